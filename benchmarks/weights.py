@@ -58,7 +58,7 @@ big_vision has `root_padding="ignored"`, because the max pooling of big_vision's
 
 ResNet-18, 34, 50 and 101 of torchvision and timm, as `.pth` and `.safetensors`, are not in the catalogue either. Pass
 their path or URL to `keras_vit.ResNet50(weights=…)` and so on. `keras_vit.VTResNet50(weights=…)` loads the stem and all
-stages except the last one. Its token modules keep their initial values. The name of torchvision's file, or timm's
+stages except the last one. The token modules keep their initial values. The name of torchvision's file, or timm's
 `config.json`, determines how images are resized. Without this information, images are resized to 256 pixels, and the
 central 224 pixels are cropped. ResNeXt, wide ResNets, ResNet-D and ResNets with attention are not supported.
 

@@ -9,7 +9,7 @@ import tempfile
 _PREFIX, _REPLACED = "unfinished-", "replaced-"
 _NAME_LENGTH = 40  # File systems limit the length of names.
 _LOCK = "keras_vit.lock"
-"""Name of the file in an unfinished folder that the writing process keeps locked as long as it runs."""
+"""Name of the lock file in an unfinished folder. The writing process keeps this file locked as long as it runs."""
 
 
 @contextlib.contextmanager
@@ -17,15 +17,15 @@ def replace_atomically(*targets, overwrite=True):
     """Provides a folder. The files or folders that are written to it replace `targets` at the end.
 
     All data is on the disk before the targets are replaced. If anything fails, the targets do not change. If there are
-    several targets, readers must check whether the last target exists. It is removed first and written last, so that
-    nobody reads a mixture of an old and a new version.
+    several targets, the last target is removed first and written last. Readers must check that it exists, so that they
+    do not read a mixture of an old and a new version.
 
     Args:
         *targets: Paths in one existing folder.
         overwrite: Whether folders may replace existing targets. Files always replace existing files.
 
     Yields:
-        `pathlib.Path` of the folder. Entries with the name of a target are moved, and all others are removed.
+        `pathlib.Path` of the folder. An entry with the name of a target replaces it. All other entries are removed.
 
     Raises:
         FileExistsError: If a target exists and must not be replaced.
@@ -46,7 +46,7 @@ def replace_atomically(*targets, overwrite=True):
 
 @contextlib.contextmanager
 def replace_file_atomically(path):
-    """Provides the `pathlib.Path` of a file to write. It replaces `path`, as in `replace_atomically`."""
+    """Provides the `pathlib.Path` of a new file. At the end, the file replaces `path`, as in `replace_atomically`."""
     path = pathlib.Path(path)
     with replace_atomically(path) as folder:
         yield folder / path.name

@@ -65,16 +65,17 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     Args:
         model: Same as in `image_decoder`.
         size: Same as in `image_decoder`.
-        max_pixels: Maximum number of pixels of an image, both in the file and during the resize, which can enlarge
-            very long images. Larger images are not decoded. Above the default, Pillow warns of a decompression bomb.
-            Decoding takes up to 12 bytes of memory per pixel, and as many images are decoded at the same time as there
-            are CPU cores. Each scan of a JPEG file costs as much as a file with a single scan. So a JPEG file is not
-            decoded if it has more than 100 scans, or if its scans together have more than 12 times `max_pixels` pixels.
+        max_pixels: Maximum number of pixels of an image. The limit applies to the image in the file and to the resized
+            image before the crop. Larger images are not decoded. For images above the default limit, Pillow warns of a
+            decompression bomb. Decoding takes up to 12 bytes of memory per pixel, and as many images are decoded at the
+            same time as there are CPU cores. The time to decode a JPEG file grows with its number of scans. So a JPEG
+            file is not decoded if it has more than 100 scans, or if its scans together have more than 12 times
+            `max_pixels` pixels.
 
     Returns:
         A `tf.function` that takes strings (B,) and returns pixels, uint8 (B, H, W, C), and whether each image could be
         decoded, bool (B,). The pixels are the same as from `image_decoder` and do not depend on the other images. If an
-        image could not be decoded, its pixels are zeros. No content of an image raises an error.
+        image could not be decoded, its pixels are zeros. No file raises an error, whatever it contains.
 
     Raises:
         ValueError: Same as in `image_decoder`.
@@ -117,7 +118,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
 
         # The data set for other formats is set up only if the batch needs it, because this takes time in each call.
         indices, pixels = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
-        # Images that were left out get the black image. Indices are scattered: pixels would take ten times as long.
+        # Images that were left out get the black image. Scattering pixels, not indices, would take ten times as long.
         zeros = tf.size(indices) - 1
         rows = tf.fill(tf.shape(image_bytes) + 1, zeros)
         rows = tf.tensor_scatter_nd_update(rows, indices[:, None], tf.range(zeros + 1))[:-1]

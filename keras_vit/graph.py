@@ -5,7 +5,7 @@ from keras import ops
 
 
 def layer_names(model):
-    """Names of the layers that `collect` visits, also in nested models. If layers share a name, it is repeated."""
+    """Names of the layers that `collect` visits, also in nested models. A name that n layers share occurs n times."""
     names = []
     for layer in as_functional(model).layers:
         if not isinstance(layer, keras.layers.InputLayer):
@@ -30,7 +30,7 @@ def collect(model, images, inspect_layer):
 
     Args:
         model: A functional `keras.Model`, which may contain nested models.
-        images: (B, H, W, C), as the model takes them.
+        images: (B, H, W, C), as the model expects them.
         inspect_layer: Function `inspect_layer(layer, arguments, output)` that is called for each layer, in the order of
             execution. `arguments` are the layer's positional arguments.
 
@@ -63,7 +63,7 @@ def run(model, images, change):
 
     Args:
         model: A functional `keras.Model`, which may contain nested models.
-        images: (B, H, W, C), as the model takes them.
+        images: (B, H, W, C), as the model expects them.
         change: Function `change(layer, arguments, output)`, called as in `collect`. It returns the new output.
 
     Returns:
@@ -82,7 +82,7 @@ def _run(function, inputs, change):
     def with_change(operation):
         def call(*arguments, **options):
             if _is_functional(operation):
-                # The options of this call, such as training=False, are not passed on.
+                # The layers of the nested model do not get the options of this call, such as training=False.
                 output = _run(as_functional(operation), arguments[0], change)
             else:
                 output = operation(*arguments, **options)
@@ -96,13 +96,13 @@ def _run(function, inputs, change):
 def run_operations(function, inputs, call_of):
     """Runs a model's graph like Keras's `Functional.call`, but calls other functions instead of its operations.
 
-    A model made of `layer.output` tensors would not work, because these tensors belong to another graph if a layer is
-    part of a nested model or is called more than once.
+    A simpler way would be `keras.Model(inputs, layer.output)`. It fails if the layer is in a nested model or is called
+    more than once, because `layer.output` then belongs to another graph.
 
     Args:
         function: A functional `keras.Model`.
         inputs: The model's inputs.
-        call_of: Function that returns, for an operation of the graph, the function that is called instead.
+        call_of: Function `call_of(operation)` that returns the function to call in place of an operation.
 
     Returns:
         The model's output.

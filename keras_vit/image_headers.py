@@ -79,7 +79,7 @@ def is_animated_webp(image_bytes):
 
 
 def has_too_many_scans(image_bytes, most=MAX_SCANS):
-    """Whether JPEG files have more than `most` scans. Each scan costs time for all pixels, even if it has 10 bytes.
+    """Whether JPEG files have more than `most` scans. Even a scan of 10 bytes takes time for every pixel.
 
     Args:
         image_bytes: (B,) strings.
@@ -92,7 +92,7 @@ def has_too_many_scans(image_bytes, most=MAX_SCANS):
 
     is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
     parts = tf.strings.split(tf.where(is_jpeg, image_bytes, ""), b"\xff\xda", maxsplit=MAX_SEGMENTS)
-    # The bytes FF DA do not always start a scan. In a video after the image, they occur every 64 KB by chance.
+    # The bytes FF DA do not always start a scan. If a video follows the image, they occur in it every 64 KB by chance.
     num_markers = parts.row_lengths() - 1
     indices = tf.where(num_markers > most)[:, 0]
 
@@ -196,7 +196,7 @@ def _jpeg_size(image_bytes, position):
 
 
 def _png_size(head, length):
-    """The size in the header of a PNG file, its first chunk (PNG specification, section 11.2.1)."""
+    """The size in the header, which is the first chunk of a PNG file (PNG specification, section 11.2.1)."""
     import tensorflow as tf
 
     is_png = _starts_with(head, b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR") & (length >= 24)
@@ -282,7 +282,7 @@ def _color_table_bytes(flags):
 
 
 def _end_of_blocks(content, start):
-    """The position after the GIF blocks that begin at `start` in `content`, uint8 (n,), or 0 if the file ends first."""
+    """The position after the GIF blocks that begin at `start`, or 0 if `content`, uint8 (n,), ends within them."""
     import tensorflow as tf
 
     size = tf.size(content)
@@ -301,7 +301,7 @@ def _end_of_blocks(content, start):
 
 
 def _orientation_at(image_bytes, segment):
-    """Same as `_tiff_orientation`, which is only run if a file has an EXIF segment."""
+    """Returns the result of `_tiff_orientation`, but runs it only if at least one file has an EXIF segment."""
     import tensorflow as tf
 
     return tf.cond(
@@ -312,7 +312,7 @@ def _orientation_at(image_bytes, segment):
 def _tiff_orientation(image_bytes, segment):
     """The orientation in the TIFF directory of an EXIF segment (Exif 2.32, section 4.6.4), or 1 if there is none.
 
-    `segment` contains the positions of the segments. They are 0 if there is no segment.
+    `segment` contains the position of each file's EXIF segment, or 0 if the file has none.
     """
     import tensorflow as tf
 

@@ -53,7 +53,7 @@ def find_frame(image_bytes, is_jpeg):
 
 
 def count_scans(jpeg):
-    """Counts the scans of a JPEG file as libjpeg does: int64. Returns `MAX_SEGMENTS` if the file has more segments."""
+    """Returns the number of scans that libjpeg finds in a JPEG file, int64. `MAX_SEGMENTS` if it has more segments."""
     import tensorflow as tf
 
     content = tf.concat([tf.io.decode_raw(jpeg, tf.uint8), [0, 0, 0, 0]], axis=0)

@@ -48,7 +48,7 @@ def resize_matrix(size, new_size, method, xp=np):
     dtype = "float64" if xp is np else "float32"
     positions, step = _positions(size, new_size, method, xp, dtype)
     if method in ("bicubic", "bicubic_offset"):
-        # Two points are added at each end, with the value of the last point.
+        # Two points are added at each end. They have the value of the first or last point.
         weights = _cubic(xp.abs(positions[:, None] - xp.arange(-2, size + 2, dtype=dtype)), -0.75, xp)
         return xp.matmul(weights, np.eye(size, dtype=dtype)[np.clip(np.arange(-2, size + 2), 0, size - 1)])
     stretch = xp.maximum(step, 1.0) if method.endswith("antialias") else 1.0
@@ -118,7 +118,7 @@ def resize_patches(kernel, patch_shape, method="bilinear"):
         (height, width, C, D), computed in float64 and converted to the kernel's dtype.
 
     Raises:
-        ValueError: If the kernel has another rank, or the method does not exist.
+        ValueError: If the kernel does not have four axes, or the method does not exist.
 
     Example:
 
@@ -133,7 +133,8 @@ def resize_patches(kernel, patch_shape, method="bilinear"):
             f"A patch kernel has the shape (height, width, channels, width of the tokens). Received: shape "
             f"{kernel.shape}"
         )
-    # The pseudo-inverse of a Kronecker product is the product of the pseudo-inverses along each axis.
+    # B is the Kronecker product of one matrix per axis. Its pseudo-inverse is the Kronecker product of the
+    # pseudo-inverses of these matrices, so each axis is resized separately.
     rows, columns = (np.linalg.pinv(matrix.T) for matrix in grid_matrices(kernel.shape[:2], patch_shape, method))
     flat = _apply(rows, columns, kernel.reshape(*kernel.shape[:2], -1))
     return flat.reshape(*patch_shape, *kernel.shape[2:]).astype(kernel.dtype)
@@ -150,7 +151,7 @@ def _positions(size, new_size, method, xp, dtype):
     indices = xp.arange(new_size, dtype=dtype)
     length = xp.array(new_size, dtype=dtype)
     if method == "align_corners":
-        # Because the division comes after the product, both grids end at exactly the same point, without rounding.
+        # The division comes after the product, so that rounding does not move the last point of the new grid.
         intervals = xp.maximum(length - 1.0, 1.0)
         return indices * (size - 1) / intervals, (size - 1) / intervals
     step = size / (length + 0.1 if method == "bicubic_offset" else length)
@@ -158,7 +159,7 @@ def _positions(size, new_size, method, xp, dtype):
 
 
 def _cubic(distances, a, xp):
-    """Keys' cubic convolution (doi.org/10.1109/TASSP.1981.1163711, eq. 4) at distances from its centre."""
+    """Keys' cubic convolution (doi.org/10.1109/TASSP.1981.1163711, eq. 4) at these distances from its centre."""
     inner = ((a + 2) * distances - (a + 3)) * distances**2 + 1
     outer = a * (((distances - 5) * distances + 8) * distances - 4)
     return xp.where(distances < 1, inner, xp.where(distances < 2, outer, 0.0))

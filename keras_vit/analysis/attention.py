@@ -33,13 +33,13 @@ def attention_maps(
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
-        images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
+        images: (B, H, W, C), as `model` expects them: pixels in [0, 255] if it has `include_preprocessing`.
         queries: Indices of the t tokens for which rows are returned, such as `[0]` for the class token. `None`: all
             tokens.
 
     Returns:
         (B, L, K, T, T), or (B, L, K, t, T) with `queries`, a float32 NumPy array. An axial block counts as two blocks,
-        the attention along rows and the attention along columns. Weights outside the row or column are zero.
+        one for the attention along rows and one along columns. Weights outside the row or column are zero.
 
     Raises:
         TypeError: If `model` is not functional.
@@ -68,7 +68,7 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
 
     The rollout is `R = Â_L ... Â_1` with `Â_l = (A_l + I) / 2` (Abnar & Zuidema, arXiv 2005.00928; ViT, arXiv
     2010.11929, figure 6). `A_l` contains the attention weights of block l, averaged over the heads. The identity `I`
-    stands for the residual connection. Each row of `Â_l` sums to one. The result is a row of `R`, or a mean of rows:
+    represents the residual connection. Each row of `Â_l` sums to one. The result is a row of `R`, or a mean of rows:
 
     * the class token's row, if the head reads a class token;
     * the mean of the rows of the patches, if `pooling="avg"`, or if there is neither a class token nor a pooling;
@@ -76,7 +76,7 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
-        images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
+        images: (B, H, W, C), as `model` expects them: pixels in [0, 255] if it has `include_preprocessing`.
 
     Returns:
         (B, h, w), a float32 NumPy array: one value for each patch, divided by the largest value of the image. All
@@ -110,7 +110,7 @@ def rollout(model, images):
     num_patches = grid[0] * grid[1]
     row = _weights_in_head(pooling, model, ops.ones_like(blocks[0][:, 0, 0]), num_patches)
     passes = [block[:, i] for block in blocks for i in range(block.shape[1])]
-    for weights in reversed(passes):  # Only a row is multiplied, so the product of the matrices is never computed.
+    for weights in reversed(passes):  # Only one row is needed, so the matrices are never multiplied by each other.
         row = (ops.squeeze(row[:, None] @ weights, axis=1) + row) / 2
     patches = ops.reshape(row[:, -num_patches:], (-1, *grid))
     largest = ops.max(patches, axis=(1, 2), keepdims=True)

@@ -25,15 +25,16 @@ def mean_attention_distance(model: keras.Model, images: Images, batch_size: int 
     the class token, are left out. The remaining weights of each patch are divided by their sum, so attention to the
     class token has no influence. A patch that only attends to tokens without a position is not counted.
 
-    Distances are measured in pixels of the Vision Transformer's input. The patch size is the total stride, which
-    includes the stem of a hybrid. There may be any number of images, because only sums are kept in memory.
+    Distances are measured in pixels of the Vision Transformer's input. The distance between adjacent patches is the
+    total stride, which includes the stride of a hybrid's stem. There may be any number of images, because only sums are
+    kept in memory.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
-        images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`; or an
+        images: (B, H, W, C), as `model` expects them: pixels in [0, 255] if it has `include_preprocessing`; or an
             iterable of such batches, for example a `tf.data.Dataset`.
-        batch_size: Number of images in a batch, if `images` is an array. The attention weights of one block at a time
-            are in memory: 1.9 MB per image for B/16 at 224 pixels.
+        batch_size: Number of images in a batch, if `images` is an array. Only the attention weights of one
+            block are in memory at a time: 1.9 MB per image for B/16 at 224 pixels.
 
     Returns:
         (L, K), a float32 NumPy array. An axial block has two rows: its attention along rows, then along columns. The
@@ -56,8 +57,8 @@ def mean_attention_distance(model: keras.Model, images: Images, batch_size: int 
 def attention_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:
     """The entropy of each head's attention in nats, from 0 (one token gets all weight) to `ln T` (T equal weights).
 
-    The result is the mean of the entropy `-sum_s A_ts ln A_ts` over the tokens t of all images. Tokens before the
-    patches are included, both as queries and as keys.
+    The result is the mean of the entropy `-sum_s A_ts ln A_ts` over the tokens t of all images. The class token
+    and other tokens without a position are included, both as queries and as keys.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
@@ -93,10 +94,10 @@ def attention_entropy(model: keras.Model, images: Images, batch_size: int = 16) 
 def local_attention_ratio(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:
     """The share of each head's attention that goes to the 3 x 3 patches around the query patch, in [0, 1].
 
-    Visual Transformers (arXiv 2006.03677, section 6) measure this share in ViT-B/16, because a convolution could
-    replace attention to these patches. The result is the mean over the patches of all images. Tokens without a
-    position, such as the class token, are left out. For each query, the weights of the patches are divided by
-    their sum.
+    The paper on Visual Transformers (arXiv 2006.03677, section 6) measures this share in ViT-B/16, because a
+    convolution could replace attention to these patches. The result is the mean over the patches of all images. Tokens
+    without a position, such as the class token, are left out. The weights of each query are
+    divided by their sum over all patches.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
@@ -138,7 +139,10 @@ def _mean(model, images, batch_size, inspect_layer):
 
 
 def _mean_over_patches(model, images, batch_size, values_of):
-    """For each head, the mean of `values_of(grid, stride)`, (N, N), weighted by attention between patches: (L, K)."""
+    """The weighted mean of a value of pairs of patches, for each head: (L, K).
+
+    `values_of(grid, stride)` returns the value of each pair, (N, N). The weights are the attention between the patches.
+    """
     stride = model_config(model).total_stride
     values = None
 

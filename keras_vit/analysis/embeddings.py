@@ -62,7 +62,7 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
 
 
 def num_filters(model):
-    """The largest `n` of `embedding_filters`: the number of filters or of values in a filter, whichever is smaller."""
+    """The largest valid `n` for `embedding_filters`: the smaller of the number of filters and of values in a filter."""
     *filter_shape, count = _first_kernel(model).shape
     return min(count, math.prod(filter_shape))
 
@@ -79,8 +79,9 @@ def _first_kernel(model):
 def position_similarity(model: keras.Model, block: int = 0) -> np.ndarray:
     """The cosine similarity of the position embeddings of any two patches.
 
-    The position embeddings of the tokens before the patches, such as the class token, are left out (ViT, arXiv
-    2010.11929, figures 7, centre, and 10). For a model of variable image size, the grid of its position table is used.
+    ViT (arXiv 2010.11929) shows it in figure 7 (centre) and figure 10. The position embeddings of the tokens before the
+    patches, such as the class token, are left out. A model of variable
+    image size uses the grid of its position table.
 
     Args:
         model: A model of this package, which may be nested in another.

@@ -26,7 +26,7 @@ def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequ
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
-        images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
+        images: (B, H, W, C), as `model` expects them: pixels in [0, 255] if it has `include_preprocessing`.
         layers: Names of layers, inside or outside a nested model. `[layer.name for layer in model.layers]` lists them.
 
     Returns:

@@ -20,7 +20,7 @@ def nearest_neighbours(
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
-        images: (N, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`; or an
+        images: (N, H, W, C), as `model` expects them: pixels in [0, 255] if it has `include_preprocessing`; or an
             iterable of such batches, for example a `tf.data.Dataset`.
         gallery: The M images of the gallery, in the same form as `images`.
         k: Number of neighbours, at most M.

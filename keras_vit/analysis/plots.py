@@ -12,7 +12,7 @@ from keras_vit.resampling import grid_matrices
 
 INK, MUTED, FAINT, ACCENT = "#1f2733", "#5f6b7a", "#d5dae1", "#1d5fa6"
 PANEL = (4.2, 2.9)  # In inches. Two panels fit side by side on a page, and one fits on a phone.
-_SMALL_IMAGE = 64  # In pixels. Smaller images are not smoothed, because that would blur them.
+_SMALL_IMAGE = 64  # In pixels. Smaller images are not smoothed, because smoothing would blur them.
 
 
 def style(axes):
@@ -91,7 +91,8 @@ def plot_position_similarity(similarities, size=5.0):
 
 
 def _pitch(count):
-    """The width in cells of a tile of `count` cells plus its gap. The gap grows with `count`, to stay visible."""
+    """Returns the width of a tile of `count` cells and its gap together, in cells."""
+    # The gap of a large tile is wider, so that it stays visible.
     return count + max(1, count // 10)
 
 

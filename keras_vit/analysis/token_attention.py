@@ -18,8 +18,8 @@ def token_maps(model: keras.Model, images: ArrayLike) -> dict[str, np.ndarray]:
     See Visual Transformers (arXiv 2006.03677), equations 1 and 2 and figure 6. The weights are averaged over the heads.
 
     Args:
-        model: A functional model with visual tokens, such as `keras_vit.VTResNet18`, or one in which it is nested.
-        images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
+        model: A functional model with visual tokens, such as `keras_vit.VTResNet18`, or a model in which one is nested.
+        images: (B, H, W, C), as `model` accepts them: pixels in [0, 255] if the model has `include_preprocessing`.
 
     Returns:
         {name of the tokenizer: (B, L, h, w)}, float32 NumPy arrays. Each map sums to 1. With `split_tokens`, there are
@@ -107,7 +107,7 @@ def token_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> d
 
     Args:
         model: Same as in `keras_vit.token_maps`.
-        images: (B, H, W, C), as `model` takes them, or an iterable of such batches, for example a `tf.data.Dataset`.
+        images: (B, H, W, C), as `model` accepts them, or an iterable of such batches, for example a `tf.data.Dataset`.
         batch_size: Number of images in a batch, if `images` is an array.
 
     Returns:
@@ -178,7 +178,7 @@ def _weights(tokenizer, arguments):
 
 
 def _pooled(tokenizer, maps):
-    """How much each pixel contributes to each position of the shrunk map, (B, L, h, w). It is equal for all images."""
+    """How much each pixel contributes to each position of the shrunk map, (B, L, h, w), the same for all images."""
     batch, height, width = ops.shape(maps)[:3]
     pixels = ops.reshape(ops.eye(height * width), (1, height, width, height * width))
     shares = ops.reshape(shrink(pixels, tokenizer.grid_size), (1, -1, height, width))

@@ -1,6 +1,7 @@
 """Reads the config of a model from its file.
 
-In a file, a config is a dictionary of its kind and its fields. Version 0.1 wrote a `ViTConfig` without a kind.
+In a file, a config is a dictionary that contains the kind of the config and its fields. Version 0.1 wrote a `ViTConfig`
+without a kind.
 """
 
 import dataclasses

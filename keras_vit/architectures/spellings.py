@@ -14,11 +14,11 @@ SIZE_NAMES = {
     "g-opt": "giant-opt",
     "G": "gigantic",
 }
-"""{size of a variant: its name in repositories}"""
+"""{size of a variant: name of this size in the repositories of published weights}"""
 
 
 def spelled_variant(name, variants):
-    """Returns the variant for a name of another project, such as "vit_base_patch16_224", or `None`."""
+    """Returns the variant for `name`, a name from another project such as "vit_base_patch16_224", or `None`."""
     words = [re.sub(r"(?i)^vit(?=.)", "", word) for word in re.findall(r"(?i)so400m|[a-z]+|\d+", name)]
     sizes = [size for word in words for size, other in SIZE_NAMES.items() if word.lower() in (size.lower(), other)]
     sizes.sort(key=lambda size: size not in words)  # g and G are different sizes.
@@ -56,7 +56,7 @@ _SPELLINGS = {
 
 
 def argument_hint(name, arguments):
-    """Returns a hint if `name`, an argument in other projects, is named differently in `arguments`, otherwise ""."""
+    """Returns a hint if another project uses `name` for one of the `arguments`, otherwise ""."""
     spelling = _SPELLINGS.get(name, "")
     if spelling.partition("=")[0] in arguments:
         return f" Did you mean {spelling if '=' in spelling else repr(spelling)}?"

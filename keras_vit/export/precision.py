@@ -33,7 +33,7 @@ def in_bfloat16(model):
 
 
 def round_to_int8(model):
-    """Rounds a model's kernels to 255 values for each output channel, symmetric around zero.
+    """Rounds a model's kernels to integers from -127 to 127, with one scale for each output channel.
 
     Args:
         model: A `keras.Model`. The model is not modified.

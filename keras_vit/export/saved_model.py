@@ -91,8 +91,8 @@ def export_saved_model(
     * If weights or computations have a lower precision than float32, or Keras has quantized the model, only the most
       probable classes must agree, for a share of `min_agreement` of the images or pixels.
 
-    If the model's output does not depend on the image, as with a new classifier, a copy with a random classifier is
-    compared too.
+    If the model's output does not depend on the image, for example because its classifier is new, a copy of the model
+    with a random classifier is compared too.
 
     Args:
         model: A classifier or segmentation model of this package, which may be nested in another model. If Keras does

@@ -33,8 +33,8 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
         jit_compile: Whether the model is compiled with XLA.
         image_size: (height, width) of decoded images, for a model of variable input size.
         max_image_pixels: Maximum height times width of an image that is decoded.
-        batch_sizes: Batch sizes, in increasing order. Batches above the largest size are split. XLA compiles the model
-            for each size.
+        batch_sizes: Batch sizes, in increasing order. Batches larger than the last size are split. XLA compiles the
+            model for each size.
 
     Returns:
         {name of the signature: `tf.function` of one argument}
@@ -45,7 +45,7 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
     encoded = tf.TensorSpec([None], tf.string, "image_bytes")
     decode = batch_decoder(model, image_size, max_image_pixels)
     with_names = _class_namer(labels, top_k)
-    # Each chunk is reduced to a mask, because the probabilities of all classes at all pixels take more memory.
+    # For segmentation, the outputs of each chunk are reduced to a mask, which takes less memory than probabilities.
     reduced = _mask_maker(len(labels)) if is_segmenter(model) else dict
     compiled = _compiler(model, rounded, jit_compile, batch_sizes)
 
@@ -101,7 +101,7 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
     import tensorflow as tf
 
     # Without XLA, small weights such as biases are constants of the graph, so that TensorFlow can fuse the operations
-    # that use them. With XLA, all weights are variables, because XLA does not support operations fused by TensorFlow.
+    # that use them. With XLA, all weights are variables, because XLA does not support TensorFlow's fused operations.
     limit = 0 if jit_compile else _LARGEST_CONSTANT
     rounded_ids = {id(weight) for weight, *_ in rounded}
     small = [weight for weight in model.weights if math.prod(weight.shape) <= limit and id(weight) not in rounded_ids]
@@ -119,7 +119,8 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
 
         compute = tf.function(compute, jit_compile=jit_compile, autograph=False)
         compute = _padded(compute, batch_sizes) if jit_compile else compute
-        return lambda pixels: compute(tf.cast(pixels, tf.float32))  # With a single dtype, the signatures share a graph.
+        # The pixels of all signatures are cast to one dtype, so that the signatures share a graph.
+        return lambda pixels: compute(tf.cast(pixels, tf.float32))
 
     return compiled
 
@@ -187,7 +188,7 @@ def _last_activation(model):
 
 
 def _class_namer(labels, top_k):
-    """Returns a function that adds the most probable classes of each row to outputs with `probabilities`."""
+    """Returns a function that adds the most probable classes of each image to outputs that contain `probabilities`."""
     import tensorflow as tf
 
     top_k = min(top_k, len(labels))
@@ -237,7 +238,10 @@ def _traced(function, spec):
 
 
 def _padded(compute, batch_sizes):
-    """Returns `compute` for rows padded to one of `batch_sizes`. XLA would compile other sizes while clients wait."""
+    """Returns a function that pads rows to one of `batch_sizes` before it calls `compute`.
+
+    Without padding, XLA would compile the model for each new number of rows while clients wait.
+    """
     import tensorflow as tf
 
     def compute_padded(rows):

@@ -35,7 +35,7 @@ def write_warmup(folder, model_name, specs, photograph, batch_sizes):
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature, spec in specs.items():
-            # One value stands for all elements (tensor.proto: "the last value is repeated"), which saves megabytes.
+            # One value is stored for all elements (tensor.proto: "the last value is repeated"), which saves megabytes.
             tensor = tf.make_tensor_proto(photograph if spec.dtype == tf.string else _GRAY, spec.dtype, shape=[])
             for batch_size in batch_sizes:
                 tensor.tensor_shape.CopyFrom(tf.TensorShape([batch_size, *spec.shape[1:]]).as_proto())
@@ -56,7 +56,7 @@ def _field(number, content):
 
 
 def _varint(value):
-    """An integer in groups of seven bits, the lowest first. The highest bit of a byte means that more bytes follow."""
+    """An integer in groups of seven bits, the lowest first. If a byte's highest bit is 1, more bytes follow."""
     groups = []
     while value > 127:
         groups.append(value & 127 | 128)

@@ -28,7 +28,8 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
         labels: List of the names of the classes.
         precision: One of `precision.PRECISIONS`.
         images: Paths of the images for the comparison. `None`: the photographs of this package. If weights or
-            computations have a lower precision, crops are added, so that the classes of more images are compared.
+            computations have a lower precision than float32, crops of the images are added, so that predicted classes
+            are compared on more images.
         model_name: Name of the model for clients.
         batch_sizes: Batch sizes of the warm-up requests. Batches above the largest size are split.
         **options: Further arguments of `signatures.build_signatures`.
@@ -45,7 +46,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     root.weights = [variable.value for variable in served_model.variables if id(variable) not in rounded_ids]
     root.rounded = [stored for _, *stored in rounded]
     concrete = {name: function.get_concrete_function() for name, function in served.items()}
-    # Keras's ExportArchive would trace every function again, and would keep a second copy of each.
+    # Keras's ExportArchive is not used. It would trace every function again, and keep a second copy of each.
     tf.saved_model.save(root, str(folder), signatures=concrete)
     (folder / "assets" / "labels.txt").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
     _, size, channels = input_protocol(model, options["image_size"])
@@ -74,7 +75,7 @@ def _decoded(decode, file, index, paths):
 
 
 def _run_signatures(folder, files, pixels, batch_size):
-    """Runs a SavedModel. Returns {signature: main output}. Masks are (N, H, W, 2), the class and its score."""
+    """Runs a SavedModel. Returns {signature: main output}. Masks are (N, H, W, 2): class and score of each pixel."""
     import tensorflow as tf
 
     signatures = tf.saved_model.load(str(folder)).signatures

@@ -13,7 +13,7 @@ def AxialViT(variant: str | ViTConfig = "B/32", *, pooling: str | None = "avg", 
 
     ViT (arXiv 2010.11929), appendix D.6. Each block is replaced by two blocks, one for each axis, each with its own
     LayerNorms, residual connections and MLP. The model has about twice the parameters of `keras_vit.ViT`, and twice the
-    multiply-accumulates at 224 pixels. With N patches, attention takes about N^1.5 operations instead of N^2. The
+    multiply-accumulates at 224 pixels. With N patches, attention needs about N^1.5 operations instead of N^2. The
     patch tokens are averaged, because the paper does not define a class token for Axial-ViTs.
 
     Args:

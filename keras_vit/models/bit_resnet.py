@@ -1,6 +1,7 @@
 """BiT-ResNets, the convolutional baselines of ViT (arXiv 2010.11929, section 4.1).
 
-"Big Transfer (BiT)" (arXiv 1912.11370). Depths and widths are from `get_block_desc` of google-research/big_vision.
+Paper: "Big Transfer (BiT)" (arXiv 1912.11370). Depths and widths are from `get_block_desc` of
+google-research/big_vision.
 """
 
 import keras
@@ -20,12 +21,13 @@ def BiTResNet(
 ) -> Described:
     """Builds a BiT-ResNet as a functional `keras.Model`.
 
-    "Big Transfer (BiT): General Visual Representation Learning" (arXiv 1912.11370), the baseline of ViT (arXiv
-    2010.11929). A BiT-ResNet is a ResNet-V2 with standardised convolutions, and with GroupNorm (32 groups) instead of
-    batch norm. The output for an image therefore does not depend on the other images in the batch. Numerics and padding
-    are those of the authors' code: the units are `keras_vit.layers.PreActivationUnit`, the stem has no norm, GroupNorm
-    and ReLU precede the pooling, and the classifier starts at zero. The layers are named `preprocessing`, `stem_conv`,
-    `stem_pooling`, `stage_0_unit_0` and so on, `final_norm`, `final_activation`, `pooling`, `predictions`.
+    BiT-ResNets are from "Big Transfer (BiT): General Visual Representation Learning" (arXiv 1912.11370). They are the
+    baseline of ViT (arXiv 2010.11929). A BiT-ResNet is a ResNet-V2 with standardised convolutions, and with GroupNorm
+    (32 groups) instead of batch norm. The output for an image therefore does not depend on the other images in the
+    batch. Numerics and padding are those of the authors' code: the units are `keras_vit.layers.PreActivationUnit`, the
+    stem has no norm, GroupNorm and ReLU precede the pooling, and the classifier starts at zero. The layers are named
+    `preprocessing`, `stem_conv`, `stem_pooling`, `stage_0_unit_0` and so on, `final_norm`, `final_activation`,
+    `pooling`, `predictions`.
 
     Args:
         stage_depths: Number of units in each stage: `(3, 4, 6, 3)` in a model of 50 layers, `(3, 4, 23, 3)` for 101

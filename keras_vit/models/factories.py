@@ -78,7 +78,7 @@ _PLACEHOLDER = "\n        {shared_arguments}"
 
 
 def describe_shared_arguments(function):
-    """Replaces `{shared_arguments}` in a docstring by the descriptions of shared arguments that are missing in it."""
+    """Replaces `{shared_arguments}` in a docstring with the descriptions of shared arguments that are missing there."""
     parameters, own = inspect.signature(function).parameters, function.__doc__ or ""
     shared = re.findall(r"\n        (\w+)(: .*(?:\n            .*)*)", shared_arguments.__doc__ or "")
     missing = [
@@ -139,7 +139,7 @@ def keras_application(
     pooling: str | None = "avg",
     model_name: str | None = None,
 ) -> collections.abc.Callable[..., keras.Model]:
-    """Makes a function that builds a published size and has the arguments of `keras.applications`.
+    """Makes a function that builds a model of a published size and has the arguments of `keras.applications`.
 
     Args:
         build_model: Function that builds the model. It gets the arguments of `keras.applications` by name.

@@ -35,7 +35,7 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
     if up_to is not None and up_to not in names:
         raise ValueError(f"There is no layer {up_to!r}.{did_you_mean(up_to, names)} Layers: {', '.join(names)}")
     _check_containers(model, vision)
-    # `trainable` is set twice, because Keras on TensorFlow passes it on to the layers only if its value changes.
+    # `trainable` is set twice, because Keras on TensorFlow sets the layers' flags only if the model's flag changes.
     vision.trainable = False
     vision.trainable = True
     frozen = vision.layers[: 0 if up_to is None else names.index(up_to) + 1]

@@ -9,7 +9,7 @@ from keras_vit.preprocessing import vision_model
 
 
 def rematerialize(model: keras.Model, enabled: bool = True) -> None:
-    """Trains a model in less memory but more time, by computing each encoder block twice.
+    """Makes training need less memory but more time than usual, by computing each encoder block twice.
 
     In training, only the input tokens of every block stay in memory. The activations inside the block are computed
     again for the gradients ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Losses and gradients

@@ -26,9 +26,9 @@ def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) ->
     "Visual Transformers: Token-based Image Representation and Processing for Computer Vision" (arXiv 2006.03677,
     section 5.3). The map of each stage of a ResNet is pooled into 8 tokens. One transformer relates the tokens of all
     maps, and the tokens of each map are projected back onto that map. The token layers replace the top-down path and
-    the 3 x 3 convolutions of a feature pyramid. The replaced layers have 6.4 times as many multiply-accumulates. The
-    head is the same as in `keras_vit.PanopticFPN`. The paper does not give the sizes of all layers. With the sizes in
-    this package, the total operations equal the paper's within 0.7 % (docs/paper_map.md).
+    the 3 x 3 convolutions of a feature pyramid. The replaced layers have 6.4 times as many multiply-accumulates as the
+    token layers. The head is the same as in `keras_vit.PanopticFPN`. The paper does not give the sizes of all layers.
+    With the sizes in this package, the total operations equal the paper's within 0.7 % (docs/paper_map.md).
 
     The layers are named as in `keras_vit.ResNet`, then `lateral_{i}`, `tokenizer_{i}`, `token_embedding_{i}`, `tokens`,
     `token_transformer`, `tokens_{i}`, `token_projector_{i}`, then as in the head of `keras_vit.PanopticFPN`. i is the
@@ -152,7 +152,8 @@ def _token_neck(laterals, config):
     tokens = []
     for level, maps in enumerate(laterals):
         gathered = layers.FilterTokenizer(config.num_tokens, **_PUBLISHED, name=f"tokenizer_{level}")(maps)
-        # The tokenizer's own projection would also project every pixel, which contradicts the paper's counts.
+        # Projects only the tokens. With `token_dim`, the tokenizer would also project every pixel, and the number of
+        # operations would not agree with the paper.
         embed = layers.PointwiseConvolution(config.token_dim, use_batch_norm=True, name=f"token_embedding_{level}")
         tokens.append(embed(gathered))
     relate = layers.TokenTransformer(config.num_heads, _TOKEN_GROUPS, **_PUBLISHED, name="token_transformer")

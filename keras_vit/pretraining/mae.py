@@ -30,12 +30,13 @@ class MaskedAutoencoder(Pretrainer):
     """Pre-trains a model to predict the hidden patches of an image from the visible patches.
 
     "Masked Autoencoders Are Scalable Vision Learners" (MAE, arXiv 2111.06377). The encoder only runs on the visible
-    patches and is therefore several times as fast. A small decoder gets the encoder's outputs in the order of the
-    patches, a learned mask token for each hidden patch, and fixed sine-cosine positions. The decoder predicts all
-    pixels and is discarded after the pre-training. The loss is the mean squared error of the hidden patches.
+    patches, which is several times as fast as running on all patches. A small decoder gets the encoder's outputs in the
+    order of the patches, a learned mask token for each hidden patch, and fixed sine-cosine positions. The decoder
+    predicts all pixels and is discarded after the pre-training. The loss is the mean squared error of the hidden
+    patches.
 
     The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
-    and `predict` take images as the model takes them. Labels are accepted but not used. Each call hides different
+    and `predict` take images as the model expects them. Labels are accepted but not used. Each call hides different
     patches. A `.keras` file contains the model, the decoder and the optimizer.
 
     Args:
@@ -47,11 +48,11 @@ class MaskedAutoencoder(Pretrainer):
             times as wide. They are of the same kind as in the encoder, and the LayerNorms have the same epsilon.
         decoder_heads: Number of attention heads of the decoder.
         normalize_targets: Whether the target pixels of each patch are normalised to mean 0 and standard deviation 1.
-            This gives better representations.
+            Normalised targets give better representations.
         seed: Integer seed of the masks, or `None`.
 
     Call arguments:
-        images: (B, H, W, C), as the model takes them.
+        images: (B, H, W, C), as the model expects them.
         noise: (B, N), one value for each patch. The patches with the lowest values are visible. `None`: random values.
         training: Whether dropout and drop path are active.
 
@@ -61,7 +62,7 @@ class MaskedAutoencoder(Pretrainer):
 
     Raises:
         TypeError: If `model` is not a Keras model.
-        ValueError: If `model` is not a Vision Transformer of this package, cannot run on a subset of the patches, or
+        ValueError: If `model` is not a Vision Transformer of this package or cannot run on a subset of the patches, or
             if a value is invalid.
 
     Example:
@@ -161,8 +162,8 @@ class MaskedAutoencoder(Pretrainer):
         the original patch are used.
 
         Args:
-            images: (B, H, W, C), as the model takes them.
-            noise: Same as in the call arguments.
+            images: (B, H, W, C), as the model expects them.
+            noise: As in the call arguments of `MaskedAutoencoder`.
 
         Returns:
             A `Reconstruction`: `masked` and `reconstructed`, (B, H, W, C) from 0 to 1. Rows and columns that do not
@@ -232,7 +233,8 @@ class Decoder(keras.layers.Layer):
         self.mlp = mlp
         self.epsilon = epsilon
         self.projection = keras.layers.Dense(hidden_dim, name="projection")
-        # The authors' frequency i of n is `10000 ** (-i / n)`. The layer divides i by n - 1, so its base must differ.
+        # The layer's frequency i of n is `base ** (-i / (n - 1))`. With this base, it equals the authors' frequency,
+        # `10000 ** (-i / n)`.
         num_frequencies = hidden_dim // 4
         self.position_embedding = layers.SincosPositionEmbedding(
             10_000.0 ** ((num_frequencies - 1) / num_frequencies), name="position_embedding"

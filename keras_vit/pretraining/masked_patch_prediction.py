@@ -25,7 +25,7 @@ class MaskedPatchPrediction(Pretrainer):
     original content of each corrupted patch from the encoder's output. The head's weights start at zero.
 
     The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
-    and `predict` take images as the model takes them. Labels are accepted but not used. Each call corrupts different
+    and `predict` take images as the model expects them. Labels are accepted but not used. Each call corrupts different
     patches. A `.keras` file contains the model, the `[mask]` embedding, the head and the optimizer.
 
     Args:
@@ -33,12 +33,12 @@ class MaskedPatchPrediction(Pretrainer):
         corruption_rate: Share of the patches of each image that are corrupted, between 0 and 1.
         target: Prediction target of a patch. `"mean_color"`: the mean of each channel in 3 bits, one of 8^C classes
             (512 for RGB); `"small_patch"`: the mean color of each cell of a 4 x 4 grid in the patch; `"pixels"`: all
-            pixels of the patch in [0, 1], with the squared error. Targets are computed from the model's input, after
-            any augmentation.
+            pixels of the patch in [0, 1], for which the loss is the squared error. Targets are computed from the
+            model's input, after any augmentation.
         seed: Integer seed of the corruption, or `None`.
 
     Call arguments:
-        images: (B, H, W, C), as the model takes them.
+        images: (B, H, W, C), as the model expects them.
         training: Whether dropout and drop path are active.
 
     Returns:

@@ -12,7 +12,7 @@ from keras_vit.layers.ops.drawn_seed import DrawnSeed
 
 
 def draw(batch_size, num_patches, generator):
-    """Draws a random number in [0, 1) for each patch, (B, N). The numbers differ between the replicas of a strategy."""
+    """Draws a random number in [0, 1) for each patch, (B, N). Replicas of a model draw different numbers."""
     return keras.random.uniform((batch_size, num_patches), dtype="float32", seed=DrawnSeed(generator))
 
 

@@ -85,8 +85,8 @@ class Pretrainer(keras.Model):
         """Runs the encoder on images.
 
         Args:
-            images: (B, H, W, C), as the model takes them.
-            changes: {name of a layer: function that replaces its output}
+            images: (B, H, W, C), as the model expects them.
+            changes: {name of a layer: function that gets the layer's output and returns its replacement}
 
         Returns:
             The tokens (B, T, D); the normalised images (B, H, W, C); and the map of the patches, (B, h, w, D).

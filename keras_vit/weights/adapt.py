@@ -124,7 +124,7 @@ def _adapt_head(adaptation, target, head):
 
 
 def _adapt_trunk(adaptation, config, target):
-    """Removes the stages that the model does not have. Layers of the model that no ResNet has keep their values."""
+    """Removes the stages that the model does not have. Layers that no ResNet has keep their initial values."""
     left_out = range(len(target.config.stage_depths), len(config.stage_depths))
     prefixes = tuple(f"stage_{stage}_unit_" for stage in left_out)
     adaptation.skip(prefixes, "the model has tokens in place of the last stage")
@@ -210,7 +210,7 @@ def adapt_channels(kernel, channels):
 
 
 def _renormalized(kernel, pixels, channels):
-    """Corrects a kernel if `adapt_channels` adds up the kernels of channels with different means and stds.
+    """Corrects a kernel that `adapt_channels` summed over channels, if the channels have different means and stds.
 
     Returns (kernel, shift of the bias). The output remains the same if all channels of an image are equal.
     """
@@ -248,7 +248,8 @@ def _scaled(sides, size, file_size):
     if isinstance(sides, int):
         ratio = sides / min(file_size)
         grown = tuple(round(side * ratio) for side in size)
-        return grown[0] if size[0] == size[1] else grown  # With one number, the crop may be larger than the image.
+        # If only the short side of a non-square image had a fixed length, the image could be smaller than the crop.
+        return grown[0] if size[0] == size[1] else grown
     return tuple(round(side * new / old) for side, new, old in zip(sides, size, file_size, strict=True))
 
 

@@ -25,7 +25,7 @@ _MOST_COMPARED = 500
 
 
 def is_own_layer(name):
-    """Whether this package's models can have a layer of this name that has weights or is part of the head."""
+    """Whether `name` can be the name of a layer with weights, or of a layer of the head, in this package's models."""
     head_layers = ("distillation_pooling", "dropout", "mean_logits", "probabilities")
     return bool(_OWN_LAYERS.fullmatch(name)) or name in head_layers
 
@@ -99,19 +99,19 @@ def assign(weights, variables):
 def in_place_of_initial_values():
     """Builds models without initial values. Yields a function to call instead of `assign`, with the same arguments.
 
-    Thus no unused random values are drawn, and each weight is in memory only once.
+    Random initial values, which would not be used, are not computed, and each weight is in memory only once.
     """
     waiting = []
 
     def assign_later(weights, variables):
         for path, variable in variables.items():
-            # Keras calls this initializer when the scope ends. It is private, because there is no public way to set it.
+            # Keras calls it when the scope ends. The attribute is private, because there is no public way to set it.
             variable._initializer = functools.partial(_pop, weights, path)
         waiting.append((weights, variables))
 
     with keras.StatelessScope():
         yield assign_later
-    for weights, variables in waiting:  # For weights whose initializers Keras did not call.
+    for weights, variables in waiting:  # Assigns the weights whose initializers Keras did not call.
         assign(weights, {path: variables[path] for path in weights})
 
 
@@ -122,7 +122,10 @@ def leave_empty(variables):
 
 
 def _pop(weights, path, shape, dtype):
-    """An initializer. It makes the array contiguous, because torch is slower with the strides of a transposed array."""
+    """An initializer that moves an array out of `weights`.
+
+    The array is made contiguous, because torch is slower with the strides of a transposed array.
+    """
     return ops.convert_to_tensor(np.ascontiguousarray(weights.pop(path)), dtype)
 
 

@@ -1,4 +1,4 @@
-"""Reads published weights of BiT-ResNets (arXiv 1912.11370): `.npz` of big_transfer and big_vision, timm's files."""
+"""Reads published weights of BiT-ResNets (arXiv 1912.11370): `.npz` of big_transfer and big_vision, files of timm."""
 
 import re
 

@@ -76,9 +76,9 @@ def protocol(family, image_size):
     Args:
         family: A key of `FAMILIES`.
         image_size: Image size of the model in pixels: a number, or (height, width). The publisher's size after resizing
-            is multiplied by `image_size` / the publisher's crop size. If `image_size` is not square, images are resized
-            to a fixed height and width. If only the short side had a fixed length, the image could be smaller than the
-            crop.
+            is multiplied by `image_size` and divided by the publisher's crop size. If `image_size` is not square,
+            images are resized to a fixed height and width. If only the short side had a fixed length, the image could
+            be smaller than the crop.
 
     Returns:
         The arguments `mean`, `std`, `resize`, `crop` and `interpolation` of `Preprocessing`, as a dictionary.

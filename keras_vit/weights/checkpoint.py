@@ -13,7 +13,7 @@ LOADABLE_CONFIGS = {
     ViTConfig: ViTConfig,
     BiTResNetConfig: BiTResNetConfig,
     ResNetConfig: ResNetConfig,
-    # These models load only their backbone.
+    # Only the backbone of these models is loaded.
     VTResNetConfig: ResNetConfig,
     PanopticFPNConfig: ResNetConfig,
     VTFPNConfig: ResNetConfig,
@@ -23,7 +23,7 @@ LOADABLE_CONFIGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Description of a file of weights and its model, derived from the file's headers. `read` can be called once.
+    """Description of a file of weights and its model, derived from the file's headers. `read` can be called only once.
 
     Args:
         source: Name, path or address of the file.

@@ -268,7 +268,7 @@ def _chunks(response, deadline):
 
 
 def _progress(address, total):
-    """Function that shows a number of received bytes in the progress bar."""
+    """Returns a function that receives the number of bytes received so far and shows it in the progress bar."""
     if total is None or total < SMALLEST_SHOWN_BYTES:
         return lambda received: None
     import keras
@@ -281,7 +281,7 @@ def _checked_sum(address, partial, sha256, md5):
     """SHA-256 of the received file. The file is deleted if its SHA-256 or MD5 is not as expected."""
     with partial.open("rb") as file:
         start = file.read(512).lstrip()
-    # A safetensors file may also start with "<", but contains NUL: its first eight bytes are the length of its header.
+    # A safetensors file may also start with "<", but the header's length in its first eight bytes contains a NUL.
     if not start or (start.startswith(b"<") and b"\0" not in start):
         _discard(partial)
         raise _web_page(address)
@@ -313,7 +313,7 @@ def digest_of(path, method="sha256"):
 
 @contextlib.contextmanager
 def writing(path):
-    """Adds advice to errors of the file system while `path` is written."""
+    """Adds advice to file-system errors that occur while `path` is written."""
     try:
         yield
     except TimeoutError:  # `filelock` raises this error if another process has the lock.

@@ -16,7 +16,7 @@ class ArrayFile(collections.abc.Mapping):
     """The arrays of a file, as returned by `open_arrays`. An array is read when it is accessed.
 
     An `ArrayFile` maps names to NumPy arrays, which remain valid after the file is closed. bfloat16 is converted to
-    float32 without loss. All other types remain as stored. As a context manager, it closes the file at the end.
+    float32 without loss. All other types remain as stored. At the end of a `with` statement, the file is closed.
 
     Attributes:
         path: Path of the file.
@@ -198,7 +198,7 @@ def write_h5(path, arrays):
 
 
 def _float32_from_bfloat16(values):
-    """Converts bfloat16, stored as uint16, to float32. Its bits are the upper half of a float32."""
+    """Converts bfloat16, stored as uint16, to float32. The bits of a bfloat16 are the upper half of a float32."""
     bits = values.astype(np.uint32)
     np.left_shift(bits, np.uint32(16), out=bits)
     return bits.view(np.float32)

@@ -1,4 +1,4 @@
-"""Settings of a file that its arrays do not contain. Functions derive heads, positions and image size from them."""
+"""Settings that the arrays of a weight file do not contain: number of heads, arrangement of positions, image size."""
 
 import dataclasses
 import math

@@ -79,8 +79,8 @@ _VIT = (
     *dense_rules("pooler.dense", "pre_logits"),
     *block_rules("layers.{i}.", (*_NORMS, *_STATE_DICT_ATTENTION, *_MLP)),
 )
-# Some of these classifiers have an input that no classifier of this package has. The path of such a classifier names
-# its input. No model has a weight with this path, so loading the classifier raises an error.
+# Some of these classifiers have an input that no classifier of this package supports. Their weights get paths that
+# describe this input. No model has weights with such paths, so loading these classifiers raises an error.
 _DEIT_HEADS = (
     *dense_rules("classifier", "predictions/class_token_beside_distillation_token"),
     *dense_rules("cls_classifier", "predictions"),
@@ -173,7 +173,7 @@ def _kind_of_file(file):
 
 
 def _family(kind):
-    """Key of `catalogue.FAMILIES`. It is `None` for ViT, because families with different means and stds use it."""
+    """Key of `catalogue.FAMILIES`. `None` for ViT: several families with different means and stds are of this kind."""
     return None if kind == "vit" else kind.split("_")[0]
 
 

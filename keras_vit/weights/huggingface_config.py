@@ -10,7 +10,7 @@ _MODEL_TYPES = (
 )
 """Values of `model_type` in `config.json` for models whose image encoder can be read."""
 _SUPPORTED = {"qkv_bias": True, "pooler_act": "tanh"}
-"""{setting without an array: the only supported value}"""
+"""{name of a setting: the only supported value}"""
 
 _DEFAULT_NAME = "LABEL_{}"
 """Default name of a class in transformers."""
@@ -41,7 +41,7 @@ def read_class_names(config, classes):
 
 
 def write_class_names(facts):
-    """Settings with the class names of `Facts`."""
+    """The settings in `config.json` that contain the class names of `Facts`."""
     names = facts.class_names or [_DEFAULT_NAME.format(index) for index in range(facts.classes)]
     return {
         "id2label": {str(index): name for index, name in enumerate(names)},
@@ -50,7 +50,7 @@ def write_class_names(facts):
 
 
 def read_processor(processor, image_size):
-    """Arguments of `Preprocessing` for images of (height, width), or `None` if the file has no mean."""
+    """Arguments of `Preprocessing` for images of `image_size`, (height, width). `None` if the file has no mean."""
     if "image_mean" not in processor:
         return None
     normalizes = processor.get("do_normalize", True)

@@ -1,4 +1,4 @@
-"""Opens `.keras` files like published weights, so that `from_pretrained` can change the saved models."""
+"""Opens `.keras` files as if they were published weights, so that `from_pretrained` can change the saved models."""
 
 import functools
 

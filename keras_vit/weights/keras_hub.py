@@ -46,13 +46,13 @@ NAMES = Names(
         *_norm("vi_t_encoder/layer_norm", "encoder_norm"),
         *_dense("pre_logits", "pre_logits"),
         *_dense("predictions", "predictions"),
-        # No classifier of this package has the input of these two classifiers. The path of each one names its input. No
-        # model has a weight with this path, so loading the classifier raises an error.
+        # No classifier of this package supports the inputs of these two classifiers. Their weights get paths that
+        # describe the inputs. No model has weights with such paths, so loading these classifiers raises an error.
         *_dense("predictions_of_gap", "predictions/mean_of_class_token_and_patches"),
         *_dense("predictions_of_token", "predictions/first_patch"),
     ),
 )
-"""Table with the names that `_renamed` returns: all blocks are numbered, and the layers of the head have names."""
+"""Table for the names that `_renamed` returns. In them, the first block is numbered too, and head layers have names."""
 
 _NUMBERED = re.compile(re.escape(_BLOCK).replace(r"\{i\}", r"(\d+)"))
 _PREFIX = re.compile(r"^layers/(vi_t_backbone/layers/)?")
@@ -64,7 +64,7 @@ def recognises(file):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a preset. `file` contains its one or two weight files, `hints.config` its config and task."""
+    """The `Checkpoint` of a preset. `file` contains the one or two weight files, `hints.config` the config and task."""
     if hints.config.get("class_name") != "ViTBackbone":
         raise ValueError(
             f"A KerasHub preset needs its config.json beside the weights, with the class ViTBackbone. Received: class "

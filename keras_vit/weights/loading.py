@@ -29,7 +29,8 @@ class LoadReport:
         loaded: Canonical paths of the weights that were loaded.
         adapted: Dictionary. The keys are paths of adapted weights, and names of config fields that differ from the
             file. The values describe the changes.
-        skipped: Dictionary of weights that were left out: their names or canonical paths, and the reasons.
+        skipped: Dictionary. The keys are names or canonical paths of weights that were left out. The values are the
+            reasons.
         initialized: Canonical paths of weights, or names of whole layers, that were not loaded from the file.
     """
 
@@ -106,7 +107,7 @@ def load_weights(
 
 
 def check_head(head):
-    """Raises ValueError unless `head` is accepted."""
+    """Raises ValueError unless `head` is an accepted value."""
     if head not in ("keep", "reset"):
         raise ValueError(f"head must be 'keep' or 'reset'. Received: {head!r}")
 

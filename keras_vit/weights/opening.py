@@ -47,7 +47,7 @@ def open_checkpoint(source, variant=None, **given):
     Raises:
         FileNotFoundError: If there is nothing at the path.
         OSError: If the source cannot be downloaded.
-        ValueError: If the source is unknown, damaged, in an unknown layout, or if a needed setting is missing.
+        ValueError: If the source is unknown, damaged or in an unknown layout, or if a needed setting is missing.
     """
     given = {name: value for name, value in given.items() if value is not None}
     if "family" in given:
@@ -152,12 +152,12 @@ def _read(read, opened):
 
 
 def _normalized(checkpoint):
-    """Sets redundant config fields to `None`. Sets `crop_to_patches` if patches do not divide the image size."""
+    """Sets redundant config fields to `None`. Sets `crop_to_patches` if the image has incomplete patches."""
     config = checkpoint.config
     if not isinstance(config, ViTConfig):
         return checkpoint
     changes = {}
-    if config.class_token and config.pooling in ("token", None):  # These poolings have a class token by default.
+    if config.class_token and config.pooling in ("token", None):  # With these poolings, a class token is the default.
         changes["class_token"] = None
     if config.position_prefix_rows == config.num_class_tokens:
         changes["num_position_prefix_rows"] = None

@@ -11,8 +11,8 @@ import numpy as np
 
 from keras_vit.weights.stored import Stored, verified
 
-# Maximum size of the pickled names and shapes. Those of one array take 200 bytes. torch reads 1 MB in one second.
-# In the old format, the search for the end of the pickles takes another second per MB.
+# Maximum size of the pickled names and shapes. The name and shape of one array take 200 bytes. torch reads 1 MB in one
+# second. In the old format, the search for the end of the pickles takes another second per MB.
 _MAX_PICKLE_BYTES, _MAX_OLD_PICKLE_BYTES = 2_000_000, 1_000_000
 
 

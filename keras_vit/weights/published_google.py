@@ -156,7 +156,7 @@ def _flexivit_entries():
         ("B/16", f"i21k-{epochs}ep", f"flexivit_b_i21k_{epochs}ep", 21843, None) for epochs in (90, 300, 1000)
     ]
     for size, *figures in (("S", 82.17, 82.39, 82.58), ("B", 84.40, 84.56, 84.68), ("L", 85.28, 85.53, 85.65)):
-        # The file without a number was trained for 1,200 epochs.
+        # The file without a number of epochs in its name was trained for 1,200 epochs.
         for run, top1 in zip(("-90ep", "-300ep", "-600ep", ""), (None, *figures), strict=True):
             file = f"flexivit_{size.lower()}_i1k{run.replace('-', '_')}"
             rows.append((f"{size}/16", f"i1k{run}", file, 1000, top1))

@@ -6,7 +6,7 @@ import math
 import os
 
 MAX_ARRAYS = 10_000
-"""Maximum number of arrays in a file. Published models with the state of their optimizer have a few thousand."""
+"""Maximum number of arrays in a file. A published model with the state of its optimizer has a few thousand."""
 
 # Maximum size of all arrays: `_MAX_INFLATION` times the size of the file, plus `_FREE_BYTES`. Weights hardly compress.
 # Up to three copies of the arrays are in memory while they are read and adapted to a model.
@@ -17,7 +17,7 @@ _MAX_DIMENSIONS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """An array in a file. `read()` allocates `num_bytes`, and returns bfloat16 as uint16."""
+    """An array in a file. `read()` allocates `num_bytes` bytes, and returns bfloat16 arrays as uint16."""
 
     name: str
     shape: tuple

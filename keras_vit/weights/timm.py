@@ -1,6 +1,6 @@
 """Reads and writes timm's layout, `.safetensors`. Older `.pth` files of DeiT, DINO, MAE and DINOv2 also use it.
 
-Linear kernels are (out, in). The projections of query, key and value are one array.
+Kernels of linear layers have the shape (out, in). Query, key and value share one kernel and one bias.
 """
 
 import re
@@ -151,7 +151,7 @@ def _renamed(file):
 
 
 def _check_known(file, hints):
-    """Raises ValueError if neither a config.json nor a family provides the settings that have no array."""
+    """Raises ValueError if neither a config.json nor a family provides the settings that the arrays do not show."""
     if "architecture" in hints.config:
         check_architecture(hints.config)
     elif hints.family is None:
@@ -283,7 +283,7 @@ def write(weights, facts):
 
 
 def _with_folded_position(weights):
-    """Adds the class token's position to the token, because timm's tables have no class row if there are registers."""
+    """Adds the class token's position to the token: with registers, timm's position tables have no row for it."""
     path = "position_embedding/embedding"
     table = weights[path]
     return {**weights, "class_token/token": weights["class_token/token"] + table[0], path: table[1:]}

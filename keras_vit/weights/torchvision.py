@@ -96,7 +96,7 @@ def describe(file, hints):
 
 
 def _protocol(source, size):
-    """Image preparation of torchvision's files. Files with unknown names get that of torchvision's first weights."""
+    """Image preparation of torchvision's files. For unknown file names, it is that of torchvision's first weights."""
     digits = re.search(r"resnet\d+-([0-9a-f]{8})\.pth$", source)
     pixels = {**protocol("torchvision", size), "label_space": None}
     if digits and digits[1] in RESIZES:
@@ -105,7 +105,7 @@ def _protocol(source, size):
 
 
 def _check_units(renamed, names, config):
-    """Checks names and shapes, which differ in ResNets with gates, other norms, or wide or grouped convolutions."""
+    """Refuses ResNets with gates, other norms, or wide or grouped convolutions. Their names or shapes differ."""
     unknown = [names[name] for name in renamed if NAMES.find(name) is None and not NAMES.ignores(name)]
     if unknown:
         _refuse(f"it has {', '.join(unknown[:3])}{' and others' if len(unknown) > 3 else ''}")

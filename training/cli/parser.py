@@ -14,7 +14,10 @@ _RECIPE_IS_OPTIONAL = (train.run, plan.run)
 
 
 def parse(arguments):
-    """Parses `arguments`, by default those in `sys.argv`. Returns the options. Their `command` runs the command."""
+    """Parses `arguments`, by default those in `sys.argv`. Returns the options.
+
+    The attribute `command` of the options is the function that runs the command.
+    """
     parser = _parser()
     arguments = sys.argv[1:] if arguments is None else arguments
     for argument in arguments:
@@ -23,7 +26,7 @@ def parse(arguments):
     assignments = [argument for argument in rest if is_assignment(argument)]
     if rest != assignments or (rest and not hasattr(options, "assignments")):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if assignments:  # These assignments follow an option.
+    if assignments:  # argparse does not accept assignments after an option.
         options.assignments = [*options.assignments, *assignments]
     if is_assignment(getattr(options, "recipe", None) or ""):  # The recipe was left out.
         if options.command not in _RECIPE_IS_OPTIONAL:

@@ -17,7 +17,7 @@ def read_image(path, decode):
 
     Args:
         path: Path of the file.
-        decode: Function from the contents to the pixels, one of `keras_vit.decoding`.
+        decode: Function of `keras_vit.decoding` that returns the pixels for the contents.
 
     Raises:
         OSError: If the file cannot be read.

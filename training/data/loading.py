@@ -19,8 +19,8 @@ def load_dataset(data, disjoint=True):
 
     Args:
         data: `training.recipe.config.Data`
-        disjoint: Whether to raise an error if an image is in two splits. Needed if a model is trained on one split and
-            tested on another.
+        disjoint: Whether to raise an error if an image is in two splits. Must be `True` if a model is trained on one
+            split and tested on another.
 
     Returns:
         A `Dataset`.

@@ -99,7 +99,7 @@ def evaluation_batches(source, decode, read_label, batch_size, cache=False):
 
     Args:
         source: Source of the split, one of `training.data.sources`.
-        decode: Function from encoded bytes to uint8 (H, W, C), from `keras_vit.decoding.image_decoder`.
+        decode: Function that `keras_vit.decoding.image_decoder` returned: from encoded bytes to uint8 (H, W, C).
         read_label: Function from a label and the decoded image to the label in the batch.
         batch_size: Number of images in a batch, on all devices together.
         cache: Whether to cache the batches in memory. Useful if they are read repeatedly.
@@ -170,7 +170,8 @@ def _in_memory(source, decode):
         images[rows], labels[rows] = new_images, new_labels
 
     def read(index):
-        # NumPy arrays, because functions that read TensorFlow variables run sequentially in deterministic mode.
+        # The examples are in NumPy arrays, because functions that read TensorFlow variables run sequentially in
+        # deterministic mode.
         values = tf.numpy_function(
             lambda index: (images[index], labels[index]), [index], [spec.dtype for spec in specs], stateful=False
         )

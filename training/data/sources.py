@@ -84,7 +84,7 @@ class IndexedSource(_Source):
         return tf.data.Dataset.range(skip, slots).map(key)
 
     def draw(self, count, seed):
-        """A source of `count` random examples. With the same seed, a larger source contains all smaller ones."""
+        """A source of `count` random examples. With the same seed, a larger source contains those of smaller ones."""
 
         def read(index):
             drawn = tf.random.experimental.index_shuffle(index, tf.constant([seed, 0], tf.int64), self.size - 1)
@@ -157,7 +157,7 @@ def random_runs(size, count, seed):
 
 
 def cut(runs, first, end):
-    """Yields the parts of ranges that are the elements `first` to `end - 1` of the concatenated ranges.
+    """Concatenates ranges, and yields the ranges of the elements from `first` to `end - 1`.
 
     `runs` are ranges `(start, stop)` or `(name, start, stop)`. The results have the same format.
     """

@@ -18,7 +18,7 @@ class Averages:
         """Replaces the weights by their averages."""
         if self.model.optimizer.averages:
             self._weights = self.engine.to_host(self.model.trainable_variables)
-            # The averages are copied, because a test step on JAX frees the arrays of the weights.
+            # The weights get copies of the averages, because a test step on JAX frees the arrays of the weights.
             averages = [array.copy() for array in self.engine.to_host(self.model.optimizer.averages)]
             self.engine.assign(self.model.trainable_variables, averages)
 

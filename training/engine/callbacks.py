@@ -72,9 +72,9 @@ def sigterm_as_keyboard_interrupt():
 class Keeper(keras.callbacks.Callback):
     """Saves the state that is needed to resume a run. Stops the run on request, or if the loss is not finite.
 
-    Before a row is added to the history, a validation is run, which may take long. The state is therefore saved twice:
-    before the validation, and after the row is added. The first of these checkpoints contains the training metrics of
-    the missing row, in `due`.
+    Before a row is added to the history, a validation is run, which may take a long time. The state is therefore saved
+    twice: before the validation, and after the row is added. The first of these checkpoints contains the training
+    metrics of the missing row, in `due`.
 
     Args:
         metric: Name of the metric by which the best weights are chosen.
@@ -214,7 +214,7 @@ class Keeper(keras.callbacks.Callback):
         self._saved = self.step
 
     def _value(self, row):
-        """The metric by which the best row of a history is chosen."""
+        """The metric of a row of the history. The best row has the highest value."""
         return row.get(f"val_{self.metric}", row[self.metric])
 
 
@@ -251,7 +251,10 @@ def write_history(path, rows):
 
 
 class Progress(keras.callbacks.Callback):
-    """Prints the progress of a run, and a line for each row of the history. On a terminal, progress is overwritten."""
+    """Prints the progress of a run, and a line for each row of the history.
+
+    On a terminal, each line overwrites the previous line of progress.
+    """
 
     def __init__(self, keeper):
         super().__init__()

@@ -138,7 +138,7 @@ class _TensorFlowEngine(Engine):
             size = batch_size // self.num_replicas
             return make_dataset(context.input_pipeline_id, context.num_input_pipelines, size)
 
-        # `experimental_distribute_dataset` would split and shard the batches a second time.
+        # `experimental_distribute_dataset` is not used, because it would split and shard the batches a second time.
         return self.strategy.distribute_datasets_from_function(make_share)
 
 
@@ -148,7 +148,7 @@ class _Mirrored(_TensorFlowEngine):
     def __init__(self, distribution):
         kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
         if kind == "CPU" and distribution.devices is not None:
-            # This fails if TensorFlow has already computed. `_first_devices` then reports missing devices.
+            # This fails if TensorFlow has already computed something. `_first_devices` then reports missing devices.
             with contextlib.suppress(RuntimeError):
                 parts = [tf.config.LogicalDeviceConfiguration()] * distribution.devices
                 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
@@ -247,7 +247,7 @@ class _JaxEngine(Engine):
 
     def assign(self, variables, arrays):
         for variable, array in zip(variables, arrays, strict=True):
-            # Assigned shard by shard, because a sharded variable may not fit on one device.
+            # The array is assigned shard by shard, because a sharded variable may be too large for one device.
             array = np.asarray(array, variable.dtype)
             variable.assign(jax.make_array_from_callback(array.shape, variable.value.sharding, array.__getitem__))
 

@@ -68,7 +68,8 @@ class Fitting:
             batches = training_batches(self.dataset.splits["train"], changes, self.recipe)
             while self.keeper.step < self.intervals.total and not self.stop.accepted:
                 self._fit_segment(batches, validation, callbacks)
-            self.stop.accepted = self.engine.any_process(self.stop.requested)  # For requests since the last check.
+            # A stop may have been requested since the last check.
+            self.stop.accepted = self.engine.any_process(self.stop.requested)
         return self.keeper.step == self.intervals.total and not self.stop.accepted
 
     def _validation(self):
@@ -107,7 +108,7 @@ class Fitting:
             epochs=epoch + num_epochs,
             steps_per_epoch=steps,
             **validation,
-            shuffle=False,  # The batches are in their final order.
+            shuffle=False,  # The batches are already in their final order.
             callbacks=callbacks,
             verbose=0,
         )

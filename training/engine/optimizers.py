@@ -28,7 +28,7 @@ def build_optimizer(recipe, model, steps_per_epoch):
 
     Args:
         recipe: `training.recipe.config.Recipe`
-        model: Model to train, with its frozen layers already frozen.
+        model: Model to train. Layers that are not trained must already be frozen.
         steps_per_epoch: Number of steps in an epoch.
 
     Returns:

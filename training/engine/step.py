@@ -17,7 +17,9 @@ class _Model(keras.Model):
         super().__init__(inputs=inputs, outputs=outputs)
         self.objective = objective
         self.accumulation_steps = accumulation_steps
-        self.teacher = teacher  # Tracked as a layer, so that its weights are state on JAX, not compiled constants.
+        # Keras tracks `teacher` as a layer. Its weights are therefore part of the state on JAX, not constants in the
+        # compiled step.
+        self.teacher = teacher
         if teacher is not None:
             teacher.trainable = False
         self.loss_metric = keras.metrics.Mean(name="loss")
@@ -65,7 +67,7 @@ class _TensorFlowModel(_Model):
             return i + 1, [sum_ + gradient for sum_, gradient in zip(sums, gradients, strict=True)]
 
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in self.trainable_variables]
-        # One iteration at a time, because parallel iterations would save no memory.
+        # The iterations run one after the other, because the chunks save no memory if they are computed in parallel.
         return tf.while_loop(lambda i, _: i < k, add, (0, zeros), parallel_iterations=1)[1]
 
     def _gradients(self, data, total):
@@ -106,7 +108,7 @@ def _after(data):
 class _JaxModel(_Model):
     def train_step(self, state, data):
         trainable, non_trainable, optimizer, metrics = state
-        # The arrays contain the whole batch, over all devices and processes.
+        # The arrays contain the whole batch, distributed over all devices and processes.
         total = ops.sum(data[2])
         changing = [*non_trainable, *metrics]
         gradients, changing = self._accumulate(trainable, changing, optimizer, data, total)

@@ -27,11 +27,12 @@ def train(recipe, runs="runs", folder=None, leave=None):
         runs: Folder of all runs, in which a new folder is created.
         folder: Folder of this run, instead of a new folder. If it contains a run of the same recipe, the run is resumed
             from its last checkpoint.
-        leave: Function to call instead of `finish`, with the same arguments. It writes the results.
+        leave: Function that writes the results and returns the evaluation. It is called instead of `finish`, with the
+            same arguments.
 
     Returns:
         The `training.runs.folder.Run`, and the task's evaluation on the test images. The evaluation is `None` if the
-        run was stopped or is already finished. Only the first process returns an evaluation.
+        run was stopped or is already finished, and in all processes except the first.
     """
     if is_finished(recipe, runs, folder):
         run = Run(pathlib.Path(folder))

@@ -9,7 +9,7 @@ NUM_BINS = 15
 
 
 def wilson_interval(right, total, z=1.959964):
-    """Wilson's score interval (low, high) of the accuracy `right / total`. The default `z` is for 95 %."""
+    """Wilson's score interval (low, high) of the accuracy `right / total`. The default `z` gives the 95 % interval."""
     accuracy, penalty = right / total, z * z / total
     centre = (accuracy + penalty / 2) / (1 + penalty)
     half = math.sqrt(penalty * accuracy * (1 - accuracy) + penalty * penalty / 4) / (1 + penalty)

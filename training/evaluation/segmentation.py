@@ -19,7 +19,8 @@ NUM_EXAMPLES = 8
 class ClassIoU:
     """The results of one class. If the class does not occur, `iou` is `None`.
 
-    `pixels` is the number of pixels of this class. `taken_for` is their most frequent wrong prediction, or "" if none.
+    `pixels` is the number of pixels of this class. `taken_for` is the class that is most often predicted
+    for these pixels by mistake, or "" if there is none.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Segmentation:
 
     @property
     def pixel_accuracy(self):
-        """Fraction of the pixels whose class is right."""
+        """Fraction of the pixels whose predicted class is right."""
         return float(np.trace(self.confusion) / max(self.confusion.sum(), 1))
 
     @property

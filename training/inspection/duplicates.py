@@ -80,7 +80,7 @@ class DuplicateFinder:
         return sorted([*exact.values(), *similar], key=lambda duplicate: duplicate.index)
 
     def _near_pairs(self, kind, hashes, indices):
-        """int64 (pairs, 4): other image, training image, kind, and the distance between their hashes."""
+        """int64 (pairs, 4): other image, training image, kind, and the distance between the hashes of both images."""
         other, known = self._index.find_pairs(hashes[indices], self._distance).T
         other, known = (part[self._known.has_structure[known]] for part in (indices[other], known))
         bits = distances(hashes[other], self._known.hashes[known])
@@ -106,7 +106,7 @@ class DuplicateFinder:
 
 
 def _small_pictures(source, indices):
-    """The small pictures, uint8 (pictures, 32, 32), of the images at some indices, and the row of each index."""
+    """The small pictures of the images at `indices`, uint8 (pictures, 32, 32), and the row of each index in them."""
     chosen, rows = np.unique(indices, return_inverse=True)
     examples = select(source, chosen).in_order()
     small = examples.map(lambda example: tf.cast(tf.round(_summarise(example["image"])[2]), tf.uint8), tf.data.AUTOTUNE)
@@ -169,7 +169,10 @@ def _cosines():
 
 
 def _exact_duplicates(known, others, kind):
-    """{index: `Duplicate`} of the images whose fingerprint is known, each with the first training image that has it."""
+    """{index: `Duplicate`} of the images whose fingerprint is in `known`.
+
+    Each `Duplicate` names the first training image with the same fingerprint.
+    """
     values, first = np.unique(known, return_index=True)
     positions = np.minimum(np.searchsorted(values, others), len(values) - 1)
     indices = np.flatnonzero(values[positions] == others).tolist()

@@ -42,7 +42,7 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
     """
     for checked in (recipe, other):
         require_classification(checked, "duplicates")
-    known = load_dataset(recipe.data, disjoint=False)  # Splits that overlap are no error: they are reported.
+    known = load_dataset(recipe.data, disjoint=False)  # Overlaps of splits raise no error here.
     others = known if other == recipe else load_dataset(other.data, disjoint=False)
     finder = DuplicateFinder(known.source("train"), distance, correlation)
     train = _Images(known, "train", recipe.data)
@@ -76,7 +76,10 @@ class _Images:
             self._files = [path for path, _ in folder.splits[split]]
 
     def name(self, index):
-        """The path of an image. If it is unknown, the index of the image in the split, or in a random subset of it."""
+        """The path of an image. If the path is unknown, the index of the image in the split.
+
+        If the split is a random subset of the training images, it is the index in this subset.
+        """
         return self._files[index] if self._files else index
 
     def label(self, index):

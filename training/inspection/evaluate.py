@@ -25,7 +25,7 @@ def evaluate_source(source, assignments=(), split="test"):
         assignments: Changes of the recipe's data, e.g. `data.directory=DIR`. `data.dataset=NAME` chooses another data
             set with the same classes. Without `data.dataset`, the fields of the splits cannot be changed. A model of
             ImageNet-1k can also be evaluated on a folder with the classes of ObjectNet.
-        split: Name of the split. `"all"` selects all images. Raises an InputError for the model's training data.
+        split: Name of the split. `"all"` selects all images. An InputError is raised for the model's training data.
 
     Returns:
         The result as lines of text.

@@ -47,8 +47,8 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
         source: A run's folder, a `.keras` file, an exported SavedModel (provides only the rollout), or weights as in
             `keras_vit.from_pretrained`, such as a name in the catalogue.
         images: Paths of image files. Default: the run's samples. Unreadable files are reported and skipped.
-        path: Folder to write to. Default: `figures/explain` in the run's folder or beside the `.keras` file, or
-            `explain` in the working directory for weights and a SavedModel.
+        path: Folder to write to. Default: `figures/explain` in the run's folder or beside the `.keras` file. For
+            weights and a SavedModel: `explain` in the working directory.
         compare: More runs, `.keras` files or weights. The figures of attention distances, attention entropies and
             positions show these models, too.
         neighbours: Number of training images of the run that are shown beside each picture, the most similar first.
@@ -369,7 +369,7 @@ def _explain_saved_model(saved_model, images, path, compare):
 
 
 def _served_subject(facts):
-    """The `Subject` of a SavedModel. Its model only normalises pixels, which is enough to decode images."""
+    """The `Subject` of a SavedModel. Its model contains only the preprocessing, which is enough for decoding."""
     preprocessing = keras_vit.Preprocessing(**facts["preprocessing"])
     preprocessor = keras.Sequential([keras.Input(facts["input_shape"]), preprocessing])
     decode = image_decoder(preprocessor, facts["options"]["image_size"])

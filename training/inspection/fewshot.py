@@ -58,9 +58,8 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     chosen = [choose_shots(labels, max(shots), seed) for seed in seeds]
     needed = np.unique(np.concatenate(chosen)) if neighbours is None else np.arange(len(labels))
     needed_features = features(opened.model, select(train, needed), recipe)
-    train_features = np.zeros(
-        (len(labels), needed_features.shape[1]), "float32"
-    )  # The system allocates no memory for rows that are never written.
+    # The system allocates no memory for rows that are never written.
+    train_features = np.zeros((len(labels), needed_features.shape[1]), "float32")
     train_features[needed] = needed_features
     test_features = features(opened.model, test, recipe)
 

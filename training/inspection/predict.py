@@ -25,8 +25,8 @@ def predict(source, paths, top=5, to=None):
         source: A run's folder, a folder of exported versions (the highest is used), or a SavedModel.
         paths: Paths of JPEG, PNG, GIF, BMP or WebP files.
         top: Number of classes to print; for a classifier, at most the number that the SavedModel returns.
-        to: Folder for the results of a segmentation model. It gets a PNG file of each picture with its coloured mask,
-            and `legend.png` with the colours of the classes. `None`: nothing is written.
+        to: Folder for the results of a segmentation model. Each picture is written there with its coloured mask, as a
+            PNG file. `legend.png` shows the colours of the classes. `None`: nothing is written.
 
     Returns:
         The number of unreadable files. Unreadable files are reported and skipped.
@@ -35,7 +35,7 @@ def predict(source, paths, top=5, to=None):
         InputError: If `source` contains no SavedModel, or `to` is given for a classifier.
     """
     folder = find_saved_model(source)
-    model = tf.saved_model.load(str(folder))  # Must stay referenced, because the signature needs its variables.
+    model = tf.saved_model.load(str(folder))  # Must stay referenced, because the signature needs the model's variables.
     serve = model.signatures.get("serving_default")
     if serve is None or "image_bytes" not in serve.structured_input_signature[1]:
         raise InputError(f"{folder} does not take encoded images. Export the model with: python -m training export")

@@ -243,7 +243,7 @@ def _abstract_batch(recipe, model):
 
 
 def _compile(trained, state, batch):
-    """Compiles the step as Keras's `fit` does: the new state has the memory and the layout of the old one."""
+    """Compiles the step as Keras's `fit` does: the new state overwrites the old state and has the same layout."""
     layouts = None
     if keras.distribution.distribution() is not None:
         layouts = None, jax.tree.map(lambda array: array.sharding, state)

@@ -1,4 +1,4 @@
-"""Checks across the sections of a recipe. Each section checks its own fields."""
+"""Checks that the sections of a recipe are consistent with each other. Each section checks its own fields."""
 
 import dataclasses
 

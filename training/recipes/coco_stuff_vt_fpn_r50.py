@@ -1,15 +1,15 @@
 """VT-FPN with a ResNet-50 on COCO-Stuff: 53 stuff classes, and one class for all things.
 
-Paper: Wu et al., arXiv 2006.03677, section 5.3 and Table 9, which uses Detectron2's 1x recipe for semantic FPNs
-(configs/Misc/semantic_R_50_FPN_1x.yaml) with batches of 32 images and a learning rate of 0.04.
+Paper: Wu et al., arXiv 2006.03677, section 5.3 and Table 9. The paper uses Detectron2's 1x recipe for semantic FPNs
+(configs/Misc/semantic_R_50_FPN_1x.yaml), with batches of 32 images and a learning rate of 0.04.
 Command: python -m training train coco_stuff_vt_fpn_r50 data.directory=path/to/coco_stuff
 model.arguments.weights=path/to/resnet50.pth
 Hardware: about 2 hours on one A100, estimated from 0.97 exaFLOPs (6 x MACs x images).
 Expected: 41.00 % mean IoU (paper); 40.78 % with a Panoptic FPN (model.function=PanopticFPN).
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The directory has the folders train and test, each with images and masks (docs/segmentation.md) of Detectron2's
-coco_2017_train_panoptic_stuffonly and its validation counterpart. The recipe differs from the paper as follows.
+data.directory has the folders train and test with images and masks (docs/segmentation.md): those of Detectron2's
+coco_2017_train_panoptic_stuffonly and of its validation counterpart. The recipe differs from the paper as follows.
 The backbone starts from random weights unless model.arguments.weights names ImageNet weights. Images are stretched to
 800 x 1216 pixels, also in evaluation. The learning rate decays along a cosine, not in two steps. The weight decay is
 not multiplied by the momentum. With distribution.kind=data_parallel, batch norms use the images of all devices.

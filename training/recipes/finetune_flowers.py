@@ -17,7 +17,7 @@ from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe,
 RECIPE = Recipe(
     name="finetune_flowers",
     model=Model(weights="B/16@i21k", input_shape=(384, 384, 3)),
-    # Splits the 1,020 training images. The data set's own 1,020 validation images are not used.
+    # The 1,020 training images are split. The data set's own 1,020 validation images are not used.
     data=Data(
         dataset="oxford_flowers102", train_split="train[:90%]", validation_split="train[90%:]", validation_fraction=0.0
     ),

@@ -8,9 +8,9 @@ Expected: 84.53 % top-1 on ImageNet-1k after fine-tuning at 224 pixels, measured
 was trained with medium1 instead (augment.randaugment_magnitude=15).
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The 14 million images of 21,843 classes are not in TFDS: convert them to shards (docs/recipes.md). big_vision does not
-multiply its weight decay, 1e-4, by the learning rate. The weight decay of this recipe is therefore 1e-4 / 1e-3 = 0.1.
-big_vision keeps Adam's momentum in bfloat16, this package in float32.
+The 14 million images of 21,843 classes are not in TFDS: convert them to shards (docs/recipes.md). Keras multiplies the
+weight decay by the learning rate, 1e-3. big_vision does not, and its weight decay is 1e-4. The weight decay of this
+recipe is therefore 1e-4 / 1e-3 = 0.1. big_vision keeps Adam's momentum in bfloat16, this package in float32.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

@@ -4,8 +4,9 @@ Paper: Steiner et al., "How to train your ViT?", arXiv 2106.10270; configs/vit_i
 with its augmentation for B/16, named medium2.
 Command: python -m training train pretrain_imagenet_b16_augreg
 Hardware: about 40 exaFLOPs (6 x MACs x images x epochs), an estimated 90 hours on one A100.
-Expected: 79.15 % top-1 at 224 pixels, measured by timm for the authors' best B/16 of ImageNet-1k. It was trained with
-strong2 (augment.mixup=0.8 augment.randaugment_magnitude=20), dropout and stochastic depth of 0.1, and then fine-tuned.
+Expected: 79.15 % top-1 at 224 pixels, measured by timm for the authors' best B/16 trained on ImageNet-1k. This
+model was trained with the augmentation strong2 (augment.mixup=0.8 augment.randaugment_magnitude=20), and with dropout
+and stochastic depth of 0.1. It was then fine-tuned.
 Measured: nothing yet. Tests check only that the recipe runs.
 
 big_vision does not multiply its weight decay, 1e-4, by the learning rate. The weight decay of this recipe is therefore

@@ -8,10 +8,11 @@ Expected: 72.0 % top-1 (paper, Tables 5 and 6, 16 tokens).
 Measured: nothing yet. Tests check only that the recipe runs.
 
 The paper adds the weight decay, 4e-5, to the gradients, so a momentum of 0.9 multiplies its effect by ten. This package
-does not, so the recipe's weight decay is ten times as large. "Standard augmentation" is taken to be crops of 8 to 100 %
-of the area, and mirroring. This recipe trains the model of Table 8, which passes tokens from one module to the next.
-According to the paper's MACs, the models of Tables 2 to 7 do not (model.function=VTResNet
-model.arguments.split_tokens=false). The last 1 % of the training images is held out for validation.
+does not add it to the gradients, so the recipe's weight decay is ten times as large. This recipe assumes that "standard
+augmentation" means crops of 8 to 100 % of the area, and mirroring. It trains the model of Table 8, which passes tokens
+from one module to the next. According to the paper's MACs, the models of Tables 2 to 7 do not. Select such a model with
+model.function=VTResNet model.arguments.split_tokens=false. The last 1 % of the training images is held out for
+validation.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

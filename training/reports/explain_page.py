@@ -51,7 +51,7 @@ class Findings:
 
     @contextlib.contextmanager
     def trying(self, name):
-        """Leaves out the figure `name` and prints the reason if the body of the `with` raises a ValueError."""
+        """If the body of the `with` raises a ValueError, leaves out the figure `name` and prints the reason."""
         try:
             yield
         except ValueError as error:

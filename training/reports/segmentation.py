@@ -39,7 +39,7 @@ def write_segmentation_report(run, recipe, keeper, segmentation, model):
 
 
 def judge(segmentation):
-    """Sentences that put the mean IoU into perspective."""
+    """Sentences that help to judge the mean IoU."""
     height, width = segmentation.size
     pixels = segmentation.confusion.sum(axis=1)
     commonest = int(pixels.argmax())
@@ -75,7 +75,7 @@ def _class_row(score):
 
 
 def _confusion_matrix(run, segmentation):
-    """Writes the confusion matrix. Its cells show percentages of the true class, because pixel counts are too long."""
+    """Writes the confusion matrix. Its cells show percentages of the true class, because pixel counts would not fit."""
     totals = np.maximum(segmentation.confusion.sum(axis=1, keepdims=True), 1)
     per_cent = np.rint(100 * segmentation.confusion / totals).astype(int)
     drawn = plot_confusion_matrix(per_cent, segmentation.class_names)

@@ -41,7 +41,7 @@ class Checkpoints:
         self.folder = folder
 
     def write(self, checkpoint):
-        """Writes a checkpoint. Of the earlier ones, keeps the newest and the best (step `facts["best_step"]`).
+        """Writes a checkpoint, then deletes the earlier ones except the newest and the best (`facts["best_step"]`).
 
         Raises:
             InputError: If the checkpoint cannot be written. Earlier checkpoints are kept.
@@ -102,7 +102,7 @@ class Checkpoints:
     def _remove_unneeded(self, newest):
         steps = sorted(self.steps())
         kept = set(steps[-NUM_KEPT:]) | {newest.facts.get("best_step")}
-        # If the newest is damaged, the run resumes from the second newest, which may name another best checkpoint.
+        # If the newest is damaged, the run resumes from the second newest, whose facts may name another best step.
         kept |= {self._best_step(step) for step in steps[-NUM_KEPT:-1]}
         for step in set(steps) - kept:
             self._path(step).unlink(missing_ok=True)

@@ -206,7 +206,7 @@ def resume_command(run):
 
 
 def program_path(program="python"):
-    """The path of a program of this environment, quoted for the shell. It is relative if inside the current folder."""
+    """The path of a program of this environment, quoted for the shell. Relative if it is in the current folder."""
     path, current = pathlib.Path(sys.executable).with_name(program), pathlib.Path.cwd()
     return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))
 

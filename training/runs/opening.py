@@ -14,7 +14,8 @@ from training.recipe.assignments import override
 from training.recipe.config import Data, Recipe
 from training.runs.folder import Run, load_model, read_class_names
 
-# Fields that may be changed for every model. Splits may not, because a changed test split may contain training images.
+# Fields that may be changed for every model. Splits are not among them, because a changed test split may contain
+# training images.
 _CHANGEABLE = ("data.dataset", "data.directory", "data.tfds_directory", "fit.batch_size")
 DATA_FIELDS = tuple(f"data.{field.name}" for field in dataclasses.fields(Data))
 

@@ -10,7 +10,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from keras_vit.analysis.plots import FAINT, INK, panels
 
-# Colours for any colour vision (Okabe and Ito, 2008). Pale colours are darkened for a white background.
+# Colours that people with any colour vision can tell apart (Okabe and Ito, 2008). Pale colours are darkened for a white
+# background.
 _COLORS = ("#1d5fa6", "#c4541b", "#0b8a66", "#8a5aa8", "#a07400", "#5f6b7a", "#b0306a", "#3c93c2")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _PANEL = (5.4, 4.4)  # Inches.
@@ -132,7 +133,7 @@ def plot_bars(title, groups, series, y_label):
     Args:
         title: Title of the figure.
         groups: Names of the groups.
-        series: {name: (values, are_published)}. The values are numbers or `None`, one for each group. The bars of
+        series: {name: (values, is_printed)}. The values are numbers or `None`, one for each group. The bars of
             published values are hatched.
         y_label: Label of the y axis, with its unit.
     """

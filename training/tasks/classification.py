@@ -102,5 +102,5 @@ class Task:
         }
 
     def predict_options(self, run):
-        """Options of the command `predict`. At its end, a run uses this command on its sample images."""
+        """Options of the command `predict`, which a run calls for its sample images after the training."""
         return ("--top", "1")

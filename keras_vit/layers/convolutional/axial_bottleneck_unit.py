@@ -17,10 +17,10 @@ class AxialBottleneckUnit(CompositeLayer):
     """A ResNet's bottleneck unit with attention along both axes instead of the 3 x 3 convolution.
 
     `y = relu(BN(conv1x1(x)))`, `y = relu(mean(rows(columns(y))))`, `y = BN(conv1x1(y))` and `relu(x + y)`. `columns` is
-    an `AxialAttention` along the height, and `rows` is an `AxialAttention` along the width. `mean` averages squares of
-    `strides` x `strides` pixels. If the unit changes the shape, `x` is projected by `BN(conv1x1(x))` (Axial-DeepLab,
+    an `AxialAttention` along the height, and `rows` is an `AxialAttention` along the width. `mean` is average pooling
+    over windows of `strides` x `strides` pixels. If the unit changes the shape, `x` is projected by `BN(conv1x1(x))` (Axial-DeepLab,
     arXiv 2003.07853, section 3.3; csrhddlam/axial-deeplab). The gamma of the last batch norm starts at zero, so the
-    branch of the unit starts at zero.
+    output of the branch is zero before training.
 
     Args:
         width: Number of channels inside the unit, a multiple of `2 * num_heads`. The output has `2 width` channels.

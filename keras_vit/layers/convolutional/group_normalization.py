@@ -97,7 +97,7 @@ def _normalize(maps, gamma, beta, groups, epsilon):
 
 def _mean_of_pixels(maps):
     """Averages (B, H, W, C) to (B, 1, 1, C)."""
-    # TensorFlow on CPUs takes twice as long for a mean over both axes at once.
+    # On CPUs, TensorFlow needs twice as long for one mean over both axes as for two means over one axis each.
     return ops.mean(ops.mean(maps, axis=2, keepdims=True), axis=1, keepdims=True)
 
 

@@ -9,8 +9,8 @@ def local_windows(maps, size, strides=1, padding="constant"):
     """Returns the square windows around the pixels of a map.
 
     The map is sliced along its columns, then along its rows. This needs `2 size` slices. Slicing each pixel of a window
-    separately would need `size^2` slices. The patch extraction of JAX and PyTorch needs more computation, because it is
-    a convolution with kernels of zeros and ones.
+    separately would need `size^2` slices. The patch extraction of JAX and PyTorch needs more computation than slices,
+    because it is a convolution with kernels of zeros and ones.
 
     Args:
         maps: (B, H, W, C)
@@ -22,7 +22,7 @@ def local_windows(maps, size, strides=1, padding="constant"):
         (B, h, w, N, C), where h and w are H and W divided by `strides` and rounded up. The N pixels of a window are
         ordered row by row.
     """
-    if size > 1:  # PyTorch does not accept a padding by reflection of width 0.
+    if size > 1:  # PyTorch does not accept reflection padding of width 0.
         margin = (size // 2,) * 2
         maps = ops.pad(maps, ((0, 0), margin, margin, (0, 0)), mode=padding)
     slices = [slice(start, start - size + 1 or None, strides) for start in range(size)]

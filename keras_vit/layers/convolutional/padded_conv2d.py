@@ -22,7 +22,7 @@ class PaddedConv2D(keras.layers.Conv2D):
 
     Args:
         filters: Number F of filters.
-        kernel_size: Side k of the square kernel in pixels, odd. Each side is padded with k // 2 zeros.
+        kernel_size: Side k of the square kernel in pixels, an odd number. Each side is padded with k // 2 zeros.
         strides: Step in pixels, the same for both axes.
 
     Call arguments:

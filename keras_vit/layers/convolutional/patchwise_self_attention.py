@@ -10,7 +10,7 @@ from keras_vit.layers.convolutional.vector_self_attention import VectorSelfAtten
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchwiseSelfAttention(VectorSelfAttention):
-    """Computes a weighted sum of the window around each pixel. Weights depend on the whole window.
+    """Computes a weighted sum of the pixels in the window around each pixel. Weights depend on the whole window.
 
     `y_o = sum_p gamma([q_o, k_1, ..., k_N])_p v_p` ("Exploring Self-Attention for Image Recognition", arXiv 2004.13621,
     equations 4 and 5, with concatenation as the relation). `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))` returns the

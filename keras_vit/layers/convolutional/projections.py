@@ -1,4 +1,4 @@
-"""Projections of pixels or tokens, which are parts of other layers."""
+"""Builds the projections of pixels or tokens that other layers contain."""
 
 import keras
 

@@ -62,7 +62,7 @@ class UpsampleLike(ConfiguredLayer):
 
 
 def _bilinear_phases(maps, axis, scale):
-    # ops.image.resize would need known sizes when the model is traced.
+    # ops.image.resize is not used, because it needs known sizes when the model is traced.
     first, last, head, tail = (maps[:, :, part] if axis == 2 else maps[:, part] for part in _PARTS)
     before, after = ops.concatenate([first, head], axis), ops.concatenate([tail, last], axis)
     phases = []

@@ -32,10 +32,10 @@ ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": q
 
 
 def activate(name, x, training=None):
-    """Applies the activation `name` of `ACTIVATIONS`. In training on TensorFlow, its gradient needs less memory.
+    """Applies the activation `name` of `ACTIVATIONS`. For training on TensorFlow, a GELU has a custom gradient.
 
-    TensorFlow on CPUs can fuse a matrix product, a bias and a GELU into one kernel. It does so only if the names of the
-    GELU's operations come after the layer's name, `hidden`, in alphabetical order. The name scope ensures this order.
+    TensorFlow on CPUs can fuse a dense layer and the GELU after it into one kernel. It does so only if the names of the
+    GELU's operations come after the dense layer's name in alphabetical order. The name scope ensures this order.
     """
     with keras.name_scope("nonlinearity"):
         has_own_gradient = training and keras.backend.backend() == "tensorflow"

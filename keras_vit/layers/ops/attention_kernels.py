@@ -21,8 +21,8 @@ def compute_attention(query, key, value, bias=None):
     If `has_kernel` is true, a kernel of the backend is used. Otherwise, if there are many keys, the queries are
     processed in chunks. Only the attention weights of one chunk are in memory at a time. The gradients recompute these
     weights chunk by chunk. Memory therefore grows in proportion to T instead of T^2. If the number of keys or queries
-    is unknown when the graph is traced, all weights are computed at once. Exports for any image size cannot use chunks,
-    because their runtimes do not support loops.
+    is unknown when the graph is traced, all weights are computed at once. Exported files for images of variable size
+    cannot use chunks, because their runtimes do not support loops of unknown length.
 
     Args:
         query: (B, K, t, Dh), scaled.
@@ -60,8 +60,8 @@ def log_sizes(sizes):
 def has_kernel(query, key, bias=None):
     """Whether a kernel of the backend is used. Such a kernel needs memory in proportion to T only.
 
-    * PyTorch: `scaled_dot_product_attention`. On a CPU, it is used for more than 256 keys only, because it is not
-      faster for 197 keys. On other devices, it is always used. Its speed has not been measured on these devices.
+    * PyTorch: `scaled_dot_product_attention`. On a CPU, it is only used for more than 256 keys. With 197 keys it
+      was not faster. On other devices, it is always used. Its speed has not been measured on these devices.
     * JAX on a GPU: cuDNN's kernel, for 16-bit types and heads of 8, 16, ..., 128 channels. Its speed is not measured.
     * Otherwise, no kernel is used. Keras's kernel for TensorFlow stores all weights. Keras's kernel for JAX on a TPU
       applies a causal mask if no mask is passed (Keras 3.15).
@@ -108,7 +108,7 @@ def _attend_in_chunks(query, key, value):
     return _join(heads, num_queries), gradients
 
 
-# The two functions that are passed as `step` are at module level and receive keys and values in the carry. JAX can then
+# This function and `_gradients_of_chunk` are at module level and receive keys and values in the carry. JAX can then
 # cache the compiled functions instead of compiling them in every call.
 def _attend_chunk(carry, chunks):
     (key, value), (query,) = carry, chunks

@@ -51,7 +51,8 @@ def standardize(values, epsilon):
     Returns:
         Same shape as `values`.
     """
-    # ONNX Runtime fuses a norm only if squares are computed as powers, OpenVINO only if a mean's axis is in a list.
+    # ONNX Runtime fuses a norm only if squares are computed as powers. OpenVINO fuses a norm only if the axis of each
+    # mean is given as a list.
     centered = values - ops.mean(values, axis=[-1], keepdims=True)
     variance = ops.mean(ops.power(centered, 2.0), axis=[-1], keepdims=True)
     return centered / ops.sqrt(variance + epsilon)

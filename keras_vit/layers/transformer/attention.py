@@ -138,7 +138,8 @@ class MultiHeadSelfAttention(CompositeLayer):
     def attend(self, query, key, tokens, sizes=None, training=None):
         """Returns the layer's output, (B, t, D), for queries and keys from `queries_and_keys`."""
         value = self._heads(self.value, tokens)
-        if self.relative_positions or (training and self.dropout_rate > 0):  # `compute_attention` supports neither.
+        # `compute_attention` supports neither relative positions nor dropout.
+        if self.relative_positions or (training and self.dropout_rate > 0):
             weights = ops.cast(self._weights(query, key, sizes), value.dtype)
             heads = ops.matmul(self.dropout(weights, training=training), value)
         else:

@@ -18,8 +18,8 @@ class AxialEncoderBlock(ComposedLayer):
 
     This is the block of Axial-ViT (ViT, arXiv 2010.11929, appendix D.6, "Axial attention"; arXiv 1912.12180). It
     consists of two encoder blocks (eqs. 2 and 3). Attention within rows and columns reduces the number of pairs of
-    patches from N^2 to N (h + w). The number of MLPs is doubled. Only patch tokens are accepted, because the paper does
-    not define the position of a class token in the grid.
+    patches from N^2 to N (h + w). The block has two MLPs instead of one. Only patch tokens are accepted, because the
+    paper does not define the position of a class token in the grid.
 
     Args:
         row: `EncoderBlock` that is applied to the rows.
@@ -70,8 +70,8 @@ class AxialEncoderBlock(ComposedLayer):
             patches: As in `call`.
 
         Returns:
-            float32 (B, 2, K, N, N): the weights of the row pass, then the weights of the column pass. The weights of
-            each patch sum to one. They are zero for patches outside its row (or column).
+            float32 (B, 2, K, N, N): the weights of the row pass, then the weights of the column pass. The weights with
+            which a patch attends sum to one. For patches outside its row (or column), they are zero.
         """
         grid = _in_rows(tokens, patches)
         rows = self.row.attention_weights(grid)  # (B, h, K, w, w)

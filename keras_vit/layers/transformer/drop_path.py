@@ -15,7 +15,7 @@ class DropPath(Dropout):
     nothing.
 
     Args:
-        rate: Probability of dropping a branch. In [0, 1).
+        rate: Probability of dropping a branch, in [0, 1).
         seed: Seed of the random numbers.
 
     Call arguments:

@@ -33,7 +33,7 @@ def attend_few(attention, tokens, queries, sizes=None, training=None):
     heads_shape, width = query.shape[1:3], tokens.shape[-1]
     rows = (-1, math.prod(heads_shape))  # B, t K
     attending = ops.reshape(_multiply_heads(query, ops.transpose(key_kernel, (1, 2, 0))), (*rows, width))
-    # This term is the same for all keys, so the softmax cancels it. Computing it gives `key/bias` a gradient.
+    # This term is the same for all keys, so the softmax cancels it. It is computed to give `key/bias` a gradient.
     bias = ops.cast(ops.reshape(ops.sum(query * key_bias, axis=-1), (*rows, 1)), "float32")
     bias = bias if sizes is None else bias + log_sizes(sizes)[:, None, :]
     weights = ops.cast(attention_weights(attending, tokens, bias), tokens.dtype)  # (B, t K, T)

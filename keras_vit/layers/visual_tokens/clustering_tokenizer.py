@@ -14,7 +14,7 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClusteringTokenizer(Tokenizer):
-    """Computes tokens as weighted means of the pixels X of a map. The filters are the cluster centres of the pixels.
+    """Computes tokens as weighted means of the pixels X of a map. The weights depend on cluster centres of the pixels.
 
     `W_K = kmeans(X)`, `A = softmax_HW(X W_K)` and `T = A^T X`. If CT is not C, `T = (A^T (X W_V)) W_T`. This is an
     ablation of Visual Transformers (arXiv 2006.03677, Table 3; arXiv 2006.03677v1, appendix C).

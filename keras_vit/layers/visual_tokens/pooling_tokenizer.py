@@ -16,7 +16,8 @@ from keras_vit.layers.visual_tokens.token_grid import shrink
 class PoolingTokenizer(CompositeLayer):
     """Resizes a map bilinearly to a small grid. The pixels of this grid are the tokens. No attention is learned.
 
-    This is an ablation of Visual Transformers (arXiv 2006.03677, Table 3). If CT is not C, `W_T` projects the tokens.
+    This is an ablation of Visual Transformers (arXiv 2006.03677, Table 3). If CT is not C, a learned linear
+    projection follows.
 
     Args:
         grid_size: Size (h, w) of the grid.

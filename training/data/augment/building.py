@@ -42,7 +42,7 @@ def build_augmentation(model, config):
 
     Raises:
         InputError: If the config does not fit the image size, if `config.library` is not installed, or if this
-            library does not have an augmentation of the config.
+            library lacks a change that the config requests.
     """
     protocol, size, channels = input_protocol(model)
     if config.library == "keras_cv":
@@ -56,7 +56,7 @@ def build_augmentation(model, config):
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
-        # `tf.random.split` depends on the integer type, so the type is fixed. At least one seed must be requested.
+        # `tf.random.split` depends on the integer type, so the type is fixed. The function cannot return zero seeds.
         seeds = tf.unstack(tf.random.split(tf.cast(seed, tf.int64), len(changes) or 1))
         for one_change, one_seed in zip(changes, seeds, strict=False):
             decoded = one_change(decoded, one_seed)

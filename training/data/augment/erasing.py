@@ -44,7 +44,9 @@ def erase(image, seed, probability):
 
 def _rectangle(sides, draws):
     """(top, left, height, width) of the first rectangle that fits. If no rectangle fits, height and width are 0.
-    The rows of `draws`, (4, attempts), determine the area, the aspect ratio, top and left of each rectangle."""
+
+    The rows of `draws`, (4, attempts), are random numbers for the area, aspect ratio, top and left of each rectangle.
+    """
     area = sides[0] * sides[1] * (AREAS[0] + draws[0] * (AREAS[1] - AREAS[0]))
     low, high = map(math.log, ASPECT_RATIOS)
     aspect_ratio = tf.exp(low + draws[1] * (high - low))

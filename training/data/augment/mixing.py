@@ -60,7 +60,7 @@ def _mix_labels(labels, partners, own):
 def _box(height, width, own, seed):
     """(top, left, bottom, right) of a box around a random pixel, clipped to the image.
 
-    Before it is clipped, its area is the fraction 1 - `own` of the image's area.
+    Before clipping, the area of the box is the fraction 1 - `own` of the image's area.
     """
     sides = tf.constant([height, width])
     half = tf.cast(tf.cast(sides, tf.float32) * tf.sqrt(1.0 - own), tf.int32) // 2
@@ -69,10 +69,10 @@ def _box(height, width, own, seed):
 
 
 def beta(concentration, seed):
-    """Draws a number from Beta(a, a), where a = `concentration`, as X / (X + Y) with X and Y from Gamma(a, 1).
+    """Draws a random number from Beta(a, a), where a = `concentration`.
 
-    For small a, X and Y underflow float32. Their logarithms are therefore drawn, using Gamma(a) = Gamma(a + 1) U^(1/a)
-    with U uniform in (0, 1].
+    The number is X / (X + Y), where X and Y are drawn from Gamma(a, 1). For small a, X and Y underflow float32. The
+    function therefore draws their logarithms. It uses Gamma(a) = Gamma(a + 1) U^(1/a), where U is uniform in (0, 1].
     """
     gamma_seed, uniform_seed = tf.unstack(tf.random.split(seed, 2))
     gammas = tf.random.stateless_gamma([2], gamma_seed, alpha=concentration + 1.0)

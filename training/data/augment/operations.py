@@ -115,12 +115,12 @@ def rotate(image, degrees):
 
 
 def shear_x(image, slope):
-    """Moves each row to the left, by `slope` times its index."""
+    """Moves each row to the left, by `slope` times the row's index."""
     return _transform(image, [1.0, slope, 0.0, 0.0, 1.0, 0.0])
 
 
 def shear_y(image, slope):
-    """Moves each column up, by `slope` times its index."""
+    """Moves each column up, by `slope` times the column's index."""
     return _transform(image, [1.0, 0.0, 0.0, slope, 1.0, 0.0])
 
 
@@ -140,7 +140,7 @@ def cutout(image, fraction, place):
     Args:
         image: uint8 (H, W, C)
         fraction: Half of the square's side, as a fraction of the image's shorter side. Rounded to a pixel.
-        place: (2,) uniform draws from 0 to 1 for the centre of the square.
+        place: (2,) uniform random numbers from 0 to 1: the square's centre, as fractions of the height and the width.
 
     Returns:
         uint8 (H, W, C)

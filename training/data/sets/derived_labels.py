@@ -31,7 +31,7 @@ class Label:
 
 
 _CLEVR_COUNTS = range(3, 11)  # An image has 3 to 10 objects.
-_CLEVR_BORDERS = (8.0, 8.5, 9.0, 9.5, 10.0)  # In Clevr's units of length. All are exact in float32.
+_CLEVR_BORDERS = (8.0, 8.5, 9.0, 9.5, 10.0)  # In Clevr's units of length. All values are exact in float32.
 _KITTI_BORDERS = (8.0, 20.0)  # In metres.
 _KITTI_VEHICLES = 3  # The first three types of objects are car, van and truck.
 _DSPRITES_BINS = 16

@@ -142,7 +142,7 @@ def hold_out(paths, fractions, digests):
 
     Args:
         paths: `pathlib.Path`s, at least one.
-        fractions: {split: fraction, relative to the paths that the earlier splits have not taken}
+        fractions: {split: fraction of the paths that are not in the earlier splits}
         digests: {path: digest of the file}. Files with the same content are in the same split.
 
     Returns:

@@ -69,7 +69,7 @@ def write_records(dataset, directory, images_per_shard=1000):
 
 
 def _write_split(source, directory, name, images_per_shard):
-    """Writes the shards of a split, and yields (file name, number of images) of each."""
+    """Writes the shards of a split, and yields (file name, number of images) of each shard."""
     count = -(-source.size // images_per_shard)
     examples = _shuffled(source).as_numpy_iterator()
     for number in range(count):
@@ -121,7 +121,7 @@ def _source(directory, files, shuffle_buffer):
 
     def stream(ranges, seed):
         pieces = [piece for first, end in ranges for piece in cut(shards, first, end)]
-        # A process may get no images of a small split. The types are explicit, because empty lists do not imply them.
+        # A process may get no images of a small split. The dtypes are given, because an empty list does not imply one.
         paths = tf.constant([path for path, _, _ in pieces], tf.string)
         starts, stops = (tf.constant([piece[i] for piece in pieces], tf.int64) for i in (1, 2))
         parts = tf.data.Dataset.from_tensor_slices((paths, starts, stops))

@@ -7,7 +7,7 @@ from training.data.masks import encode_png
 CLASS_NAMES = ("background", "disc", "square", "triangle")
 SIDE = 64  # Height and width of the images in pixels.
 NUM_IMAGES = {"train": 1200, "test": 120}
-_FIRST = {"train": 0, "test": 1_000_000}  # Seeds of the first images. The splits have no seed in common.
+_FIRST = {"train": 0, "test": 1_000_000}  # Seed of each split's first image. The splits have no seed in common.
 _MOST_SHAPES = 3
 _RADIUS = 10, 18  # Minimum and maximum, in pixels.
 _DARK, _BRIGHT = (0, 110), (130, 256)  # Colours of the background and of the shapes.
@@ -31,7 +31,7 @@ def draw(split, index):
         label, radius = rng.integers(1, len(CLASS_NAMES)), rng.uniform(*_RADIUS)
         top, left = rng.uniform(radius, SIDE - radius, 2)
         inside = _is_inside(label, (rows - top) / radius, (columns - left) / radius, rng.uniform(0, 2 * np.pi))
-        if mask[inside].any():  # The new shape would cover part of another, whose class could become ambiguous.
+        if mask[inside].any():  # The new shape would cover part of another shape, whose class could become ambiguous.
             continue
         image[inside] = rng.integers(*_BRIGHT, 3) + _texture(rng, rows, columns)[inside]
         mask[inside] = label

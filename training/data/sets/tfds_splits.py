@@ -15,7 +15,7 @@ _TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # For the splits that an error 
 
 
 def split_names(builder, label, data):
-    """The splits from the recipe, or else from the data set, as {split: split string of TFDS}.
+    """The splits that the recipe names, or else the splits of the data set, as {split: split string of TFDS}.
 
     Args:
         builder: `tfds.core.DatasetBuilder` of prepared data.

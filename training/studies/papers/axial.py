@@ -3,7 +3,7 @@
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 13 (appendix D.6), which has no numbers. The axial models are
 somewhat better than ViTs of the same patch size, but need more compute.
 Command: python -m training study axial
-Not included: JFT-300M, 5-shot accuracy on ImageNet, and AxialResNet, which takes far longer on a CPU.
+Not included: JFT-300M, 5-shot accuracy on ImageNet, and AxialResNet, which takes far longer than ViTs on a CPU.
 """
 
 from training.errors import InputError
@@ -14,7 +14,7 @@ SERIES = {"ViT": "false", "Axial-ViT": "true"}
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: both models, with its patch size, half of it and twice it."""
+    """The `training.studies.study.Point`s for a recipe: both models, with 2, 1 and 1/2 times its patch size."""
     config = recipe.model.config
     if config is None or config.stem is not None or not isinstance(config.patch_size, int):
         raise InputError("The study 'axial' requires a recipe with a model.config that has square patches and no stem.")

@@ -1,4 +1,4 @@
-"""Similarity of position embeddings after training with different epochs, learning rates and weight decays.
+"""Similarity of position embeddings after training with different learning rates, weight decays and numbers of epochs.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 10 (appendix D.4): pictures of ViT-L/16 after 7 and 14 epochs.
 Command: python -m training study hyperparameters

@@ -47,7 +47,8 @@ def grid(base, image_side, factors):
     Args:
         base: `keras_vit.ViTConfig` with square patches.
         image_side: Height and width of the images. Models with patch sizes that do not divide this side are left out.
-        factors: {name in `SERIES`: factors}. The patch size is divided by the factor.
+        factors: {name in `SERIES`: factors}. Fields are multiplied by a factor, except the patch size, which
+            is divided by it.
 
     Returns:
         [(series, label, `ViTConfig`)]. The first is the base model, as a series of its own.

@@ -2,12 +2,12 @@
 
 Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, Tables 3 to 7.
 Command: python -m training study tokens
-Not included: the paper's models on ImageNet, because their training takes far longer on a CPU. The command for it is:
+Not included: the paper's models on ImageNet, because training them on a CPU would take too long. To train them:
 python -m training study tokens recipe=pretrain_imagenet_vt_r18 model.function=VTResNet
 
-As in the paper, no tokenizer keeps half of the previous module's tokens (`split_tokens=false`). Every module has a
-relation layer, except in "no relation". The figure shows the accuracies in Tables 3, 5 and 6. For Tables 4 and 7, the
-text below the panel states only differences of accuracies.
+As in the paper, a recurrent tokenizer computes all tokens of its module (`split_tokens=false`) and keeps none of the
+previous module's tokens unchanged. Every module has a relation layer, except in "no relation". The figure shows the
+accuracies in Tables 3, 5 and 6. For Tables 4 and 7, the text below the panel states only differences of accuracies.
 """
 
 from training.errors import InputError
