@@ -86,6 +86,16 @@ test-lowest: .venv/test.installed
 	.venv/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct $(EDITABLE) '.[test]'
 	KERAS_BACKEND=tensorflow .venv-lowest/bin/python -m pytest $(TWO)
 
+# Builds the sdist and the wheel into dist/, checks both, and uses them in a new environment with TensorFlow.
+.PHONY: package-check release-check
+package-check: .venv/release.installed
+	.venv/bin/python -m tests.release.package
+
+# Everything that must hold before a release, apart from the tests: CONTRIBUTING.md.
+release-check: .venv/release.installed
+	.venv/bin/python -m tests.release.readiness
+	$(MAKE) package-check
+
 lint: .venv/test.installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
