@@ -16,7 +16,7 @@ import keras_vit  # noqa: E402
 settings = configparser.ConfigParser()
 settings.read(ROOT / "setup.cfg")
 # The project's address, or "" as long as it has none. Links to the source and to Colab follow from it.
-address = settings["metadata"].get("url", "").strip()
+address = settings["metadata"].get("url", "").rstrip("/")
 
 project = "keras_vit"
 author = "the keras_vit authors"
@@ -31,7 +31,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "api_pages",
-    "included_pages",
+    "repository_links",
 ]
 exclude_patterns = ["_build", "_extensions"]
 suppress_warnings = ["config.cache"]

@@ -160,8 +160,9 @@ def find_source(app, module):
     analyzer.find_tags()
     tags = dict(analyzer.tags)
     for node in ast.parse(analyzer.code).body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
-            tags[node.targets[0].id] = ("def", node.lineno, node.end_lineno)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            names = (name.id for name in ast.walk(node.targets[0]) if isinstance(name, ast.Name))
+            tags |= dict.fromkeys(names, ("def", node.lineno, node.end_lineno))
     return analyzer.code, tags
 
 

@@ -40,7 +40,7 @@ def AxialViT(variant: str | ViTConfig = "B/32", *, pooling: str | None = "avg", 
     return ViT(variant, axial=True, pooling=pooling, **arguments)
 
 
-AxialViTB16 = published("AxialViTB16", "B/16", axial=True, pooling="avg")
-AxialViTB32 = published("AxialViTB32", "B/32", axial=True, pooling="avg")
+AxialViTB16 = published("AxialViTB16", "B/16", module=__name__, axial=True, pooling="avg")
+AxialViTB32 = published("AxialViTB32", "B/32", module=__name__, axial=True, pooling="avg")
 
 __all__ = ["AxialViT", "AxialViTB16", "AxialViTB32"]

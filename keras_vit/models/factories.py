@@ -138,6 +138,7 @@ def keras_application(
     config_class: type,
     pooling: str | None = "avg",
     model_name: str | None = None,
+    module: str | None = None,
 ) -> collections.abc.Callable[..., keras.Model]:
     """Makes a function that builds a model of a published size and has the arguments of `keras.applications`.
 
@@ -149,6 +150,7 @@ def keras_application(
         config_class: Class of the config of the general function.
         pooling: Default of `pooling`.
         model_name: Default name of the models.
+        module: Name of the module of the new function. By default that of `build_model`.
     """
     parameters = [p.replace(default=pooling) if p.name == "pooling" else p for p in _SHARED.values()]
     signature = inspect.Signature(parameters, return_annotation=keras.Model)
@@ -160,7 +162,9 @@ def keras_application(
         return build_model(**values | {"name": values["name"] or model_name})
 
     build.__name__ = build.__qualname__ = function_name
-    build.__module__ = build_model.__module__  # Pickle and documentation tools look for the function in this module.
+    build.__module__ = (
+        module or build_model.__module__
+    )  # Pickle and documentation tools look for the function in this module.
     build.__signature__ = signature  # type: ignore[attr-defined]
     package = "keras_vit.baselines" if "baselines" in build_model.__module__ else "keras_vit"
     build.__doc__ = f"""{about}

@@ -153,8 +153,8 @@ def _model_name(variant, config):
     return f"{kind}_{variant.replace('/', '').replace('-', '_').replace('+', '_')}"
 
 
-def published(function_name, variant, **changes):
-    """Returns the function that builds a published variant with some changes."""
+def published(function_name, variant, module=__name__, **changes):
+    """Returns the function of `module` that builds a published variant with some changes."""
     default_pooling = VARIANTS[variant].replace(**changes).pooling
     described = "".join(f", {name}={value!r}" for name, value in changes.items())
     kind = "Axial-ViT" if changes.get("axial") else "ViT"
@@ -166,7 +166,7 @@ def published(function_name, variant, **changes):
         return ViT(variant, **options, **changes | ({} if pooling == default_pooling else {"pooling": pooling}))
 
     same_as = f'keras_vit.ViT("{variant}"{described}, ...)'
-    return keras_application(build_vit, function_name, about, same_as, ViTConfig, default_pooling)
+    return keras_application(build_vit, function_name, about, same_as, ViTConfig, default_pooling, module=module)
 
 
 ViTTi16 = published("ViTTi16", "Ti/16")
