@@ -26,7 +26,7 @@ COMPANIONS = ("lock", "origin", "partial", "validator")
 """Endings of the additional files of a cached file, such as `vit.npz.lock`."""
 
 HUB_DESCRIPTIONS = (
-    *("config.json", "preprocessor_config.json", "processor_config.json", "model.safetensors.index.json"),
+    *("README.md", "config.json", "preprocessor_config.json", "processor_config.json", "model.safetensors.index.json"),
     *("metadata.json", "task.json", "preprocessor.json", "image_converter.json", "model.weights.json"),  # KerasHub
 )
 HUB_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "*.weights.h5", "*.npz")
