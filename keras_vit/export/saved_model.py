@@ -180,11 +180,7 @@ def export_saved_model(
         write = functools.partial(_write, name=folder.name, **options)
         parity = verified(write, model, working, exact, tolerance, min_agreement)
         unfinished = working / folder.name
-        facts = _facts(model, int(version), options, parity, unfinished)
-        (unfinished / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
-        if card:
-            text = model_card(model, "saved_model", _MAIN_FILE, card, model.output_shape[-1], precision)
-            (unfinished / CARD).write_text(text, encoding="utf-8")
+        _write_descriptions(model, _facts(model, int(version), options, parity, unfinished), card, unfinished)
     write_operator_files(path, options["model_name"], version, options["batch_sizes"], jit_compile)
     return folder
 
@@ -268,6 +264,14 @@ def _facts(model, version, options, parity, folder):
         },
         "versions": _versions() | {"keras_backend": keras.backend.backend()},
     }
+
+
+def _write_descriptions(model, facts, card, folder):
+    """Writes `keras_vit.json` and, if `card` is given, the model card."""
+    (folder / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
+    if card:
+        text = model_card(model, "saved_model", _MAIN_FILE, card, facts["classes"], facts["options"]["precision"])
+        (folder / CARD).write_text(text, encoding="utf-8")
 
 
 def _num_bytes(folder):

@@ -144,9 +144,9 @@ def _read_origin(path):
 def fetch_from_hub(source):
     """Downloads a repository of weights, or one of its files, from the Hugging Face Hub into the Hub's own cache.
 
-    The repository's JSON files and one kind of weights are downloaded. The first kind that exists is used:
-    `model.safetensors` (also in shards), the `.weights.h5` files of a KerasHub preset, or the only `.npz` file. Without
-    network, the cached copy is used.
+    The repository's model card, its JSON files and one kind of weights are downloaded. The first kind that exists is
+    used: `model.safetensors` (also in shards), the `.weights.h5` files of a KerasHub preset, or the only `.npz` file.
+    Without network, the cached copy is used.
 
     Args:
         source: `"hf://owner/repository"`, `"hf://owner/repository@revision"` (a slash in a revision is written `%2F`),
