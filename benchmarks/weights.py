@@ -3,6 +3,7 @@
 Command: python -m benchmarks.weights > docs/weights.md
 """
 
+from keras_vit.licences import restriction
 from keras_vit.weights.catalogue import ENTRIES, FAMILIES
 
 _TITLES = {
@@ -25,6 +26,14 @@ _NUM_WITH_SUM = sum(entry.sha256 is not None for entry in ENTRIES.values())
 _NUM_AT_GOOGLE, _NUM_ON_HUB = (
     sum(entry.url.startswith(place) for entry in ENTRIES.values())
     for place in ("https://storage.googleapis.com/", "hf://")
+)
+_RESTRICTED = "\n".join(
+    f"* {licence} ({', '.join(families)}). {restriction(licence)}"
+    for licence, families in sorted(
+        (licence, sorted({_TITLES[entry.family] for entry in ENTRIES.values() if entry.licence == licence}))
+        for licence in {entry.licence for entry in ENTRIES.values()}
+    )
+    if restriction(licence)
 )
 _INTRODUCTION = f"""\
 # Published weights
@@ -67,8 +76,25 @@ central 224 pixels are cropped. ResNeXt, wide ResNets, ResNet-D and ResNets with
 Top-1 is the accuracy in % on the validation set of ImageNet-1k. The column "measured by" names the source that
 published this accuracy. None of these accuracies was measured with this package. Files without classes contain no
 head. Their accuracy was measured with a linear classifier on the features, or with a text encoder (zero-shot
-classification). The file contains neither of these. The licence is that of the publisher's repository. MAE's licence
-does not permit commercial use.
+classification). The file contains neither of these. The licence is that of the publisher's repository.
+
+## Licences
+
+These licences restrict how weights may be used:
+
+{_RESTRICTED}
+
+When such weights are loaded, `keras_vit.LicenceWarning` names the licence, the source and the restriction, once in each
+process. The restriction also applies to models that are fine-tuned from these weights.
+
+`keras_vit.describe(model).licence` returns the licence. It is stored in `.keras` files and in the files of
+`keras_vit.save_weights`, and remains after fine-tuning. For weights that are not in the catalogue, the licence is read
+from the file itself, from the `config.json` in its folder (`license`), or from the model card in its folder. If none of
+these names a licence, it is `None`.
+
+`keras_vit.save_weights(…, card=True)` writes a model card with the source and licence of the weights. The licence is in
+the front matter of the card only if the weights are unchanged or their use is restricted. Otherwise the author of the
+changed weights chooses the licence.
 
 ## Checks
 

@@ -19,6 +19,7 @@ from keras_vit.cost import profile
 from keras_vit.export.runtimes import export_model
 from keras_vit.export.saved_model import export_saved_model
 from keras_vit.label_spaces import decode_predictions
+from keras_vit.licences import LicenceWarning
 from keras_vit.models import *  # noqa: F403
 from keras_vit.models import __all__ as _model_names
 from keras_vit.models import baselines
@@ -28,11 +29,14 @@ from keras_vit.preprocessing import Preprocessing, preprocess_input
 from keras_vit.pretrained import describe, from_pretrained
 from keras_vit.weights.catalogue import list_weights
 from keras_vit.weights.loading import LoadReport, load_weights
+from keras_vit.weights.model_cards import Evaluation
 from keras_vit.weights.saving import save_weights
 
 __version__ = "0.1.0"
 __all__ = [
     "VARIANTS",
+    "Evaluation",
+    "LicenceWarning",
     "LoadReport",
     "Preprocessing",
     "StemConfig",

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_flag
+from keras_vit.licences import warn_if_restricted
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -31,6 +32,9 @@ class Preprocessing(keras.layers.Layer):
         architecture: The model's config as a dictionary: `to_dict()` of a config of `keras_vit.architectures`.
         adaptations: Changes that adapted the loaded weights to the model: {changed part: description}.
         normalize: Whether the layer normalises pixels.
+        origin: The published weights from which the model's weights are derived: a dictionary with `source`, `licence`
+            (`None` if unknown) and `checksum` (`None` if the weights were adapted to the model). `None`: no weights
+            were loaded. The origin of a fine-tuned model is that of the weights from which it started.
 
     Call arguments:
         images: (B, H, W, C), pixels in [0, 255] if `normalize` is `True`, otherwise normalised images.
@@ -61,6 +65,7 @@ class Preprocessing(keras.layers.Layer):
         architecture: dict[str, typing.Any] | None = None,
         adaptations: dict[str, str] | None = None,
         normalize: bool = False,
+        origin: dict[str, typing.Any] | None = None,
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
@@ -69,6 +74,9 @@ class Preprocessing(keras.layers.Layer):
         self.architecture = architecture
         self.adaptations = dict(adaptations or {})
         self.normalize = check_flag("normalize", normalize)
+        self.origin = origin
+        if origin is not None:
+            warn_if_restricted(origin["licence"], origin["source"])
         self.built = True
 
     def set_protocol(self, mean=0.5, std=0.5, resize=None, crop=None, interpolation="bilinear", label_space=None):
@@ -92,6 +100,11 @@ class Preprocessing(keras.layers.Layer):
         self.interpolation = interpolation
         self.label_space = label_space if isinstance(label_space, (str, type(None))) else list(label_space)
 
+    @property
+    def licence(self):
+        """Licence of the published weights from which the model's weights are derived, or `None` if unknown."""
+        return None if self.origin is None else self.origin["licence"]
+
     def class_names(self, count):
         """Returns the label space if it is a list of `count` names, else `None`."""
         is_list = isinstance(self.label_space, list) and len(self.label_space) == count
@@ -109,7 +122,7 @@ class Preprocessing(keras.layers.Layer):
 
     def get_config(self):
         names = ("mean", "std", "resize", "crop", "interpolation", "label_space", "source", "architecture")
-        values = {name: getattr(self, name) for name in (*names, "adaptations", "normalize")}
+        values = {name: getattr(self, name) for name in (*names, "adaptations", "normalize", "origin")}
         return {**super().get_config(), **values}
 
 

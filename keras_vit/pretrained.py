@@ -163,7 +163,7 @@ def _check_names(arguments):
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """Architecture, source of the weights, and preprocessing of a model.
+    """Architecture, source and licence of the weights, and preprocessing of a model.
 
     Args:
         config: `ViTConfig` of the model. For other kinds of models, a config of `keras_vit.architectures`.
@@ -173,6 +173,8 @@ class Description:
         pixels: Preparation of the images: mean, std, resize, crop and interpolation, as in `keras_vit.Preprocessing`;
             `normalize` is true if the model normalises the pixels itself.
         label_space: Classes of the model: `"imagenet1k"`, `"imagenet21k"`, a list of class names, or `None` if unknown.
+        licence: Licence of the published weights, usually an SPDX identifier such as `"Apache-2.0"`, or `None` if it is
+            unknown or no weights were loaded. A fine-tuned model has the licence of the weights from which it started.
     """
 
     config: ViTConfig | BiTResNetConfig | AxialResNetConfig | ResNetConfig
@@ -180,10 +182,11 @@ class Description:
     adaptations: dict
     pixels: dict
     label_space: str | list[str] | None
+    licence: str | None
 
 
 def describe(model: keras.Model) -> Description:
-    """Returns a model's architecture, source of weights and preprocessing. A `.keras` file stores them with the model.
+    """Returns a model's architecture, source and licence of weights, and preprocessing. `.keras` files store them.
 
     Args:
         model: Model of this package, or a model that contains one.
@@ -204,4 +207,4 @@ def describe(model: keras.Model) -> Description:
     layer = preprocessing_layer(model)
     pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation", "normalize")}
     config = read_architecture(layer.architecture)
-    return Description(config, layer.source, layer.adaptations, pixels, layer.label_space)
+    return Description(config, layer.source, layer.adaptations, pixels, layer.label_space, layer.licence)

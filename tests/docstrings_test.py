@@ -92,7 +92,7 @@ def test_data_classes(name):
 
 def test_every_public_name_exists_and_is_looked_at():
     assert set(PUBLIC) == set(FUNCTIONS) | set(DATA_CLASSES) | {
-        *("VARIANTS", "layers", "Preprocessing", "pretraining", "baselines"),
+        *("VARIANTS", "LicenceWarning", "layers", "Preprocessing", "pretraining", "baselines"),
     }
-    assert set(DATA_CLASSES) == {"LoadReport", "StemConfig", "ViTConfig"}
+    assert set(DATA_CLASSES) == {"Evaluation", "LoadReport", "StemConfig", "ViTConfig"}
     assert len(set(keras_vit.__all__)) == len(keras_vit.__all__)

@@ -18,6 +18,7 @@ ROOMS = (
     (
         "keras_vit.atomic_files",
         "keras_vit.checks",
+        "keras_vit.licences",
         "keras_vit.resampling",
     ),
     ("keras_vit.architectures",),

@@ -27,6 +27,7 @@ def test_layer(tmp_path):
         "architecture": CONFIG.to_dict(),
         "adaptations": {"predictions/kernel": "starts afresh"},
         "normalize": True,
+        "origin": {"source": "somewhere", "licence": "Apache-2.0", "checksum": 7},
     }
     run_layer_test(keras_vit.Preprocessing, arguments, [(8, 12, 3)], (8, 12, 3), {}, tmp_path)
 

@@ -24,6 +24,7 @@ from keras_vit.export.signatures import check_output, probabilities
 from keras_vit.graph import is_quantized
 from keras_vit.layers.ops.textbook import textbook_operations
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer
+from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card
 
 _BATCH_SIZES = (1, 3)
 _MESSAGE_BYTES = 2**31 - 1
@@ -60,6 +61,7 @@ def export_model(
     tolerance: float = 1e-5,
     min_agreement: float = 0.95,
     overwrite: bool = False,
+    card: bool | Evaluation = False,
 ) -> "RuntimeFile":
     """Writes a model as a file for a runtime other than TensorFlow, through `model.export`.
 
@@ -90,12 +92,15 @@ def export_model(
         min_agreement: Minimum share of the images, in [0, 1], for which a file with weights of lower precision must
             predict the same class as `model`.
         overwrite: Whether existing files may be replaced.
+        card: Whether a model card, `README.md`, is written in the folder of the file. It describes the architecture,
+            the source and licence of the weights, the preprocessing and the loading, in the format of the Hugging Face
+            Hub. To include measured metrics, pass a `keras_vit.Evaluation`. Any other `README.md` is not replaced.
 
     Returns:
         A `RuntimeFile`: the path, the size, and the differences between the outputs.
 
     Raises:
-        FileExistsError: If a file exists and `overwrite` is `False`.
+        FileExistsError: If a file exists and `overwrite` is `False`, or if the card would replace another `README.md`.
         ImportError: If the packages of the format are not installed.
         RuntimeError: If another process writes the file, and that process fails.
         ValueError: If the format cannot represent the model, if an argument is invalid, if the runtime cannot run the
@@ -112,6 +117,7 @@ def export_model(
     _check_arguments(path, format, precision)
     check_flag("overwrite", overwrite)
     check_limits(tolerance, min_agreement)
+    check_card(card, path.with_name(CARD), path.name)
     _check_model(model, format)
     batches = None if images is None else _checked_images(model, images)
     sizes = _photograph_sizes(model) if images is None else []
@@ -128,8 +134,12 @@ def export_model(
             return _compare(model, format, file, list(arrays.values()) if batches is None else batches)
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_atomically(*targets) as folder:
+    cards = [path.with_name(CARD)] if card else []
+    with replace_atomically(*cards, *targets) as folder:
         parity = verified(write, model, folder, precision == "float32", tolerance, min_agreement)
+        if card:
+            text = model_card(model, format, path.name, card, model.output_shape[-1], precision)
+            (folder / CARD).write_text(text, encoding="utf-8")
     num_bytes = sum(target.stat().st_size for target in targets)
     difference = parity.max_difference["serving_default"]
     return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, parity.top_1_agreement)

@@ -31,6 +31,9 @@ from keras_vit.graph import is_quantized
 from keras_vit.label_spaces import imagenet1k_classes
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.pretrained import describe
+from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card
+
+_MAIN_FILE = "saved_model.pb"
 
 
 def export_saved_model(
@@ -49,6 +52,7 @@ def export_saved_model(
     batch_sizes: collections.abc.Sequence[int] | None = None,
     max_image_pixels: int = MAX_PIXELS,
     name: str | None = None,
+    card: bool | Evaluation = False,
 ) -> pathlib.Path:
     """Writes a model as a SavedModel, in the folder layout of TensorFlow Serving.
 
@@ -122,12 +126,16 @@ def export_saved_model(
             takes up to 12 bytes per pixel, and as many images are decoded at the same time as there are CPU cores. The
             default is Pillow's limit.
         name: Name of the model for clients. By default the name of the folder `path`.
+        card: Whether a model card, `README.md`, is written in the version's folder. It describes the architecture, the
+            source and licence of the weights, the preprocessing and the loading, in the format of the Hugging Face Hub.
+            To include measured metrics, pass a `keras_vit.Evaluation`. Any other `README.md` is not replaced.
 
     Returns:
         The path of the version's folder, as a `pathlib.Path`.
 
     Raises:
-        FileExistsError: If the version exists and `overwrite` is `False`.
+        FileExistsError: If the version exists and `overwrite` is `False`, or if the card would replace another
+            `README.md`.
         RuntimeError: If another process writes the SavedModel, and that process fails.
         ValueError: If an argument is invalid, if the model is not a classifier or segmentation model, if it changes
             pixels before its `preprocessing` layer, or if the outputs of the SavedModel differ from the model's.
@@ -147,6 +155,7 @@ def export_saved_model(
     folder = path / str(check_positive_integer("version", version))
     if folder.exists() and not overwrite:
         raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
+    check_card(card, folder / CARD, _MAIN_FILE)
     check_output(model)
     input_protocol(model, image_size)
     _check_precision(model, precision)
@@ -169,8 +178,7 @@ def export_saved_model(
         write = functools.partial(_write, name=folder.name, **options)
         parity = verified(write, model, working, exact, tolerance, min_agreement)
         unfinished = working / folder.name
-        facts = _facts(model, int(version), options, parity, unfinished)
-        (unfinished / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
+        _write_descriptions(model, _facts(model, int(version), options, parity, unfinished), card, unfinished)
     write_operator_files(path, options["model_name"], version, options["batch_sizes"], jit_compile)
     return folder
 
@@ -239,7 +247,11 @@ def _facts(model, version, options, parity, folder):
         # Masks only contain indices, so readers need the names of the classes.
         **({"labels": options["labels"]} if is_segmenter(model) else {}),
         "config": description.config.to_dict(),
-        "weights": {"source": description.source, "adaptations": description.adaptations},
+        "weights": {
+            "source": description.source,
+            "licence": description.licence,
+            "adaptations": description.adaptations,
+        },
         "preprocessing": description.pixels | {"label_space": description.label_space},
         "options": {name: options[name] for name in option_names},
         "parity": dataclasses.asdict(parity),
@@ -250,6 +262,14 @@ def _facts(model, version, options, parity, folder):
         },
         "versions": _versions() | {"keras_backend": keras.backend.backend()},
     }
+
+
+def _write_descriptions(model, facts, card, folder):
+    """Writes `keras_vit.json` and, if `card` is given, the model card."""
+    (folder / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
+    if card:
+        text = model_card(model, "saved_model", _MAIN_FILE, card, facts["classes"], facts["options"]["precision"])
+        (folder / CARD).write_text(text, encoding="utf-8")
 
 
 def _num_bytes(folder):

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import itertools
 import re
+import zlib
 
 import keras
 import numpy as np
@@ -49,6 +50,14 @@ def canonical_arrays(model):
         path: np.asarray(ops.convert_to_numpy(ops.cast(variable.value, "float32")))
         for path, variable in canonical_variables(model).items()
     }
+
+
+def checksum(weights):
+    """CRC-32 of {canonical path: array}, a number that shows whether weights have changed."""
+    value = 0
+    for path in sorted(weights):
+        value = zlib.crc32(np.ascontiguousarray(weights[path], "float32").data, value)
+    return value
 
 
 def check(weights, variables, dtypes):

@@ -176,6 +176,18 @@ def get_entry(name, variant=None):
     return entry
 
 
+def entry_at(address):
+    """The catalogue entry of the file or repository at an address, or `None`."""
+    address = address.replace("gs://", "https://storage.googleapis.com/", 1)
+    for entry in ENTRIES.values():
+        path, _, rest = address.partition(entry.url)
+        if address and not path and rest[:1] in ("", "/", "@"):
+            return entry
+    stem = address.rpartition("/")[2].removesuffix(".npz")
+    entry = augreg_entry(stem) if AUGREG_STEM.fullmatch(stem) else None
+    return entry if entry and entry.url == address else None
+
+
 def _unknown(variant, weights):
     """Error message for a name that is not in the catalogue."""
     names = sorted(name for name, entry in ENTRIES.items() if entry.variant == variant)

@@ -40,6 +40,8 @@ class Checkpoint:
         read: Function that reads the weights and returns {canonical path: array}.
         has_activation: Whether the head's outputs are logits of classes, to which softmax can be applied.
         arguments: Arguments that the file defines for the function that builds the model.
+        origin: The published weights in the file or from which its weights are derived, as in
+            `keras_vit.Preprocessing`.
     """
 
     source: str
@@ -54,6 +56,7 @@ class Checkpoint:
     skipped: tuple[str, ...] = ()
     has_activation: bool = True
     arguments: dict = dataclasses.field(default_factory=dict)
+    origin: dict | None = None
 
 
 def numerics(family):

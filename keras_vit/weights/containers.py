@@ -106,7 +106,9 @@ def _zip_format(path):
 
 def _open_npz(path, resources):
     archive = resources.enter_context(zipfile.ZipFile(path))
-    return verified(path, (_npz_array(archive, member) for member in archive.infolist())), {}
+    metadata = re.fullmatch(rb"license: ([ -~]+)", archive.comment)
+    stored = verified(path, (_npz_array(archive, member) for member in archive.infolist()))
+    return stored, {"license": metadata[1].decode()} if metadata else {}
 
 
 def _npz_array(archive, member):

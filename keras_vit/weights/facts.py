@@ -16,6 +16,7 @@ class Facts:
         classes: Number of classes of the head, or `None` without a head.
         pixels: mean, std, resize, crop and interpolation, as in `keras_vit.Preprocessing`.
         class_names: List of class names, or `None` if they are unknown.
+        licence: Licence of the weights, or `None` if it is unknown.
     """
 
     config: ViTConfig
@@ -24,6 +25,7 @@ class Facts:
     classes: int | None
     pixels: dict
     class_names: list[str] | None = None
+    licence: str | None = None
 
     @property
     def is_normalized_to_one(self):

@@ -26,7 +26,7 @@ COMPANIONS = ("lock", "origin", "partial", "validator")
 """Endings of the additional files of a cached file, such as `vit.npz.lock`."""
 
 HUB_DESCRIPTIONS = (
-    *("config.json", "preprocessor_config.json", "processor_config.json", "model.safetensors.index.json"),
+    *("README.md", "config.json", "preprocessor_config.json", "processor_config.json", "model.safetensors.index.json"),
     *("metadata.json", "task.json", "preprocessor.json", "image_converter.json", "model.weights.json"),  # KerasHub
 )
 HUB_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "*.weights.h5", "*.npz")
@@ -144,9 +144,9 @@ def _read_origin(path):
 def fetch_from_hub(source):
     """Downloads a repository of weights, or one of its files, from the Hugging Face Hub into the Hub's own cache.
 
-    The repository's JSON files and one kind of weights are downloaded. The first kind that exists is used:
-    `model.safetensors` (also in shards), the `.weights.h5` files of a KerasHub preset, or the only `.npz` file. Without
-    network, the cached copy is used.
+    The repository's model card, its JSON files and one kind of weights are downloaded. The first kind that exists is
+    used: `model.safetensors` (also in shards), the `.weights.h5` files of a KerasHub preset, or the only `.npz` file.
+    Without network, the cached copy is used.
 
     Args:
         source: `"hf://owner/repository"`, `"hf://owner/repository@revision"` (a slash in a revision is written `%2F`),

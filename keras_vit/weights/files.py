@@ -24,7 +24,8 @@ class ArrayFile(collections.abc.Mapping):
         shapes: {name: shape}. It is available without reading values.
         dtypes: {name: type in the file, such as `"float32"` or `"bfloat16"`}. Floating-point numbers of 16 to 64 bits,
             integers and booleans can be read.
-        metadata: {name: text} from the header of a safetensors file, otherwise empty.
+        metadata: {name: text} from the header of a safetensors file, or the `license` of an `.npz` file, otherwise
+            empty.
 
     Example:
 
@@ -117,12 +118,13 @@ def open_arrays(path):
         return ArrayFile(path, container, stored, metadata, resources.pop_all())
 
 
-def write_npz(path, arrays):
+def write_npz(path, arrays, licence=None):
     """Writes arrays as `numpy.savez` does, uncompressed. After an error, there is no incomplete file.
 
     Args:
         path: Path of the file. An existing file is replaced.
         arrays: {name: array}, written in this order and with these types.
+        licence: Licence of the arrays, which is stored as the comment of the zip archive, or `None`.
 
     Raises:
         ValueError: If a name or an array cannot be stored.
@@ -138,6 +140,8 @@ def write_npz(path, arrays):
     """
     arrays = {checked_name(name): np.asarray(array, order="C") for name, array in arrays.items()}
     with replace_file_atomically(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+        if licence:
+            archive.comment = f"license: {licence}".encode("ascii", "replace")
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise ValueError(f"The array {name!r} contains Python objects. Accepted are arrays of numbers.")

@@ -217,7 +217,7 @@ def write(weights, facts):
     config = facts.config
     _check_expressible(facts)
     arrays = NAMES.encode(weights, config.num_heads)
-    if _fits_vision_transformer(config):
+    if fits_vision_transformer(config):
         arrays = {_pre_linen(name): array for name, array in arrays.items()}
     elif "Transformer/posembed_input/pos_embedding" in arrays:
         table = arrays.pop("Transformer/posembed_input/pos_embedding")
@@ -232,7 +232,8 @@ def _pre_linen(name):
     return name
 
 
-def _fits_vision_transformer(config):
+def fits_vision_transformer(config):
+    """Whether a model is written in the layout of vision_transformer. The alternative is that of big_vision."""
     return (
         config.position_embedding == "learned_1d"
         and config.pooling != "map"
@@ -254,13 +255,13 @@ _EXPRESSIBLE = {
 
 def _check_expressible(facts):
     config = facts.config
-    fits_vision_transformer = _fits_vision_transformer(config)
+    is_plain = fits_vision_transformer(config)
     has_prefix_rows = config.position_embedding == "learned_1d" and config.position_prefix_rows > 0
     conflicts = [
         ("pixels that are not normalised to [-1, 1]", not facts.is_normalized_to_one),
         ("epsilons in the stem that differ from Google's and timm's", not facts.has_known_stem),
         ("a class token that is not pooled", config.has_class_token != (config.pooling in ("token", None))),
-        ("a hybrid with positions or pooling of big_vision", config.stem is not None and not fits_vision_transformer),
-        ("a position row of a class token that is not pooled", not fits_vision_transformer and has_prefix_rows),
+        ("a hybrid with positions or pooling of big_vision", config.stem is not None and not is_plain),
+        ("a position row of a class token that is not pooled", not is_plain and has_prefix_rows),
     ]
     check_expressible("Google's code", config, _EXPRESSIBLE, conflicts)

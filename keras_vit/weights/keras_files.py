@@ -57,4 +57,5 @@ def open_model(source):
         },
         read=functools.partial(canonical_arrays, model),
         arguments=arguments,
+        origin=layer.origin,
     )

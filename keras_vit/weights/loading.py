@@ -9,9 +9,17 @@ import keras
 from keras_vit.architectures import PanopticFPNConfig, read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.graph import is_quantized
+from keras_vit.licences import warn_if_restricted
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
 from keras_vit.weights.adapt import FIRST_KERNELS, HEAD, Target, adapt, adapt_pixels
-from keras_vit.weights.assign import assign, canonical_variables, check, in_place_of_initial_values, leave_empty
+from keras_vit.weights.assign import (
+    assign,
+    canonical_variables,
+    check,
+    checksum,
+    in_place_of_initial_values,
+    leave_empty,
+)
 from keras_vit.weights.checkpoint import LOADABLE_CONFIGS
 from keras_vit.weights.expressible import check_published
 from keras_vit.weights.opening import open_checkpoint
@@ -163,6 +171,9 @@ def _load(model, checkpoint, target, head, assign):
         protocol = _protocol(model, checkpoint, target, adaptation)
     except ValueError as error:
         raise ValueError(f"{checkpoint.source}: {error}") from error
+    origin = _origin(checkpoint, adaptation)
+    if origin is not None:
+        warn_if_restricted(origin["licence"], origin["source"])
     assign(adaptation.weights, variables)
     report = LoadReport(
         source=checkpoint.source,
@@ -172,7 +183,7 @@ def _load(model, checkpoint, target, head, assign):
         skipped={**dict.fromkeys(checkpoint.skipped, "not part of the model"), **adaptation.skipped},
         initialized=tuple(adaptation.initialized),
     )
-    _record(model, protocol, report)
+    _record(model, protocol, report, origin)
     return report
 
 
@@ -235,10 +246,18 @@ def _protocol(model, checkpoint, target, adaptation):
     return pixels
 
 
-def _record(model, protocol, report):
+def _origin(checkpoint, adaptation):
+    """The `origin` of the model's `Preprocessing` layer. Weights of a `.keras` file keep that of the file."""
+    if checkpoint.origin is None or "checksum" in checkpoint.origin:
+        return checkpoint.origin
+    is_complete = not (adaptation.adapted or adaptation.initialized or adaptation.skipped)
+    return {**checkpoint.origin, "checksum": checksum(adaptation.weights) if is_complete else None}
+
+
+def _record(model, protocol, report, origin):
     """Records the report and the protocol in the model's `preprocessing` layer, and logs the adaptations."""
     layer = preprocessing_layer(model)
-    layer.source = report.source
+    layer.source, layer.origin = report.source, origin
     layer.adaptations = {**report.adapted, **dict.fromkeys(report.initialized, "starts afresh")}
     if protocol is not None:
         layer.set_protocol(**protocol)

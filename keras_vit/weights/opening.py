@@ -8,8 +8,9 @@ import os
 import pathlib
 
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
+from keras_vit.licences import checked_licence, licence_of_card
 from keras_vit.weights import bit, google, huggingface, keras_hub, timm, torchvision
-from keras_vit.weights.catalogue import FAMILY_ALIASES, get_entry, protocol
+from keras_vit.weights.catalogue import FAMILY_ALIASES, entry_at, get_entry, protocol
 from keras_vit.weights.download import redacted
 from keras_vit.weights.fetch import fetch, locate
 from keras_vit.weights.files import open_arrays
@@ -55,11 +56,12 @@ def open_checkpoint(source, variant=None, **given):
     entry = _catalogue_entry(source, variant)
     if entry is None:
         hints = Hints(source=redacted(str(source)), **given)
-        return _with_given_settings(_describe(locate(source), hints), given)
+        checkpoint = _with_given_settings(_describe(locate(source), hints), given)
+        return _with_origin(checkpoint, entry_at(str(source)))
     hints = Hints(source=entry.name, **{"family": entry.family, "image_size": pair(entry.image_size), **given})
     path = locate(entry.url) if entry.url.startswith("hf://") else fetch(entry.url, entry.sha256)
     checkpoint = _with_given_settings(_describe(path, hints), given)
-    return _with_catalogue_facts(checkpoint, entry)
+    return _with_origin(_with_catalogue_facts(checkpoint, entry), entry)
 
 
 def _catalogue_entry(source, variant):
@@ -113,6 +115,22 @@ def _with_catalogue_facts(checkpoint, entry):
     return dataclasses.replace(checkpoint, config=config, pixels=pixels)
 
 
+def _with_origin(checkpoint, entry):
+    """The checkpoint with the name and licence of its catalogue entry, if there is one."""
+    if entry is None:
+        return checkpoint
+    return dataclasses.replace(checkpoint, origin={"source": entry.name, "licence": entry.licence})
+
+
+def _declared_licence(folder, config, metadata):
+    """The licence that a file or its folder declares, or `None`."""
+    timm_settings = config.get("pretrained_cfg")
+    declared = [config, timm_settings if isinstance(timm_settings, dict) else {}, metadata]
+    licences = [checked_licence(settings.get("license")) for settings in declared]
+    licences.append(folder and licence_of_card(folder / "README.md"))
+    return next(filter(None, licences), None)
+
+
 def _describe(path, hints):
     folder, files = _weight_files(path)
     hints = dataclasses.replace(hints, **_configs(folder))
@@ -137,7 +155,9 @@ def _describe(path, hints):
                 f"another architecture, or is incomplete. If you downloaded it, download it and its config.json again."
             ) from error
         opened = stack.pop_all()
-    return _normalized(dataclasses.replace(checkpoint, read=functools.partial(_read, checkpoint.read, opened)))
+    origin = {"source": hints.source, "licence": _declared_licence(folder, hints.config, arrays[0].metadata)}
+    read = functools.partial(_read, checkpoint.read, opened)
+    return _normalized(dataclasses.replace(checkpoint, read=read, origin=origin))
 
 
 def _check_width(config):

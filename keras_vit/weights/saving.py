@@ -7,7 +7,7 @@ import pathlib
 import keras
 
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.atomic_files import replace_atomically
+from keras_vit.atomic_files import replace_atomically, replace_file_atomically
 from keras_vit.checks import check_choice
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
@@ -15,6 +15,7 @@ from keras_vit.weights.assign import canonical_arrays
 from keras_vit.weights.facts import Facts
 from keras_vit.weights.files import write_h5, write_npz, write_safetensors
 from keras_vit.weights.loading import target_of
+from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card
 from keras_vit.weights.opening import WEIGHTS
 
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
@@ -27,7 +28,7 @@ _READ_TOGETHER = (
 _WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 
 
-def save_weights(model: keras.Model, path: str | os.PathLike, format: str) -> None:
+def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card: bool | Evaluation = False) -> None:
     """Saves a model's weights in the format of another project, so that the project's code can load them.
 
     Args:
@@ -38,8 +39,12 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str) -> No
         format: Project that loads the files. `"google"`: vision_transformer and big_vision. `"timm"`:
             `timm.create_model("local-dir:<path>", pretrained=True)`. `"huggingface"`: `from_pretrained` of transformers
             5. `"keras_hub"`: `from_preset` of KerasHub.
+        card: Whether a model card, `README.md`, is written in the folder of the files. It describes the architecture,
+            the source and licence of the weights, the preprocessing and the loading, in the format of the Hugging Face
+            Hub. To include measured metrics, pass a `keras_vit.Evaluation`. Any other `README.md` is not replaced.
 
     Raises:
+        FileExistsError: If the card would replace another `README.md`. Nothing is written.
         ValueError: If the project cannot express the model; the message lists the reasons, and nothing is written.
 
     Example:
@@ -61,13 +66,27 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str) -> No
     if format == "google":
         if path.suffix != ".npz":
             raise ValueError(f"Google's format needs a file that ends in .npz. Received: {os.fspath(path)!r}")
+        check_card(card, path.parent / CARD, path.name)
         arrays = google.write(weights, facts)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_npz(path, arrays)
+        text = model_card(vision_model(model), format, path.name, card, target.classes) if card else None
+        write_npz(path, arrays, facts.licence)
+        if text is not None:
+            with replace_file_atomically(path.parent / CARD) as unfinished:
+                unfinished.write_text(text, encoding="utf-8")
         return
     if path.is_file() or path.suffix in (".safetensors", ".npz", ".h5", ".bin", ".pth", ".json"):
         raise ValueError(f"The format {format!r} is a folder of files. Received: {os.fspath(path)!r}. Pass a folder.")
     files = FORMATS[format].write(weights, facts)
+    if facts.licence:
+        files["config.json"]["license"] = facts.licence
+    if card:
+        main_file = next(name for name in WEIGHTS if name in files)
+        check_card(card, path / CARD, main_file)
+        transformers_class = files["config.json"].get("architectures", [None])[0]
+        files[CARD] = model_card(
+            vision_model(model), format, main_file, card, target.classes, transformers_class=transformers_class
+        )
     unrelated = [name for name in _READ_TOGETHER if name not in files and (path / name).exists()]
     if unrelated:
         raise ValueError(
@@ -95,6 +114,8 @@ def _write_files(folder, files):
         path = folder / name
         if path.suffix == ".json":
             path.write_text(json.dumps(contents, indent=2), encoding="utf-8")
+        elif name == CARD:
+            path.write_text(contents, encoding="utf-8")
         else:
             _WRITERS[path.suffix](path, contents)
 
@@ -111,4 +132,5 @@ def _facts(model, target):
         classes=target.classes,
         pixels={**pixels, "resize": pixels["resize"] or image_size},
         class_names=layer.class_names(target.classes),
+        licence=layer.licence,
     )

@@ -67,7 +67,7 @@ def export_pets(tmp_path_factory):
     model = pets()
 
     def make(folder):
-        keras_vit.export_saved_model(model, folder / "pets", labels=LABELS, top_k=TOP_K)
+        keras_vit.export_saved_model(model, folder / "pets", labels=LABELS, top_k=TOP_K, card=True)
 
     return model, made_once(tmp_path_factory, "export", make) / "pets" / "1"
 
@@ -118,7 +118,7 @@ def export_file(tmp_path_factory, format, **options):
     model = build()
 
     def make(folder):
-        written = keras_vit.export_model(model, str(folder / "new" / name), format, **options)
+        written = keras_vit.export_model(model, str(folder / "new" / name), format, card=True, **options)
         assert written.path == folder / "new" / name
         (folder / "written.json").write_text(json.dumps(dataclasses.asdict(written) | {"path": None}))
 

@@ -67,7 +67,7 @@ def test_what_is_known_of_the_model(pets, loaded):
     assert facts["signatures"] == sorted(loaded.signatures)
     assert read_architecture(facts["config"]) == keras_vit.describe(model).config
     assert facts["preprocessing"]["resize"] == [16, 24]
-    assert facts["weights"] == {"source": None, "adaptations": {}}
+    assert facts["weights"] == {"source": None, "licence": None, "adaptations": {}}
     assert facts["versions"]["keras"] == keras.version()
     assert set(facts["parity"]["max_difference"]) == set(facts["signatures"])
     assert 0 <= max(facts["parity"]["max_difference"].values()) <= 1e-5
@@ -250,7 +250,8 @@ def test_weights_that_were_adapted_are_named(tmp_path, nothing_written):
     facts = json.loads((folder / "keras_vit.json").read_text())
     adaptations = keras_vit.describe(model).adaptations
     assert {path.split("/")[0] for path in adaptations} == {"position_embedding", "predictions"}
-    assert facts["weights"] == {"source": str(tmp_path / "published.npz"), "adaptations": adaptations}
+    source = str(tmp_path / "published.npz")
+    assert facts["weights"] == {"source": source, "licence": None, "adaptations": adaptations}
     assert (facts["name"], facts["version"], facts["options"]["top_k"]) == ("others", 7, 5)
 
 

@@ -304,12 +304,17 @@ def test_export_writes_the_next_version(brief_run, exports, tmp_path, capsys):
     names = tmp_path / "names.txt"
     names.write_text("".join(f"digit {i}\n" for i in range(10)))
     assert not main(["export", str(run.folder), "--labels", str(names), "--version", "7"])
+    assert not main(["export", str(run.folder), "--path", str(tmp_path / "new"), "--card"])
+    [measured] = [call.pop("card") for call in exports if "card" in call]
+    accuracy = json.loads(run.recipe.read_text())["result"]["test_accuracy"]
+    assert (measured.dataset, measured.metrics, measured.split) == ("digits", {"accuracy": accuracy}, "test")
     digits = [str(i) for i in range(10)]
     common = {"images": sorted(run.samples.iterdir()), "overwrite": False, "precision": "float32"}
     assert exports == [
         {"path": tmp_path, "labels": digits, "version": 3, "name": "digits", **common},
         {"path": tmp_path / "new", "labels": digits, "version": 1, "name": "ten", **common},
         {"path": run.export, "labels": [f"digit {i}" for i in digits], "version": 7, "name": "digits", **common},
+        {"path": tmp_path / "new", "labels": digits, "version": 1, "name": "digits", **common},
     ]
 
 

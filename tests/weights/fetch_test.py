@@ -303,7 +303,7 @@ KERAS_HUB = {"config.json", "metadata.json", "preprocessor.json", "task.json", "
 @pytest.mark.parametrize(
     ("brought", "left_out"),
     [
-        ({"config.json", "model.safetensors"}, {"README.md", "pytorch_model.bin"}),
+        ({"README.md", "config.json", "model.safetensors"}, {"pytorch_model.bin"}),
         ({"model.safetensors"}, {"vit.npz", "tf_model.h5", "open_clip_model.safetensors", "model.weights.h5"}),
         (SHARDED | {"config.json", "preprocessor_config.json"}, {"model.onnx", "tokenizer.json"}),
         (KERAS_HUB, {".gitattributes", "flax_model.msgpack", "vit.npz"}),

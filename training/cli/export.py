@@ -16,6 +16,7 @@ def add_to(subparsers):
     add("--format", default="saved_model", choices=("saved_model", "onnx", "litert", "openvino"), help="file format")
     add("--path", type=pathlib.Path, metavar="FOLDER", help="output folder (default: export, next to the model)")
     add("--name", help="name of the model for clients (default: the recipe's name)")
+    add("--card", action="store_const", const=True, help="write a model card (README.md) with the run's test results")
     add("--overwrite", action="store_true", help="replace an existing export")
     add("--precision", default="float32", help="type of the weights: float32 (default), bfloat16, float16 or int8")
     add("--tolerance", type=float, metavar="X", help="maximum difference of float32 probabilities (1e-5)")

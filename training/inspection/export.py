@@ -13,10 +13,10 @@ from training.recipe.assignments import read_facts
 from training.runs.folder import Run, load_model, read_class_names
 
 _SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
-_COMMON_OPTIONS = {"precision", "tolerance", "min_agreement", "overwrite"}
+_COMMON_OPTIONS = {"precision", "tolerance", "min_agreement", "overwrite", "card"}
 
 
-def export(source, path=None, format="saved_model", name=None, images=None, **options):
+def export(source, path=None, format="saved_model", name=None, images=None, card=False, **options):
     """Exports a model: as a SavedModel for TensorFlow Serving, or as a file for another runtime.
 
     Args:
@@ -26,6 +26,7 @@ def export(source, path=None, format="saved_model", name=None, images=None, **op
         name: Name of the model for clients, and of the file for another runtime. Default: the name of the run's recipe
             or of the `.keras` file.
         images: Paths of the image files on which the export is compared with the model. Default: the run's samples.
+        card: Whether a model card is written. For the model of a run, it contains the results on the test images.
         **options: More arguments of `keras_vit.export_saved_model` or `keras_vit.export_model`. `labels` is the path of
             a text file with one class name per line (default: the run's classes). The default `version` is one more
             than the highest version in the folder.
@@ -38,10 +39,13 @@ def export(source, path=None, format="saved_model", name=None, images=None, **op
     """
     source = pathlib.Path(source)
     run = Run(source if source.is_dir() else source.parent)
-    model = load_model(run.model if source.is_dir() else source)
+    file = run.model if source.is_dir() else source
+    model = load_model(file)
     path = path or run.export
-    recipe_name = read_facts(run.recipe)["recipe"].get("name") if run.recipe.is_file() else None
-    name = name or recipe_name or source.stem
+    facts = read_facts(run.recipe) if run.recipe.is_file() else {"recipe": {}}
+    name = name or facts["recipe"].get("name") or source.stem
+    if card:
+        options["card"] = (file.resolve() == run.model.resolve() and _evaluation(facts)) or True
     if images is None and run.recipe.is_file():
         images = sorted(run.samples.glob("*")) or None
     if path.is_file():
@@ -57,9 +61,22 @@ def export(source, path=None, format="saved_model", name=None, images=None, **op
         written = keras_vit.export_model(model, path, format, images=pixels, **options)
         return path, _sentence(written.num_bytes, written.images, written.max_difference, written.top_1_agreement)
     except FileExistsError as error:
-        raise InputError(str(error).replace("overwrite=True", "--overwrite")) from None
+        message = str(error).replace("overwrite=True", "--overwrite").replace("pass card=False", "omit --card")
+        raise InputError(message) from None
     except (ImportError, RuntimeError, ValueError) as error:
         raise InputError(str(error)) from None
+
+
+def _evaluation(facts):
+    """The measured metrics in the `recipe.json` of a finished run, or `None`."""
+    metrics = {
+        name: facts["result"][f"test_{name}"]
+        for name in ("accuracy", "mean_iou", "pixel_accuracy")
+        if f"test_{name}" in facts.get("result", {})
+    }
+    if not metrics:
+        return None
+    return keras_vit.Evaluation(facts["recipe"]["data"]["dataset"], metrics, "test", facts["result"]["test_images"])
 
 
 def _export_saved_model(model, path, run, labels=None, version=None, **options):

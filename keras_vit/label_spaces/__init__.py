@@ -80,7 +80,7 @@ def _label_space(shape, label_space):
 @functools.cache
 def imagenet1k_classes():
     """The 1,000 classes of ImageNet-1k as tuples (WordNet id, name), in the order of the published heads."""
-    with importlib.resources.files("keras_vit").joinpath("imagenet1k_classes.csv").open() as file:
+    with importlib.resources.files("keras_vit.label_spaces").joinpath("imagenet1k_classes.csv").open() as file:
         return tuple((row["wnid"], row["name"]) for row in csv.DictReader(file))
 
 

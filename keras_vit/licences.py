@@ -1,0 +1,78 @@
+"""Licences of published weights, and a warning about licences that restrict how a model may be used."""
+
+import functools
+import inspect
+import re
+import traceback
+import warnings
+
+
+class LicenceWarning(UserWarning):
+    """Weights were loaded whose licence restricts how they and models derived from them may be used."""
+
+
+_RESTRICTIONS = {
+    "NC": "Commercial use is not permitted.",
+    "NONCOMMERCIAL": "Commercial use is not permitted.",
+    "RESEARCH": "Only research is permitted.",
+    "ND": "Changed weights must not be published.",
+}
+"""{word in the name of a licence: what the licence restricts}"""
+_HUB_IDENTIFIERS = re.compile(r"apache-2\.0|mit|bsd-[23]-clause|cc0-1\.0|cc-by(-nc)?(-nd|-sa)?-[234]\.0")
+_MAX_HEADER = 65_536
+
+
+def restriction(licence):
+    """Sentences on what a licence restricts. They are empty for a licence without restrictions, or for `None`."""
+    words = re.split(r"[^A-Z]+", (licence or "").upper())
+    return " ".join(dict.fromkeys(text for word, text in _RESTRICTIONS.items() if word in words))
+
+
+@functools.cache
+def warn_if_restricted(licence, source):
+    """Warns that the licence of weights restricts their use, once for each licence and source in a process."""
+    if text := restriction(licence):
+        warnings.warn(
+            f"The weights {source!r} have the licence {licence}. {text} This also applies to models that are "
+            f"fine-tuned from these weights.",
+            LicenceWarning,
+            stacklevel=_caller_level(),
+        )
+
+
+def _caller_level():
+    """The `stacklevel` with which a warning shows the line outside of this package and Keras that loads the weights."""
+    levels = enumerate(traceback.walk_stack(inspect.currentframe()))  # 0 is this function, which does not warn.
+    packages = ("keras_vit", "keras")
+    return next((level for level, (frame, _) in levels if _package(frame) not in packages), 1)
+
+
+def _package(frame):
+    return frame.f_globals.get("__name__", "").partition(".")[0]
+
+
+def checked_licence(name):
+    """The licence that a file names, or `None` if it names none. SPDX identifiers get their usual capitals."""
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.+()][\w.+() -]{0,99}", name) or name == "unknown":
+        return None  # Files are not trusted. The name is printed in messages and model cards.
+    if not _HUB_IDENTIFIERS.fullmatch(name.lower()):
+        return name
+    return {"apache-2.0": "Apache-2.0", "bsd-2-clause": "BSD-2-Clause", "bsd-3-clause": "BSD-3-Clause"}.get(
+        name.lower(), name.upper()
+    )
+
+
+def hub_identifier(licence):
+    """The identifier of a licence on the Hugging Face Hub, or `None` if the Hub has none."""
+    return licence.lower() if _HUB_IDENTIFIERS.fullmatch(licence.lower()) else None
+
+
+def licence_of_card(path):
+    """The licence in the front matter of a model card, or `None` if there is no such file or licence."""
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8", errors="replace") as file:
+        front_matter = re.match(r"---\n(.*?)\n---\n", file.read(_MAX_HEADER), re.DOTALL)
+    lines = re.findall(r"^(license|license_name): *[\"']?([^\"'\n#]+)", front_matter[1] if front_matter else "", re.M)
+    names = {key: name.strip() for key, name in lines}
+    return checked_licence(names.get("license_name") if names.get("license") == "other" else names.get("license"))

@@ -1,0 +1,284 @@
+"""Model cards: a README.md beside saved weights or an export, in the format of the Hugging Face Hub."""
+
+import collections.abc
+import dataclasses
+import json
+import re
+import typing
+import zlib
+
+from keras_vit.architectures import read_architecture
+from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.licences import hub_identifier, restriction
+from keras_vit.preprocessing import preprocessing_layer, vision_model
+from keras_vit.weights.assign import canonical_arrays, checksum
+from keras_vit.weights.card_code import CARD_FORMATS, loading_code
+from keras_vit.weights.catalogue import get_entry
+from keras_vit.weights.google import fits_vision_transformer
+
+CARD = "README.md"
+_DATASETS = {"imagenet1k": "imagenet-1k", "imagenet21k": "imagenet-21k"}
+"""{label space: name of its data set in model cards}"""
+_NUM_NAMES = 20
+_PLAIN = r"(?!(?i:y|n|yes|no|on|off|true|false|null)$)[A-Za-z][\w.+/-]*"
+"""Texts that need no quotes in YAML."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Measured metrics of a model, for its model card.
+
+    Args:
+        dataset: Name of the data set.
+        metrics: {name of a metric: measured value}, such as `{"accuracy": 0.93}`.
+        split: Split of the data set on which the metrics were measured.
+        num_images: Number of images of this split, or `None`.
+
+    Example:
+
+    >>> import keras_vit
+    >>> evaluation = keras_vit.Evaluation("pets", {"accuracy": 0.93}, num_images=3669)
+    >>> model = keras_vit.ViT("Ti/16", num_layers=1, classes=37)
+    >>> keras_vit.save_weights(model, "tiny", "timm", card=evaluation)  # doctest: +SKIP
+    """
+
+    dataset: str
+    metrics: collections.abc.Mapping[str, float]
+    split: str = "test"
+    num_images: int | None = None
+
+
+def check_card(card, path, file):
+    """Checks the argument `card`, and that a card may be written to `path`.
+
+    Args:
+        card: `True`, `False` or an `Evaluation`.
+        path: Path of the card, a `pathlib.Path`.
+        file: Name of the main file that the card describes.
+
+    Raises:
+        FileExistsError: If the file at `path` describes another file, or was written or changed by somebody else.
+        TypeError: If `card` has another type.
+    """
+    if not isinstance(card, (bool, Evaluation)):
+        raise TypeError(f"card must be True, False or a keras_vit.Evaluation. Received: {card!r}")
+    if card and path.exists() and not _is_own(path, file):
+        raise FileExistsError(
+            f"{path} is not the model card that keras_vit wrote for {file}, or it was changed. It is not replaced. "
+            f"Move it, choose another folder, or pass card=False."
+        )
+
+
+def _is_own(path, file):
+    text, _, mark = path.read_text(encoding="utf-8", errors="replace").rpartition("<!--")
+    return mark == _mark(text, file).removeprefix("<!--")
+
+
+def _mark(text, file):
+    """The last line of a card. It shows which file the card describes, and whether the text was changed."""
+    return f"<!-- Model card of {file}, written by keras_vit ({zlib.crc32(text.encode()):08x}) -->\n"
+
+
+def model_card(model, format, file, card, classes, precision="float32", transformers_class=None):
+    """Returns the text of a model card. Its loading code is to be run in the folder of the card.
+
+    Args:
+        model: Model of this package, or a model that contains one.
+        format: `"google"`, `"timm"`, `"huggingface"`, `"keras_hub"`, `"saved_model"`, `"onnx"`, `"litert"` or
+            `"openvino"`.
+        file: Name of the main file.
+        card: `True`, or an `Evaluation` of the model.
+        classes: Number of classes, or `None` without a classifier.
+        precision: Precision of the weights in the file.
+        transformers_class: Name of the class of transformers that loads the files.
+    """
+    facts = _Facts(model, classes, precision, card if isinstance(card, Evaluation) else None)
+    if format == "google":
+        format = "vision_transformer" if fits_vision_transformer(facts.config) else "big_vision"
+    sections = [
+        f"# {model.name}",
+        f"{facts.kind}, written by keras_vit for {CARD_FORMATS[format].title}.",
+        "## Architecture\n\n" + _table(_architecture(facts)),
+        "## Weights\n\n" + _weights(facts),
+        "## Preprocessing\n\n" + _preprocessing(facts, format),
+        "## Metrics\n\n" + _metrics(facts),
+        "## Loading\n\nRun the code in the folder of this file.\n\n"
+        + loading_code(model, facts.config, format, file, classes, transformers_class),
+    ]
+    header = "".join(_yaml(_front_matter(facts, CARD_FORMATS[format].library)))
+    text = f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n\n"
+    return text + _mark(text, file)
+
+
+class _Facts:
+    """Facts about a model that several sections use."""
+
+    def __init__(self, model, classes, precision, evaluation):
+        layer = preprocessing_layer(model)
+        self.model, self.layer, self.classes = model, layer, classes
+        self.precision, self.evaluation = precision, evaluation
+        self.config: typing.Any = read_architecture(layer.architecture)
+        self.origin = layer.origin or {}
+        self.licence = layer.licence
+        try:
+            self.entry = get_entry(self.origin.get("source", ""))
+        except ValueError:
+            self.entry = None
+        known = self.origin.get("checksum")
+        has_same_weights = known is not None and known == checksum(canonical_arrays(model))
+        self.is_unchanged = precision == "float32" and vision_model(model) is model and has_same_weights
+        self.kind = f"{self.config.title} {self.entry.variant}" if self.entry else self.config.title
+
+    @property
+    def task(self):
+        """The task, as `pipeline_tag` on the Hub."""
+        if self.classes is None:
+            return "image-feature-extraction"
+        return "image-segmentation" if len(self.model.output_shape) == 4 else "image-classification"
+
+    @property
+    def address(self):
+        """Address of the published weights, or `None`."""
+        source = self.origin.get("source") or ""
+        return self.entry.url if self.entry else source if "://" in source else None
+
+
+def _front_matter(facts, library):
+    repository = re.match(r"hf://([^/@]+/[^/@]+)", facts.address or "")
+    # The author of changed weights chooses their licence, unless the licence of the base restricts it.
+    has_licence = facts.licence and (facts.is_unchanged or restriction(facts.licence))
+    licence = {"license": hub_identifier(facts.licence) or "other"} if has_licence else {}
+    if licence.get("license") == "other":
+        licence["license_name"] = facts.licence
+    dataset = isinstance(facts.layer.label_space, str) and _DATASETS.get(facts.layer.label_space)
+    results = {"model-index": [{"name": facts.model.name, "results": [_result(facts)]}]} if facts.evaluation else {}
+    return {
+        **licence,
+        "library_name": library,
+        "pipeline_tag": facts.task,
+        "tags": ["keras-vit", *(["vision-transformer"] if isinstance(facts.config, ViTConfig) else [])],
+        **({"base_model": repository[1]} if repository else {}),
+        **({"datasets": [dataset]} if dataset else {}),
+        **results,
+    }
+
+
+def _result(facts):
+    evaluation = facts.evaluation
+    return {
+        "task": {"type": facts.task},
+        "dataset": {"type": evaluation.dataset, "name": evaluation.dataset, "split": evaluation.split},
+        "metrics": [{"type": name, "value": float(value)} for name, value in evaluation.metrics.items()],
+    }
+
+
+def _yaml(value, indent=""):
+    """Yields the lines of a dictionary, or of a list of texts or dictionaries, in YAML."""
+    entries = value.items() if isinstance(value, dict) else (("-", entry) for entry in value)
+    for key, entry in entries:
+        key = key if key == "-" else f"{key}:"
+        if not isinstance(entry, (dict, list)):
+            yield f"{indent}{key} {_scalar(entry)}\n"
+        elif key == "-":
+            first, *rest = _yaml(entry, f"{indent}  ")
+            yield from (f"{indent}- {first.lstrip()}", *rest)
+        else:
+            yield from (f"{indent}{key}\n", *_yaml(entry, indent if isinstance(entry, list) else f"{indent}  "))
+
+
+def _scalar(value):
+    """A number or text in YAML. JSON's quoted texts are valid in YAML."""
+    is_plain = isinstance(value, str) and re.fullmatch(_PLAIN, value)
+    return value if is_plain else json.dumps(value, ensure_ascii=False)
+
+
+def _table(rows):
+    lines = (f"| {name} | {_cell(value)} |" for name, value in rows)
+    return "\n".join(["| | |", "|---|---|", *lines])
+
+
+def _cell(value):
+    """A value in a table. Names of classes and models come from users."""
+    return " ".join(str(value).replace("|", "\\|").replace("<", "&lt;").split())
+
+
+def _names(label_space):
+    """The classes of a label space, in brackets."""
+    if isinstance(label_space, list):
+        label_space = ", ".join([*label_space[:_NUM_NAMES], *(["…"] if len(label_space) > _NUM_NAMES else [])])
+    return f" ({label_space})" if label_space else ""
+
+
+def _architecture(facts):
+    _, height, width, channels = vision_model(facts.model).input_shape
+    size = "any size" if None in (height, width) else f"{height} x {width} pixels"
+    rows = [
+        ("kind", facts.kind),
+        ("parameters", f"{facts.model.count_params():,}"),
+        ("images", f"{size}, {channels} channels"),
+    ]
+    if facts.classes is not None:
+        rows.append(("classes", f"{facts.classes}{_names(facts.layer.label_space)}"))
+    for field in dataclasses.fields(facts.config):
+        value = getattr(facts.config, field.name)
+        if value != field.default:
+            rows.append((f"`{field.name}`", f"`{value}`"))
+    return rows
+
+
+def _weights(facts):
+    source = facts.origin.get("source")
+    if source is None:
+        return "The weights are not derived from published weights that keras_vit knows. Their licence is not known."
+    link = f" ({facts.address.replace('hf://', 'https://huggingface.co/')})" if facts.entry else ""
+    paper = f", [paper](https://arxiv.org/abs/{facts.entry.paper})" if facts.entry else ""
+    state = (
+        "The weights are unchanged."
+        if facts.is_unchanged
+        else "The weights differ from the source: they were adapted, fine-tuned, extended or rounded."
+    )
+    lines = [f"* Source: `{source}`{link}{paper}. {state}"]
+    lines += [f"* Adapted: `{name}`: {_cell(change)}" for name, change in facts.layer.adaptations.items()]
+    if facts.precision != "float32":
+        lines.append(f"* The file stores weights in {facts.precision}.")
+    if facts.licence is None:
+        return "\n".join([*lines, "* Licence: not known. Ask the publisher of the source."])
+    lines.append(f"* Licence of the source: {facts.licence}. {restriction(facts.licence)}".rstrip())
+    if not facts.is_unchanged:
+        restricted = "The restriction also applies to these weights."
+        lines[-1] += (
+            f" {restricted if restriction(facts.licence) else 'The licence of these weights is not stated here.'}"
+        )
+    return "\n".join(lines)
+
+
+def _preprocessing(facts, format):
+    layer = facts.layer
+    steps = []
+    if layer.resize is not None:
+        size = layer.resize if isinstance(layer.resize, int) else "{} x {}".format(*layer.resize)
+        side = "its short side" if isinstance(layer.resize, int) else "it"
+        steps.append(f"Resize the image so that {side} has {size} pixels ({layer.interpolation}, antialiased).")
+    if layer.crop is not None:
+        steps.append("Cut out the central {} x {} pixels.".format(*layer.crop))
+    steps.append(f"Compute `(pixel / 255 - mean) / std` with mean {layer.mean} and std {layer.std}.")
+    done = {"saved_model": "The SavedModel does all steps itself. It takes encoded images."}
+    own = "The file does the last step itself. It takes pixels from 0 to 255."
+    note = done.get(format, own if CARD_FORMATS[format].own_code is None else "")
+    return "\n".join([*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *(["", note] if note else [])])
+
+
+def _metrics(facts):
+    lines = []
+    if evaluation := facts.evaluation:
+        images = f" ({evaluation.num_images:,} images)" if evaluation.num_images else ""
+        rows = [(name, f"{value:.4f}") for name, value in evaluation.metrics.items()]
+        text = f"Measured on the {evaluation.split} split of {_cell(evaluation.dataset)}{images}"
+        stored = "" if facts.precision == "float32" else f", before the weights were stored in {facts.precision}"
+        lines.append(f"{text}{stored}:\n\n{_table(rows)}")
+    if facts.entry and facts.entry.top1 and facts.is_unchanged:
+        lines.append(
+            f"Published for these weights: {facts.entry.top1:.2f} % top-1 accuracy on the validation set of "
+            f"ImageNet-1k ({facts.entry.top1_protocol}). It was not measured with these files."
+        )
+    return "\n\n".join(lines) or "No metrics were measured."

@@ -1,0 +1,171 @@
+"""Model cards are valid for the Hub, claim only what is known, and contain code that runs."""
+
+import dataclasses
+import re
+import warnings
+
+import keras
+import pytest
+from huggingface_hub import ModelCard
+
+import keras_vit
+from keras_vit.licences import warn_if_restricted
+from keras_vit.preprocessing import preprocessing_layer
+from keras_vit.weights import opening
+from keras_vit.weights.catalogue import entry_at, get_entry
+from tests.test_case import canonical_weights
+from tests.weights.converter_case import assert_same_weights, make
+from tests.weights.saving_test import FORMATS
+
+pytestmark = pytest.mark.filterwarnings("ignore::keras_vit.LicenceWarning")
+MAE, DEIT = "Ti/16@mae", "Ti/16@deit"
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """Makes files of a small model available as a name of the catalogue, and returns its entry."""
+    small = FORMATS["timm"].replace(num_layers=1, patch_size=16)
+    monkeypatch.setitem(keras_vit.VARIANTS, "Ti/16", small)
+    keras_vit.save_weights(make(small, (224, 224, 3), classes=1000), tmp_path / "published", "timm")
+    entry = get_entry(DEIT)
+    entries = {
+        DEIT: entry,
+        MAE: dataclasses.replace(entry, name=MAE, licence="CC-BY-NC-4.0", url="hf://somebody/mae", top1=None),
+    }
+    for module in (opening, keras_vit.weights.model_cards):
+        monkeypatch.setattr(
+            module, "get_entry", lambda name, variant=None: entries.get(name) or get_entry(name, variant)
+        )
+    monkeypatch.setattr(opening, "locate", lambda source: tmp_path / "published" if "://" in str(source) else source)
+    warn_if_restricted.cache_clear()
+    return entries
+
+
+def card_of(folder):
+    card = ModelCard.load(folder / "README.md")
+    return card.data.to_dict(), card.text
+
+
+def code_of(text):
+    """{program: code} of the section on loading."""
+    return dict(re.findall(r"^In (\w[\w ]*):\n\n```python\n(.*?)```$", text, re.DOTALL | re.MULTILINE))
+
+
+def licensed(model, licence="CC-BY-NC-4.0"):
+    preprocessing_layer(model).origin = {"source": "somewhere", "licence": licence, "checksum": None}
+    return model
+
+
+def test_restricted_weights(published, tmp_path):
+    with pytest.warns(keras_vit.LicenceWarning, match=f"'{MAE}' have the licence CC-BY-NC-4.0. Commercial use is not"):
+        model = keras_vit.from_pretrained(MAE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", keras_vit.LicenceWarning)
+        finetuned = keras_vit.from_pretrained(MAE, classes=3)
+        finetuned.save(tmp_path / "finetuned.keras")
+        again = keras_vit.from_pretrained(tmp_path / "finetuned.keras", classes=4)
+    for loaded in (model, finetuned, again, keras.saving.load_model(tmp_path / "finetuned.keras")):
+        assert keras_vit.describe(loaded).licence == "CC-BY-NC-4.0"
+    keras_vit.save_weights(again, tmp_path / "again", "timm", card=True)
+    data, text = card_of(tmp_path / "again")
+    assert (data["license"], data["base_model"]) == ("cc-by-nc-4.0", "somebody/mae")
+    assert "Commercial use is not permitted. The restriction also applies to these weights." in text
+    assert keras_vit.describe(keras_vit.from_pretrained(tmp_path / "again")).licence == "CC-BY-NC-4.0"
+
+
+def test_a_saved_model_warns_when_it_is_loaded(tmp_path):
+    licensed(make(num_layers=1)).save(tmp_path / "saved.keras")
+    warn_if_restricted.cache_clear()
+    with pytest.warns(keras_vit.LicenceWarning, match="'somewhere' have the licence CC-BY-NC-4.0"):
+        keras.saving.load_model(tmp_path / "saved.keras")
+
+
+def test_published_accuracy_is_claimed_for_unchanged_weights_only(published, tmp_path):
+    model = keras_vit.from_pretrained(DEIT)
+    model.save(tmp_path / "saved.keras")
+    claim = r"Published for these weights: 72\.20 % top-1 .* \(DeiT README, 224 px\)\. It was not measured"
+    for number, (loaded, is_unchanged) in enumerate(
+        [
+            (model, True),
+            (keras.saving.load_model(tmp_path / "saved.keras"), True),
+            (keras_vit.from_pretrained(tmp_path / "saved.keras"), True),
+            (keras_vit.from_pretrained(DEIT, input_shape=(240, 224, 3)), False),
+            (keras_vit.from_pretrained(DEIT, classes=3), False),
+        ]
+    ):
+        keras_vit.save_weights(loaded, tmp_path / str(number), "timm", card=True)
+        data, text = card_of(tmp_path / str(number))
+        assert bool(re.search(claim, text)) == is_unchanged
+        # The licence of changed weights is for their author to choose.
+        assert data.get("license") == ("apache-2.0" if is_unchanged else None)
+        assert "model-index" not in data
+        assert data["base_model"] == "timm/deit_tiny_patch16_224.fb_in1k"
+    variable = model.get_layer("encoder_norm").weights[0]
+    variable.assign(variable + 1e-3)
+    keras_vit.save_weights(model, tmp_path / "0", "timm", card=True)
+    assert "No metrics were measured." in card_of(tmp_path / "0")[1]
+    assert data.get("datasets") is None
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_formats(format, tmp_path, monkeypatch):
+    """The front matter is valid, the licence is kept, and the code of this package loads the model."""
+    model = licensed(make(FORMATS[format].replace(num_layers=1)))
+    evaluation = keras_vit.Evaluation('pets: "ours"', {"accuracy": 0.9375}, "validation", 32)
+    keras_vit.save_weights(model, tmp_path / "a.npz" if format == "google" else tmp_path, format, card=evaluation)
+    data, text = card_of(tmp_path)
+    assert (data["license"], data["pipeline_tag"]) == ("cc-by-nc-4.0", "image-classification")
+    [result] = ModelCard(text and (tmp_path / "README.md").read_text()).data.eval_results
+    assert (result.dataset_name, result.metric_type, result.metric_value) == ('pets: "ours"', "accuracy", 0.9375)
+    assert "| accuracy | 0.9375 |" in text
+    for code in code_of(text).values():
+        compile(code, "card", "exec")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(code_of(text)["keras_vit"], names)
+    assert_same_weights(names["model"], canonical_weights(model))
+    assert keras_vit.describe(names["model"]).licence == "CC-BY-NC-4.0"
+
+
+def test_other_licences_and_headless_models(tmp_path):
+    model = licensed(make(FORMATS["timm"], num_layers=1, include_top=False), "ours-noncommercial")
+    keras_vit.save_weights(model, tmp_path, "timm", card=True)
+    data, _ = card_of(tmp_path)
+    assert (data["license"], data["license_name"]) == ("other", "ours-noncommercial")
+    assert data["pipeline_tag"] == "image-feature-extraction"
+
+
+def test_never_replaces_another_card(tmp_path):
+    model, card = make(num_layers=1), tmp_path / "README.md"
+    keras_vit.save_weights(model, tmp_path / "a.npz", "google", card=True)
+    written = card.read_text()
+    keras_vit.save_weights(model, tmp_path / "a.npz", "google", card=True)
+    assert card.read_text() == written
+    message = r"README\.md is not the model card that keras_vit wrote for .*, or it was changed\. It is not replaced"
+    for text, name in (
+        (written, "b.npz"),
+        (written.replace("## Weights", "## My weights"), "a.npz"),
+        ("Mine", "a.npz"),
+    ):
+        card.write_text(text)
+        (tmp_path / "a.npz").unlink(missing_ok=True)
+        with pytest.raises(FileExistsError, match=message):
+            keras_vit.save_weights(model, tmp_path / name, "google", card=True)
+        assert card.read_text() == text
+        assert not (tmp_path / name).exists()
+    with pytest.raises(TypeError, match=r"card must be True, False or a keras_vit\.Evaluation\. Received: 'yes'"):
+        keras_vit.save_weights(model, tmp_path / "c.npz", "google", card="yes")
+
+
+def test_entries_at_addresses():
+    stem = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224"
+    for address, name in {
+        "hf://timm/vit_base_patch16_224.mae": "B/16@mae",
+        "hf://timm/vit_base_patch16_224.mae@main": "B/16@mae",
+        "hf://timm/vit_base_patch16_224.mae/model.safetensors": "B/16@mae",
+        "gs://vit_models/sam/ViT-B_16.npz": "B/16@sam",
+        f"gs://vit_models/augreg/{stem}.npz": f"B/16@{stem}",
+    }.items():
+        assert entry_at(address).name == name
+    for address in ("", "vit.npz", "hf://timm/vit_base_patch16_224.mae2", f"gs://mine/{stem}.npz"):
+        assert entry_at(address) is None
