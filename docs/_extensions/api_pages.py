@@ -18,7 +18,16 @@ FOLDER = pathlib.Path(__file__).parents[1] / "api"
 SECTIONS = {
     "Models": {"keras_vit": ["ViT", "ViTConfig", "StemConfig", "VARIANTS"]},
     "Weights": {
-        "keras_vit": ["from_pretrained", "load_weights", "LoadReport", "save_weights", "list_weights", "describe"]
+        "keras_vit": [
+            "from_pretrained",
+            "load_weights",
+            "LoadReport",
+            "save_weights",
+            "list_weights",
+            "describe",
+            "Evaluation",
+            "LicenceWarning",
+        ]
     },
     "Images and classes": {"keras_vit": ["preprocess_input", "Preprocessing", "decode_predictions"]},
     "Training": {

@@ -7,7 +7,7 @@ import pytest
 
 from tests.release import package
 
-PACKAGE = {"keras_vit/__init__.py", "keras_vit/imagenet1k_classes.csv"}
+PACKAGE = {"keras_vit/__init__.py", "keras_vit/label_spaces/imagenet1k_classes.csv"}
 INFORMATION = {f"keras_vit_applications-1.2.dist-info/{name}" for name in ("METADATA", "RECORD", "WHEEL")}
 LICENCE = "keras_vit_applications-1.2.dist-info/licenses/LICENSE"
 
@@ -35,9 +35,9 @@ def _first_words(problems):
 def test_files_of_a_wheel(tmp_path):
     complete = PACKAGE | INFORMATION | {LICENCE}
     assert not package.wheel_problems(_wheel(tmp_path, complete), PACKAGE)
-    wrong = complete - {"keras_vit/imagenet1k_classes.csv", LICENCE} | {"training/__init__.py"}
+    wrong = complete - {"keras_vit/label_spaces/imagenet1k_classes.csv", LICENCE} | {"training/__init__.py"}
     assert _first_words(package.wheel_problems(_wheel(tmp_path, wrong), PACKAGE)) == [
-        "package.whl does not contain keras_vit/imagenet1k_classes.csv",
+        "package.whl does not contain keras_vit/label_spaces/imagenet1k_classes.csv",
         "package.whl does not contain licenses/LICENSE",
         "package.whl contains training/__init__.py",
     ]
