@@ -40,7 +40,7 @@ def collect(model, images, inspect_layer):
     values = {}
 
     def visit(layer, arguments, output):
-        # Without this, PyTorch would keep every activation in memory for gradients that are not used.
+        # Without `stop_gradient`, PyTorch would keep every activation in memory for gradients that are not used.
         output = keras.tree.map_structure(ops.stop_gradient, output)
         value = inspect_layer(layer, arguments, output)
         if value is not None and layer.name in values:
@@ -58,8 +58,8 @@ def collect(model, images, inspect_layer):
 def run(model, images, change):
     """Runs a model on images layer by layer and replaces each output with the value that `change` returns.
 
-    If `run` is called inside a Keras model, the layers run in the training mode of that model. Otherwise they run in
-    inference mode.
+    If `run` is called inside the `call` of a Keras model, the layers use that model's value of `training`. Otherwise
+    they run in inference mode.
 
     Args:
         model: A functional `keras.Model`, which may contain nested models.
@@ -94,10 +94,10 @@ def _run(function, inputs, change):
 
 
 def run_operations(function, inputs, call_of):
-    """Runs a model's graph like Keras's `Functional.call`, but calls other functions instead of its operations.
+    """Runs a model's graph like Keras's `Functional.call`, but calls another function in place of each operation.
 
-    A simpler way would be `keras.Model(inputs, layer.output)`. It fails if the layer is in a nested model or is called
-    more than once, because `layer.output` then belongs to another graph.
+    To read the output of one layer, `keras.Model(inputs, layer.output)` would be simpler. But it fails if the layer is
+    in a nested model or is called more than once, because `layer.output` then belongs to another graph.
 
     Args:
         function: A functional `keras.Model`.

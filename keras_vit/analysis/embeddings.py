@@ -62,7 +62,10 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
 
 
 def num_filters(model):
-    """The largest valid `n` for `embedding_filters`: the smaller of the number of filters and of values in a filter."""
+    """The largest valid `n` for `embedding_filters`.
+
+    It is the number of filters or the number of values in a filter, whichever is smaller.
+    """
     *filter_shape, count = _first_kernel(model).shape
     return min(count, math.prod(filter_shape))
 
@@ -80,8 +83,8 @@ def position_similarity(model: keras.Model, block: int = 0) -> np.ndarray:
     """The cosine similarity of the position embeddings of any two patches.
 
     ViT (arXiv 2010.11929) shows it in figure 7 (centre) and figure 10. The position embeddings of the tokens before the
-    patches, such as the class token, are left out. A model of variable
-    image size uses the grid of its position table.
+    patches, such as the class token, are left out. If the image size is variable, the patches are those of the position
+    table's grid.
 
     Args:
         model: A model of this package, which may be nested in another.

@@ -1,4 +1,4 @@
-"""Plots the arrays of the other analysis modules. Matplotlib is imported inside the functions only.
+"""Plots the arrays of the other analysis modules. Matplotlib is imported only inside the functions.
 
 Shapes: N images, H W C image, h w grid of patches, P Q patch, L layers, K heads. Save a figure with
 `figure.savefig(path, dpi=150)`.
@@ -91,8 +91,8 @@ def plot_position_similarity(similarities, size=5.0):
 
 
 def _pitch(count):
-    """Returns the width of a tile of `count` cells and its gap together, in cells."""
-    # The gap of a large tile is wider, so that it stays visible.
+    """Returns the distance from one tile of `count` cells to the next, in cells: a tile and the gap after it."""
+    # Large tiles have wider gaps, so that the gaps stay visible.
     return count + max(1, count // 10)
 
 
@@ -106,7 +106,7 @@ def _tiles(similarity):
 
 
 def plot_attention_distance(distances):
-    """Plots the attention distance by depth: a dot for each head, a line for the mean (ViT, figures 7, right, and 11).
+    """Plots the attention distance by depth: a dot for each head, a line for the mean (ViT, figures 7 right and 11).
 
     Args:
         distances: {name of a model: (L, K) in pixels}, as from `keras_vit.mean_attention_distance`. Models are side by
@@ -224,7 +224,7 @@ def plot_neighbours(images, neighbours, similarities, captions=None):
 
     Args:
         images: N images (H, W, C), pixels from 0 to 255.
-        neighbours: List of the k neighbours of each image, which are images of any size.
+        neighbours: For each image, a list of its k nearest neighbours. They are images of any size.
         similarities: (N, k), as from `keras_vit.nearest_neighbours`.
         captions: N pairs (name of the image, list of the names of its neighbours). `None`: no names.
 

@@ -22,8 +22,8 @@ def token_maps(model: keras.Model, images: ArrayLike) -> dict[str, np.ndarray]:
         images: (B, H, W, C), as `model` accepts them: pixels in [0, 255] if the model has `include_preprocessing`.
 
     Returns:
-        {name of the tokenizer: (B, L, h, w)}, float32 NumPy arrays. Each map sums to 1. With `split_tokens`, there are
-        maps for the newly gathered tokens only.
+        {name of the tokenizer: (B, L, h, w)}, float32 NumPy arrays. Each map sums to 1. With `split_tokens`, only
+        the newly gathered tokens have maps.
 
     Raises:
         TypeError: If `model` is not functional.
@@ -178,7 +178,10 @@ def _weights(tokenizer, arguments):
 
 
 def _pooled(tokenizer, maps):
-    """How much each pixel contributes to each position of the shrunk map, (B, L, h, w), the same for all images."""
+    """How much each pixel contributes to each position of the shrunk map, (B, L, h, w).
+
+    The values are the same for all images.
+    """
     batch, height, width = ops.shape(maps)[:3]
     pixels = ops.reshape(ops.eye(height * width), (1, height, width, height * width))
     shares = ops.reshape(shrink(pixels, tokenizer.grid_size), (1, -1, height, width))

@@ -104,8 +104,8 @@ class ResNetConfig(_ResNetConfig):
             `"cbam"` (arXiv 1807.06521), or `None`.
         global_unit: Kind of additional units, which relate all positions of a map: `"global_reasoning"` (GloRe, arXiv
             1811.12814), `"double_attention"` (A2-Nets, arXiv 1810.11579), or `None`.
-        num_global_units: Number n of global units in each stage, if there is a `global_unit`. The first
-            global unit follows the first unit of the stage. The others follow at intervals of depth / n units.
+        num_global_units: Number n of global units in each stage, if there is a `global_unit`. The first global unit
+            follows the first unit of the stage. In a stage of d units, the others follow at intervals of d / n units.
 
     Raises:
         ValueError: If a value is invalid.

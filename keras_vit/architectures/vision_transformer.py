@@ -359,8 +359,8 @@ VARIANTS = _PLAIN | {
 }
 """The published variants by name: `"<size>/<patch size>"`, or for hybrids `"<stem>+<size>/<stride>"`.
 
-R+Ti/16 is an exception. The authors use this name, but the stride is 32 (the stem's stride of 4 times the patch size
-of 8).
+R+Ti/16 is an exception. The authors use this name, but the stride is 32: the stem has a stride of 4, and the patches
+have a side of 8.
 """
 
 

@@ -16,9 +16,9 @@ def write_warmup(folder, model_name, specs, photograph, batch_sizes):
 
     Args:
         folder: Folder of the SavedModel.
-        model_name: Name of the model for clients.
+        model_name: Name by which clients request the model.
         specs: {name of the signature: `tf.TensorSpec` of its input}. All dimensions but the first must be known.
-        photograph: Contents of an image file, for the signatures that take encoded images.
+        photograph: Contents of an image file, for the signatures whose inputs are encoded images.
         batch_sizes: Batch sizes of the requests.
 
     Raises:
@@ -43,7 +43,7 @@ def write_warmup(folder, model_name, specs, photograph, batch_sizes):
 
 
 def _prediction_log(model_name, signature, input_name, tensor):
-    """The message `PredictionLog(predict_log=PredictLog(request=PredictRequest(...)))`, with numbered fields."""
+    """The message `PredictionLog(predict_log=PredictLog(request=PredictRequest(...)))`, encoded by field numbers."""
     model_spec = _field(1, model_name.encode()) + _field(3, signature.encode())
     entry = _field(1, input_name.encode()) + _field(2, tensor.SerializeToString())
     request = _field(1, model_spec) + _field(2, entry)

@@ -33,7 +33,7 @@ def check_layer(name, value, example):
 
 def _serialize(layer):
     serialized = keras.saving.serialize_keras_object(layer)
-    # With this entry, Keras would build the inner layer before the outer layer. The paths of the inner layer's weights
-    # would then not contain the path of the outer layer.
+    # If this entry remained, Keras would build the inner layer before the outer layer. The paths of the inner layer's
+    # weights would then not contain the path of the outer layer.
     serialized.pop("build_config", None)
     return serialized

@@ -78,7 +78,7 @@ _PLACEHOLDER = "\n        {shared_arguments}"
 
 
 def describe_shared_arguments(function):
-    """Replaces `{shared_arguments}` in a docstring with the descriptions of shared arguments that are missing there."""
+    """Replaces `{shared_arguments}` in a docstring with descriptions of the shared arguments that it leaves out."""
     parameters, own = inspect.signature(function).parameters, function.__doc__ or ""
     shared = re.findall(r"\n        (\w+)(: .*(?:\n            .*)*)", shared_arguments.__doc__ or "")
     missing = [
@@ -99,7 +99,7 @@ def factory(omit: tuple[str, ...] = (), **defaults: typing.Any) -> collections.a
 
     Args:
         omit: Names of shared arguments that the factory does not have.
-        **defaults: Other defaults of shared arguments.
+        **defaults: Defaults that replace the usual defaults of shared arguments.
     """
 
     def decorate(describe: collections.abc.Callable[..., Described]) -> collections.abc.Callable[..., keras.Model]:

@@ -21,10 +21,10 @@ def VTResNet(size: str | VTResNetConfig = "VT-R18", **config_changes: typing.Any
     Image Representation and Processing for Computer Vision", arXiv 2006.03677). The first module pools the map into 16
     tokens with learned filters. Later modules compute their filters from the previous tokens. In each module, a
     transformer relates the tokens, and a projector adds them to the map. The tokens of the last module are averaged and
-    classified. The paper does not give the sizes of all layers. With the sizes of this package, multiply-accumulates
-    equal the paper's within 0.1 % for VT-ResNet-18 and 34. They are 3.6 % higher for VT-ResNet-50 and 1.6 % higher for
-    VT-ResNet-101 (docs/paper_map.md). The layers are named as in `keras_vit.ResNet`, then `tokenizer_0`,
-    `token_relation_0`, `token_projector_0` and so on, `pooling`, `predictions`.
+    classified. The paper does not give the sizes of all layers. With the sizes that this package uses instead, the
+    number of multiply-accumulates differs from the paper's by at most 0.1 % for VT-ResNet-18 and VT-ResNet-34. It is
+    3.6 % higher for VT-ResNet-50 and 1.6 % higher for VT-ResNet-101 (docs/paper_map.md). The layers are named as in
+    `keras_vit.ResNet`, then `tokenizer_0`, `token_relation_0`, `token_projector_0` and so on, `pooling`, `predictions`.
 
     Args:
         size: `"VT-R18"`, `"VT-R34"`, `"VT-R50"`, `"VT-R101"`, or a `keras_vit.architectures.VTResNetConfig`.

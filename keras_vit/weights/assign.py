@@ -114,7 +114,7 @@ def in_place_of_initial_values():
 
     def assign_later(weights, variables):
         for path, variable in variables.items():
-            # Keras calls it when the scope ends. The attribute is private, because there is no public way to set it.
+            # Keras calls this initializer when the scope ends. Keras has no public way to set it.
             variable._initializer = functools.partial(_pop, weights, path)
         waiting.append((weights, variables))
 
@@ -125,7 +125,10 @@ def in_place_of_initial_values():
 
 
 def leave_empty(variables):
-    """Makes the initial values of variables empty, because Keras creates these values even if the build has failed."""
+    """Makes the initial values of variables empty arrays.
+
+    They need no memory. Keras creates the initial values even if the build of the model has failed.
+    """
     for variable in variables:
         variable._initializer = lambda shape, dtype: ops.zeros((0,), dtype)
 

@@ -7,7 +7,7 @@ from keras_vit.architectures.vision_transformer import ViTConfig
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """Describes a model for the functions that write weight files of other projects.
+    """Describes a model for the functions that write weight files in the formats of other projects.
 
     Args:
         config: Architecture of the model.

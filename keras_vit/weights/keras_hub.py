@@ -52,7 +52,8 @@ NAMES = Names(
         *_dense("predictions_of_token", "predictions/first_patch"),
     ),
 )
-"""Table for the names that `_renamed` returns. In them, the first block is numbered too, and head layers have names."""
+"""Rules for the names that `_renamed` returns. Unlike in KerasHub's names, the first block has a number, like all other
+blocks, and the layers of the head have names."""
 
 _NUMBERED = re.compile(re.escape(_BLOCK).replace(r"\{i\}", r"(\d+)"))
 _PREFIX = re.compile(r"^layers/(vi_t_backbone/layers/)?")
@@ -64,7 +65,10 @@ def recognises(file):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a preset. `file` contains the one or two weight files, `hints.config` the config and task."""
+    """The `Checkpoint` of a preset.
+
+    `file` contains the arrays of its one or two weight files. `hints.config` contains its config and its task.
+    """
     if hints.config.get("class_name") != "ViTBackbone":
         raise ValueError(
             f"A KerasHub preset needs its config.json beside the weights, with the class ViTBackbone. Received: class "
@@ -167,8 +171,9 @@ def _pixels(converter, image_size):
 def write(weights, facts):
     """Converts weights to the files of a folder for KerasHub's `from_preset`.
 
-    Takes {canonical path: array} and `Facts`. Returns {file name: {name: array}, or the contents of a JSON file}.
-    Raises ValueError if KerasHub cannot express the model. The message lists the reasons.
+    `weights` is {canonical path: array}, and `facts` is the model's `Facts`. Returns {file name: {name: array}} for
+    weight files, and {file name: contents} for JSON files, in one dictionary. Raises ValueError if KerasHub cannot
+    express the model. The message lists the reasons.
     """
     _check_expressible(facts.config, facts.image_size)
     arrays = NAMES.encode(weights, facts.config.num_heads)

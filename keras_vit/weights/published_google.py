@@ -15,7 +15,10 @@ _WIDTHS = {"B": 768, "L": 1024, "H": 1280}
 
 
 def google_entries():
-    """Yields all entries except those of unrecommended AugReg files, which `augreg_entry` builds from their names."""
+    """Yields the entries of all files, except AugReg files that neither Google nor timm recommends.
+
+    `augreg_entry` builds the entry of any AugReg file from the file's name.
+    """
     yield from _original_entries()
     yield from _augreg_entries()
     yield from _sam_entries()

@@ -2,7 +2,7 @@
 
 
 def read_pretrained_cfg(settings, image_size):
-    """Arguments of `Preprocessing` for images of (height, width), or `None` if the settings have no mean."""
+    """Arguments of `Preprocessing` for a model's image size (height, width), or `None` if the settings have no mean."""
     if "mean" not in settings:
         return None
     ratio = settings.get("crop_pct") or 1.0

@@ -17,7 +17,7 @@ def read_image(path, decode):
 
     Args:
         path: Path of the file.
-        decode: Function of `keras_vit.decoding` that returns the pixels for the contents.
+        decode: Function of `keras_vit.decoding` that decodes the contents to pixels.
 
     Raises:
         OSError: If the file cannot be read.

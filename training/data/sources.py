@@ -17,7 +17,7 @@ _MAX_RUNS = 256  # A random subset of a stream consists of about this many runs 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Process number `index` of `count` processes reads `share` images of the `batch_size` in each batch."""
+    """One of `count` processes, with the number `index`. It reads `share` of the `batch_size` images in each batch."""
 
     batch_size: int
     index: int = 0
@@ -84,7 +84,7 @@ class IndexedSource(_Source):
         return tf.data.Dataset.range(skip, slots).map(key)
 
     def draw(self, count, seed):
-        """A source of `count` random examples. With the same seed, a larger source contains those of smaller ones."""
+        """A source of `count` random examples. If the seed stays the same, a larger `count` only adds examples."""
 
         def read(index):
             drawn = tf.random.experimental.index_shuffle(index, tf.constant([seed, 0], tf.int64), self.size - 1)
@@ -127,7 +127,7 @@ class StreamedSource(_Source):
         return tf.data.Dataset.zip(tf.data.Dataset.range(first, end), examples).concatenate(padding).skip(skip)
 
     def draw(self, count, seed):
-        """A source of `count` examples, taken as runs of consecutive examples at random positions.
+        """A source of `count` examples. It consists of runs of consecutive examples at random positions.
 
         Consecutive examples are unrelated, because TFDS and `records` write images in a random order.
         """
@@ -140,11 +140,11 @@ class StreamedSource(_Source):
 
 
 def random_runs(size, count, seed):
-    """Draws `count` of the numbers from 0 to `size - 1`. Returns them as sorted ranges `(first, end)`.
+    """Selects `count` different random numbers from 0 to `size - 1`. Returns them as sorted ranges `(first, end)`.
 
     There are at most 257 ranges. If `count` is at most half of `size`, all ranges except one have the same length.
     """
-    if 2 * count > size:  # Draws the numbers to omit instead, because they are fewer.
+    if 2 * count > size:  # Selects the numbers to omit instead, because they are fewer.
         omitted = random_runs(size, size - count, seed) if count < size else []
         borders = [0, *(border for run in omitted for border in run), size]
         return [run for run in zip(borders[::2], borders[1::2], strict=True) if run[0] < run[1]]

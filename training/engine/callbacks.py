@@ -184,7 +184,10 @@ class Keeper(keras.callbacks.Callback):
         )
 
     def _accept_stop(self, count):
-        """Accepts a request to stop after `count` batches. Several processes do so only after every tenth batch."""
+        """Stops all processes after `count` batches, if one of the processes was requested to stop.
+
+        If there are several processes, they check for such requests only after every tenth batch.
+        """
         if self.engine.num_processes == 1 or count % _STEPS_BETWEEN_AGREEMENTS == 0:
             self.stop.accepted = self.engine.any_process(self.stop.requested)
             self.model.stop_training = self.stop.accepted

@@ -70,7 +70,7 @@ def _load(task):
 
 
 def train_once(recipe, runs, folder, leave=None):
-    """Trains one run of several, unless this run is already finished. Returns whether it is finished now."""
+    """Trains one of several runs, unless it is already finished. Returns whether it is finished now."""
     if is_finished(recipe, runs, folder):
         return True
     train(recipe, runs, folder, leave)

@@ -76,9 +76,9 @@ class _Images:
             self._files = [path for path, _ in folder.splits[split]]
 
     def name(self, index):
-        """The path of an image. If the path is unknown, the index of the image in the split.
+        """The path of an image, or its index in the split if the path is unknown.
 
-        If the split is a random subset of the training images, it is the index in this subset.
+        If the split is a random subset of the training images, the index counts only the images of this subset.
         """
         return self._files[index] if self._files else index
 

@@ -44,7 +44,7 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
     """Writes figures of the attention and the weights of a model, and the page `explain.html`.
 
     Args:
-        source: A run's folder, a `.keras` file, an exported SavedModel (provides only the rollout), or weights as in
+        source: A run's folder, a `.keras` file, an exported SavedModel (for the rollout only), or weights as in
             `keras_vit.from_pretrained`, such as a name in the catalogue.
         images: Paths of image files. Default: the run's samples. Unreadable files are reported and skipped.
         path: Folder to write to. Default: `figures/explain` in the run's folder or beside the `.keras` file. For
@@ -52,7 +52,7 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
         compare: More runs, `.keras` files or weights. The figures of attention distances, attention entropies and
             positions show these models, too.
         neighbours: Number of training images of the run that are shown beside each picture, the most similar first.
-            0: the run's data set is not read, and mean attention distances are measured on the pictures.
+            0: the run's data set is not read. Attention distances are then averaged over the pictures.
         image_size: (height, width) to which images are resized, for models of variable input size.
 
     Returns:

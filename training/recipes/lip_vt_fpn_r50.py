@@ -9,7 +9,7 @@ Expected: 47.39 % mean IoU (paper); 47.04 % with a Panoptic FPN (model.function=
 Measured: nothing yet. Tests check only that the recipe runs.
 
 The directory has the folders train and test, each with images and masks (docs/segmentation.md). The paper does not give
-the number of epochs, the schedule or the random sizes. Those of this recipe are our choice. Images are not mirrored,
+the number of epochs, the schedule or the random sizes, so we chose them for this recipe. Images are not mirrored,
 because left and right limbs are different classes. Without model.arguments.weights the backbone starts from random
 weights, not from ImageNet weights as in the paper. The weight decay is not multiplied by the momentum, unlike in the
 paper.

@@ -85,7 +85,7 @@ class LocalRelation(CompositeLayer):
         return self.projection(means[..., : maps.shape[-1]])
 
     def _geometry_prior(self):
-        """Returns (N, G)."""
+        """Returns the geometry prior `g` for the pixels of a window, (N, G)."""
         offsets = np.linspace(-1, 1, self.window_size) if self.window_size > 1 else np.zeros(1)
         distances = np.stack(np.meshgrid(offsets, offsets, indexing="ij"), axis=-1).reshape(-1, 2)
         return self.geometry_2(ops.relu(self.geometry_1(ops.cast(distances, self.compute_dtype))))

@@ -17,11 +17,11 @@ class LocalSelfAttention(CompositeLayer):
     """Self-attention of each pixel to the window around it, as a replacement of a convolution.
 
     `y_o = sum_p softmax_p(q_o.k_p + q_o.r_{p-o}) v_p` ("Stand-Alone Self-Attention in Vision Models", arXiv 1906.05909,
-    equation 3). The sum includes only pixels p of the window that are inside the map. In each head, the first half of
-    the channels of `r` is learned for each distance in rows, the second half for each distance in columns. Logits are
-    not scaled. With strides, the output is averaged over squares of `strides` x `strides` pixels. At a border, only the
-    pixels of a square that are inside the map are averaged. The softmax is computed in float32 under any precision
-    policy.
+    equation 3). The sum includes only pixels p of the window that are inside the map. The vectors `r` are learned. In
+    each head, the first half of their channels depends on the distance in rows, the second half on the distance in
+    columns. Logits are not scaled. With strides, the output is averaged over squares of `strides` x `strides` pixels.
+    At a border, only the pixels of a square that are inside the map are averaged. The softmax is computed in float32
+    under any precision policy.
 
     Args:
         filters: Number F of output channels, a multiple of `2 * num_heads`.

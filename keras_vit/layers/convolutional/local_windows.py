@@ -9,7 +9,7 @@ def local_windows(maps, size, strides=1, padding="constant"):
     """Returns the square windows around the pixels of a map.
 
     The map is sliced along its columns, then along its rows. This needs `2 size` slices. Slicing each pixel of a window
-    separately would need `size^2` slices. The patch extraction of JAX and PyTorch needs more computation than slices,
+    separately would need `size^2` slices. The patch extraction of JAX and PyTorch needs more computation than slicing,
     because it is a convolution with kernels of zeros and ones.
 
     Args:

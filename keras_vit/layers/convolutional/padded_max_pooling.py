@@ -11,8 +11,8 @@ from keras_vit.layers.configured import ConfiguredLayer
 from keras_vit.layers.convolutional.striding import strided_shape
 
 _VALUES = {
-    # The value is not exactly zero, because tf2onnx 1.17 merges a padding with zeros and the pooling that follows into
-    # one operation. Max pooling in ONNX would then ignore the padded pixels.
+    # The value for "zeros" is tiny but positive. If it were exactly zero, tf2onnx 1.17 would merge the padding and the
+    # pooling into one operation. Max pooling in ONNX would then ignore the padded pixels.
     "zeros": float(np.finfo("float32").tiny),
     "ignored": -np.inf,
 }

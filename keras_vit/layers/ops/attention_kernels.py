@@ -12,7 +12,7 @@ MAX_KEYS_AT_ONCE = 1024
 QUERIES_PER_CHUNK = 256
 """Maximum number of queries per chunk. See docs/performance.md for the measurement."""
 MAX_KEYS_WITHOUT_KERNEL = 256
-"""Up to this number of keys, PyTorch's kernel is not used on a CPU, because it is not faster."""
+"""Up to this number of keys, PyTorch's kernel is not used on a CPU, because it does not save time."""
 
 
 def compute_attention(query, key, value, bias=None):
@@ -58,11 +58,11 @@ def log_sizes(sizes):
 
 
 def has_kernel(query, key, bias=None):
-    """Whether a kernel of the backend is used. Such a kernel needs memory in proportion to T only.
+    """Whether a kernel of the backend is used. Such a kernel needs memory in proportion to T, not T^2.
 
-    * PyTorch: `scaled_dot_product_attention`. On a CPU, it is only used for more than 256 keys. With 197 keys it
-      was not faster. On other devices, it is always used. Its speed has not been measured on these devices.
-    * JAX on a GPU: cuDNN's kernel, for 16-bit types and heads of 8, 16, ..., 128 channels. Its speed is not measured.
+    * PyTorch: `scaled_dot_product_attention`. On a CPU, it is used only for more than 256 keys, because it did
+      not save time with 197 keys. On other devices, it is always used, but its speed there has not been measured.
+    * JAX on a GPU: cuDNN's kernel, for 16-bit types and heads of 8, 16, ..., 128 channels. Its speed was not measured.
     * Otherwise, no kernel is used. Keras's kernel for TensorFlow stores all weights. Keras's kernel for JAX on a TPU
       applies a causal mask if no mask is passed (Keras 3.15).
 

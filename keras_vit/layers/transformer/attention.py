@@ -29,7 +29,7 @@ class MultiHeadSelfAttention(CompositeLayer):
     matrix, biases with zeros. The softmax is computed in float32 under any precision policy.
 
     Args:
-        num_heads: Number K of heads. Divides D.
+        num_heads: Number K of heads, a divisor of D.
         dropout_rate: Dropout rate of the attention weights. In [0, 1).
         qk_norm: Whether queries and keys are normalised by a LayerNorm over each head's Dh channels (ViT-22B, arXiv
             2302.05442, section 2).

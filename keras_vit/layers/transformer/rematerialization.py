@@ -12,7 +12,7 @@ def rematerializable(call):
 
     If the attribute is `True`, training stores only the first argument and recomputes the layer's activations for the
     gradients ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). In the recomputation, dropout and
-    drop path draw the same random numbers again. Training without rematerialisation draws these numbers too.
+    drop path draw the same random numbers again. Training without rematerialisation would draw these numbers as well.
     """
 
     @functools.wraps(call)

@@ -28,8 +28,8 @@ def changes(config, size, channels, interpolation):
         interpolation: Interpolation of the resizing for crop=inception.
 
     Returns:
-        List of functions from an image and a seed to an image, uint8 (H, W, C). With crop=inception, the first function
-        takes an encoded image.
+        List of functions. Each receives an image and a seed, and returns the changed image, uint8 (H, W, C). With
+        crop=inception, the first function receives an encoded image.
 
     Raises:
         InputError: If KerasCV is not installed, or does not support the config.
@@ -75,7 +75,7 @@ def _layers():
             f"augment.library=keras_cv needs KerasCV, which cannot be imported: {error}. Install it with "
             f"pip install keras-cv, or choose augment.library=tensorflow."
         ) from error
-    # In deterministic mode, TensorFlow creates no global generator. It is created here, on the CPU for tf.data.
+    # In deterministic mode, TensorFlow creates no global generator. So we create one, on the CPU for tf.data.
     with tf.device("CPU:0"):
         seed = tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32)
         tf.random.set_global_generator(tf.random.Generator.from_seed(int(seed)))
@@ -110,7 +110,8 @@ def _affine_layers(layers, config):
 
 
 def _eraser(layers, probability):
-    # Unlike `erasing`, RandomCutout draws the sides independently, and its noise spans the value range of the image.
+    # RandomCutout differs from `erasing` in two points: it chooses height and width independently, and its noise spans
+    # the value range of the image.
     sides = tuple(math.sqrt(area) for area in erasing.AREAS)
     erase = _change_with(layers.RandomCutout(sides, sides, fill_mode="gaussian_noise"))
 

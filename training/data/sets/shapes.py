@@ -10,7 +10,7 @@ NUM_IMAGES = {"train": 1200, "test": 120}
 _FIRST = {"train": 0, "test": 1_000_000}  # Seed of each split's first image. The splits have no seed in common.
 _MOST_SHAPES = 3
 _RADIUS = 10, 18  # Minimum and maximum, in pixels.
-_DARK, _BRIGHT = (0, 110), (130, 256)  # Colours of the background and of the shapes.
+_DARK, _BRIGHT = (0, 110), (130, 256)  # Ranges of the colour values of the background and of the shapes.
 
 
 def draw(split, index):
@@ -31,7 +31,7 @@ def draw(split, index):
         label, radius = rng.integers(1, len(CLASS_NAMES)), rng.uniform(*_RADIUS)
         top, left = rng.uniform(radius, SIDE - radius, 2)
         inside = _is_inside(label, (rows - top) / radius, (columns - left) / radius, rng.uniform(0, 2 * np.pi))
-        if mask[inside].any():  # The new shape would cover part of another shape, whose class could become ambiguous.
+        if mask[inside].any():  # The class of a shape that is partly covered by another could be ambiguous.
             continue
         image[inside] = rng.integers(*_BRIGHT, 3) + _texture(rng, rows, columns)[inside]
         mask[inside] = label
@@ -44,7 +44,7 @@ def encoded(split, index):
 
 
 def _is_inside(label, y, x, angle):
-    """Whether points are inside a shape around the origin, about as large as a unit disc. `angle` is in radians."""
+    """Whether points are inside a shape at the origin that is about as large as a unit disc. `angle` is in radians."""
     y, x = np.cos(angle) * y - np.sin(angle) * x, np.sin(angle) * y + np.cos(angle) * x
     if CLASS_NAMES[label] == "disc":
         return y**2 + x**2 < 1

@@ -2,7 +2,8 @@
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 10 (appendix D.4): pictures of ViT-L/16 after 7 and 14 epochs.
 Command: python -m training study hyperparameters
-Not included: JFT-300M. With fewer and smaller images, the patterns are less clear, and there are fewer patches.
+Not included: JFT-300M. This study uses fewer and smaller images than the paper. The similarity maps are therefore less
+clear, and they have fewer patches.
 """
 
 import numpy as np

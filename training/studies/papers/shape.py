@@ -51,7 +51,7 @@ def grid(base, image_side, factors):
             is divided by it.
 
     Returns:
-        [(series, label, `ViTConfig`)]. The first is the base model, as a series of its own.
+        [(series, label, `ViTConfig`)]. The first element is the base model, the only one of its series.
     """
     variations = [(BASE, BASE, base)]
     for series, series_factors in factors.items():

@@ -7,7 +7,7 @@ python -m training study tokens recipe=pretrain_imagenet_vt_r18 model.function=V
 
 As in the paper, a recurrent tokenizer computes all tokens of its module (`split_tokens=false`) and keeps none of the
 previous module's tokens unchanged. Every module has a relation layer, except in "no relation". The figure shows the
-accuracies in Tables 3, 5 and 6. For Tables 4 and 7, the text below the panel states only differences of accuracies.
+accuracies in Tables 3, 5 and 6. The text below its panel states differences between accuracies in Tables 4 and 7.
 """
 
 from training.errors import InputError
