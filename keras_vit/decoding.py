@@ -32,7 +32,7 @@ def image_decoder(model, size=None):
 
     * JPEG: gray, color, CMYK, progressive; the EXIF orientation is applied.
     * PNG: gray, color, palette, interlaced; 16 bits (the upper 8 are used); animations (the still image is used).
-    * GIF: the first frame, padded with black if it is smaller than the picture.
+    * GIF: the first frame, padded with black if it is smaller than the canvas of the GIF.
     * BMP: 8, 24 and 32 bits per pixel, with or without palette, not compressed.
     * WebP: lossy and lossless, no animations.
 
@@ -49,8 +49,8 @@ def image_decoder(model, size=None):
         resizes and crops the image as the model's `preprocessing` layer defines.
 
     Raises:
-        ValueError: If no size is known, if the model does not take images of `size`, if its preprocessing leads to
-            another size, or if C is neither 1 nor 3.
+        ValueError: If no size is known, if the model does not take images of `size`, if its `preprocessing` layer
+            produces images of another size, or if C is neither 1 nor 3.
     """
     import tensorflow as tf
 
@@ -116,9 +116,9 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
             others = decode_some(_decode_other(), are_other, image_bytes, orientations)
             return tuple(tf.concat(parts, axis=0) for parts in zip(common, others, strict=True))
 
-        # The data set for other formats is set up only if the batch needs it, because this takes time in each call.
+        # The data set of other formats is made only if the batch needs it, because making it takes time in each call.
         indices, pixels = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
-        # Images that were left out get the black image. Scattering pixels, not indices, would take ten times as long.
+        # Images that were left out get the black image. Scattering pixels instead of indices takes ten times as long.
         zeros = tf.size(indices) - 1
         rows = tf.fill(tf.shape(image_bytes) + 1, zeros)
         rows = tf.tensor_scatter_nd_update(rows, indices[:, None], tf.range(zeros + 1))[:-1]
@@ -322,7 +322,7 @@ def _decode_image(image_bytes, channels=3):
 
 @functools.cache
 def _decode_other():
-    """Returns a function for formats other than JPEG and PNG. It is one operation, so it costs little if unused."""
+    """Returns a function for formats other than JPEG and PNG. In a graph, it is one operation, cheap if unused."""
     import tensorflow as tf
 
     def decode_gif(image_bytes):
@@ -339,7 +339,7 @@ def _decode_other():
 
     def decode_webp(image_bytes):
         # With channels=3, TensorFlow refuses animations and files with transparency. With channels=0 (all channels),
-        # TensorFlow 2.21 allocates too little memory for animations, which may crash the process or worse.
+        # TensorFlow 2.21 allocates too little memory for animations, which may crash the process or corrupt memory.
         image = tf.cond(
             is_animated_webp(image_bytes), lambda: _decode_image(image_bytes), lambda: _decode_image(image_bytes, 0)
         )

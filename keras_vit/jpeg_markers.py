@@ -25,7 +25,8 @@ def find_frame(image_bytes, is_jpeg):
     """
     import tensorflow as tf
 
-    # Number of bytes to skip at each marker, in addition to the segment's length. Entry 256 is for all other bytes.
+    # steps[m] is the number of bytes to skip at the marker 0xFF m, in addition to the segment's length. steps[256]
+    # applies to bytes other than 0xFF.
     steps = np.zeros(257, "int32")
     steps[[0x00, *_LONE_MARKERS, *_SEGMENT_MARKERS]] = 2
     steps[[0xFF, 256]] = 1

@@ -35,8 +35,8 @@ def from_pretrained(
 
     Sizes are read from the arrays. Other settings are not visible in the arrays: LayerNorm epsilon, kind of GELU,
     pooling, norm order, pixel normalisation and evaluation resize. They are read from the config in the file's folder,
-    or from the catalogue. Otherwise, the defaults of the file's layout are used. If a setting cannot be found, an error
-    names the argument to pass.
+    or from the catalogue. Otherwise, the defaults of the file's layout are used. If the layout has no default for a
+    setting, an error names the argument to pass.
 
     Args:
         source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,

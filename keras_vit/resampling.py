@@ -1,7 +1,8 @@
 """Resizes position tables to other grids, and patch kernels to other patch sizes, by matrices.
 
-Every method is linear and works along one axis at a time. A matrix R_h resizes the height of a map P, and a matrix R_w
-its width: the result is R_h P R_w^T. The projects that publish weights use different methods, see `METHODS`.
+Every method is linear and works along one axis at a time. If a matrix R_h resizes the height of a map P, and a matrix
+R_w resizes its width, the resized map is R_h P R_w^T. The projects that publish weights use different methods, see
+`METHODS`.
 """
 
 import math
@@ -28,7 +29,7 @@ def resize_matrix(size, new_size, method, xp=np):
         size: Length of the axis.
         new_size: New length of the axis. It may be a tensor if `xp` is `keras.ops`.
         method: One of `METHODS`.
-        xp: Array module: `numpy` for float64, or `keras.ops` for float32, also inside a graph.
+        xp: Array module: `numpy` for float64, or `keras.ops` for float32, which also works inside a graph.
 
     Returns:
         An array (new_size, size). Every row sums to 1.

@@ -139,9 +139,9 @@ def _mean(model, images, batch_size, inspect_layer):
 
 
 def _mean_over_patches(model, images, batch_size, values_of):
-    """The weighted mean of a value of pairs of patches, for each head: (L, K).
+    """Averages values over all pairs of patches, weighted by the attention of each head: (L, K).
 
-    `values_of(grid, stride)` returns the value of each pair, (N, N). The weights are the attention between the patches.
+    `values_of(grid, stride)` returns one value for each pair of query patch and key patch, (N, N).
     """
     stride = model_config(model).total_stride
     values = None

@@ -41,7 +41,8 @@ class RuntimeFile:
         batch_sizes: Batch sizes of the comparison.
         max_difference: Largest difference of a probability. If the model's output does not depend on the image, for
             example because its classifier is new, a copy of the model with a random classifier was compared instead.
-        top_1_agreement: Share of the images, or of their pixels, with the same most probable class, in [0, 1].
+        top_1_agreement: Share of the images, or of their pixels, for which the file and the model have the same most
+            probable class, in [0, 1].
     """
 
     path: pathlib.Path
@@ -72,8 +73,9 @@ def export_model(
     labels and other signatures, use `keras_vit.export_saved_model`.
 
     Before the file is moved to `path`, its runtime loads it, and its outputs are compared with the model's outputs,
-    image by image and in batches of three. Probabilities must agree to `tolerance`. If the weights are stored in less
-    than float32 precision, the most probable classes must agree instead. If the comparison fails, no file is written.
+    image by image and in batches of three. Float32 files pass if no probability differs by more than `tolerance`. Files
+    with weights of lower precision pass if the most probable classes agree for at least `min_agreement` of the images.
+    If the comparison fails, no file is written.
 
     Args:
         model: A classifier or segmentation model of this package, which may be nested in another model. The model must

@@ -11,10 +11,11 @@ from keras_vit.models.vit import ViT, published
 def AxialViT(variant: str | ViTConfig = "B/32", *, pooling: str | None = "avg", **arguments: typing.Any) -> keras.Model:
     """Builds an Axial-ViT, whose blocks attend along the rows of the grid, then along its columns.
 
-    ViT (arXiv 2010.11929), appendix D.6. Each block is replaced by two blocks, one for each axis, each with its own
-    LayerNorms, residual connections and MLP. The model has about twice the parameters of `keras_vit.ViT`, and twice the
-    multiply-accumulates at 224 pixels. With N patches, attention needs about N^1.5 operations instead of N^2. The
-    patch tokens are averaged, because the paper does not define a class token for Axial-ViTs.
+    The model is from ViT (arXiv 2010.11929), appendix D.6. Two blocks, one for each axis, replace each block of a ViT.
+    Each of the two has its own LayerNorms, residual connections and MLP. The model has about twice the parameters of
+    `keras_vit.ViT`, and twice the multiply-accumulates at 224 pixels. With N patches, attention needs about N^1.5
+    operations instead of N^2. The patch tokens are averaged, because the paper does not define a class token for
+    Axial-ViTs.
 
     Args:
         variant: As in `keras_vit.ViT`. The paper has `"B/32"` and `"B/16"`.

@@ -1,4 +1,4 @@
-"""Training in less memory."""
+"""Rematerialization: training that needs less memory, because activations are computed again instead of stored."""
 
 import keras
 
@@ -9,7 +9,7 @@ from keras_vit.preprocessing import vision_model
 
 
 def rematerialize(model: keras.Model, enabled: bool = True) -> None:
-    """Makes training need less memory but more time than usual, by computing each encoder block twice.
+    """Computes each encoder block twice in training, which needs less memory but takes more time than usual.
 
     In training, only the input tokens of every block stay in memory. The activations inside the block are computed
     again for the gradients ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Losses and gradients

@@ -12,10 +12,10 @@ from keras_vit.trunks.resnet import resnet
 def ResNet(size: str | ResNetConfig = "R50", **config_changes: typing.Any) -> Described:
     """Builds a ResNet as a functional `keras.Model`.
 
-    "Deep Residual Learning for Image Recognition" (arXiv 1512.03385), as in torchvision. If a bottleneck unit
-    halves the map, its 3 x 3 convolution has a stride of 2. The padding is symmetric. Batch norms have PyTorch's
-    epsilon and momentum. The layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`,
-    `stem_pooling`, `stage_0_unit_0` and so on, `pooling`, `predictions`.
+    ResNets are from "Deep Residual Learning for Image Recognition" (arXiv 1512.03385). This variant is that of
+    torchvision: if a bottleneck unit halves the map, its 3 x 3 convolution has a stride of 2. The padding is symmetric.
+    Batch norms have PyTorch's epsilon and momentum. The layers are named `preprocessing`, `stem_conv`, `stem_norm`,
+    `stem_activation`, `stem_pooling`, `stage_0_unit_0` and so on, `pooling`, `predictions`.
 
     Args:
         size: `"R18"`, `"R34"`, `"R50"`, `"R101"`, or a `keras_vit.architectures.ResNetConfig`.

@@ -29,11 +29,11 @@ class Reconstruction(typing.NamedTuple):
 class MaskedAutoencoder(Pretrainer):
     """Pre-trains a model to predict the hidden patches of an image from the visible patches.
 
-    "Masked Autoencoders Are Scalable Vision Learners" (MAE, arXiv 2111.06377). The encoder only runs on the visible
-    patches, which is several times as fast as running on all patches. A small decoder gets the encoder's outputs in the
-    order of the patches, a learned mask token for each hidden patch, and fixed sine-cosine positions. The decoder
-    predicts all pixels and is discarded after the pre-training. The loss is the mean squared error of the hidden
-    patches.
+    The method is from "Masked Autoencoders Are Scalable Vision Learners" (MAE, arXiv 2111.06377). The encoder runs on
+    the visible patches only, which is several times as fast as running on all patches. A small decoder gets the
+    encoder's outputs in the order of the patches, a learned mask token for each hidden patch, and fixed sine-cosine
+    positions. The decoder predicts all pixels and is discarded after the pre-training. The loss is the mean squared
+    error of the hidden patches.
 
     The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
     and `predict` take images as the model expects them. Labels are accepted but not used. Each call hides different

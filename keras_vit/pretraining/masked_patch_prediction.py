@@ -20,9 +20,9 @@ _MAX_CHANNELS = 4
 class MaskedPatchPrediction(Pretrainer):
     """Pre-trains a model to predict the content of hidden patches from the visible patches.
 
-    ViT (arXiv 2010.11929), appendix B.1.2. Before positions are added, a share of the patches is corrupted. Most of
-    these patches are replaced by a learned `[mask]` embedding (see `PatchCorruption`). A linear head predicts the
-    original content of each corrupted patch from the encoder's output. The head's weights start at zero.
+    The method is from ViT (arXiv 2010.11929), appendix B.1.2. Before positions are added, a share of the patches is
+    corrupted. Most of these patches are replaced by a learned `[mask]` embedding (see `PatchCorruption`). A linear head
+    predicts the original content of each corrupted patch from the encoder's output. The head's weights start at zero.
 
     The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
     and `predict` take images as the model expects them. Labels are accepted but not used. Each call corrupts different

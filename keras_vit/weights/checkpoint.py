@@ -40,8 +40,8 @@ class Checkpoint:
         read: Function that reads the weights and returns {canonical path: array}.
         has_activation: Whether the head's outputs are logits of classes, to which softmax can be applied.
         arguments: Arguments that the file defines for the function that builds the model.
-        origin: The published weights in the file or from which its weights are derived, as in
-            `keras_vit.Preprocessing`.
+        origin: The published weights that the file contains, or from which its weights are derived, as a dictionary in
+            the format of `keras_vit.Preprocessing`.
     """
 
     source: str

@@ -1,8 +1,8 @@
 """Lists the arrays of files that are not trusted.
 
 The format is detected from the first bytes of a file, not from its name. Names, shapes and types are read from the
-headers. Before memory is allocated, the size that they require is compared with the file's size. Arrays are read on
-demand.
+headers. Before memory is allocated, the sizes that the headers declare are compared with the file's size. Arrays are
+read on demand.
 """
 
 import contextlib
@@ -113,7 +113,8 @@ def _open_npz(path, resources):
 
 def _npz_array(archive, member):
     name = member.filename.removesuffix(".npy")
-    # NumPy uses only these two methods. Other methods may decompress a whole member even if only its header is read.
+    # NumPy uses only these two compression methods. With other methods, zipfile may decompress a whole member even if
+    # only its header is read.
     if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(
             f"its member {member.filename!r} is encrypted, or compressed in another way than NumPy's files"
@@ -182,7 +183,7 @@ def _safetensors_array(file, name):
         values = file.get_tensor(name)
         return values.view("uint16") if dtype == "bfloat16" else values
 
-    # The library has checked that all values are in the file, so no array is larger than the file.
+    # safetensors has checked that all values are in the file, so no array is larger than the file.
     return Stored(name, shape, dtype, num_bytes_of(shape, 0), read)
 
 

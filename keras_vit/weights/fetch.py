@@ -79,7 +79,7 @@ def fetch(url, sha256=None):
 
     Args:
         url: `https://…`, `gs://bucket/path`, or `http://…` of a server on this machine.
-        sha256: SHA-256 of the file, or its first digits, or `None` if its publisher provides none.
+        sha256: SHA-256 of the file, or the first digits of the SHA-256. `None` if the publisher provides no SHA-256.
 
     Returns:
         `pathlib.Path` of the file in the cache.
@@ -129,7 +129,7 @@ def _origin_of(path):
 
 
 def _read_origin(path):
-    """SHA-256 of a cached file after its download, or `None` if `fetch` did not download the file."""
+    """SHA-256 that a cached file had after its download, or `None` if `fetch` did not download the file."""
     try:
         origin = json.loads(_origin_of(path).read_text("utf-8"))
     except FileNotFoundError:

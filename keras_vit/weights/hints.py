@@ -10,7 +10,7 @@ from keras_vit.weights.catalogue import FAMILIES
 
 @dataclasses.dataclass(frozen=True)
 class Hints:
-    """Settings of a file from the caller, the catalogue, the model and the JSON files in its folder.
+    """Settings of a weight file that come from the caller, the catalogue, the model and the JSON files beside the file.
 
     Args:
         source: Name, path or address of the file.
@@ -75,9 +75,9 @@ _IMAGE_SIZES = (224, 240, 256, 288, 336, 384, 392, 448, 512, 518, 560)
 
 
 def _published_grid(num_patches, stride):
-    """(rows, columns) of patches if square images of a published size have `num_patches`, otherwise `None`.
+    """(rows, columns) of `num_patches` patches in a square image of a published size. `None`: no such size exists.
 
-    A square number of patches need not belong to a square image, because 7 x 28 patches are as many as 14 x 14.
+    Images with a square number of patches are not always square: 7 x 28 patches are as many as 14 x 14 patches.
     """
     side = math.isqrt(num_patches)
     if side * side == num_patches and any(size // stride[0] == size // stride[1] == side for size in _IMAGE_SIZES):

@@ -87,8 +87,8 @@ def load_weights(
             from the files of a ResNet.
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
             model's classifier starts at zero. If the model has its LayerNorm after the pooling but the file has it
-            before the pooling, that LayerNorm is initialized instead of loaded. A VT-ResNet, VT-FPN or Panoptic FPN
-            needs `"reset"`. Layers that a ResNet does not have keep their weights.
+            before the pooling, the model's LayerNorm is initialized instead of loaded. A VT-ResNet, VT-FPN or Panoptic
+            FPN needs `"reset"`. Layers that a ResNet does not have keep their weights.
         grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
         family: Same as in `keras_vit.from_pretrained`.
 
@@ -247,7 +247,7 @@ def _protocol(model, checkpoint, target, adaptation):
 
 
 def _origin(checkpoint, adaptation):
-    """The `origin` of the model's `Preprocessing` layer. Weights of a `.keras` file keep that of the file."""
+    """The `origin` of the model's `Preprocessing` layer. Weights of a `.keras` file keep the `origin` in that file."""
     if checkpoint.origin is None or "checksum" in checkpoint.origin:
         return checkpoint.origin
     is_complete = not (adaptation.adapted or adaptation.initialized or adaptation.skipped)
@@ -261,7 +261,7 @@ def _record(model, protocol, report, origin):
     layer.adaptations = {**report.adapted, **dict.fromkeys(report.initialized, "starts afresh")}
     if protocol is not None:
         layer.set_protocol(**protocol)
-    for function in ("train_function", "test_function", "predict_function"):  # These functions use the old protocol.
+    for function in ("train_function", "test_function", "predict_function"):  # They still contain the old protocol.
         setattr(model, function, None)
     for name, change in layer.adaptations.items():
         # The caller has requested a new classifier, by its number of classes or by head="reset".

@@ -80,7 +80,7 @@ def _mark(text, file):
 
 
 def model_card(model, format, file, card, classes, precision="float32", transformers_class=None):
-    """Returns the text of a model card. Its loading code is to be run in the folder of the card.
+    """Returns the text of a model card. Its code loads the model, and must run in the folder of the card.
 
     Args:
         model: Model of this package, or a model that contains one.
@@ -131,7 +131,7 @@ class _Facts:
 
     @property
     def task(self):
-        """The task, as `pipeline_tag` on the Hub."""
+        """The task, as the Hub names it in the field `pipeline_tag`."""
         if self.classes is None:
             return "image-feature-extraction"
         return "image-segmentation" if len(self.model.output_shape) == 4 else "image-classification"
@@ -145,7 +145,7 @@ class _Facts:
 
 def _front_matter(facts, library):
     repository = re.match(r"hf://([^/@]+/[^/@]+)", facts.address or "")
-    # The author of changed weights chooses their licence, unless the licence of the base restricts it.
+    # Whoever changed the weights chooses their licence, unless the licence of the published weights restricts it.
     has_licence = facts.licence and (facts.is_unchanged or restriction(facts.licence))
     licence = {"license": hub_identifier(facts.licence) or "other"} if has_licence else {}
     if licence.get("license") == "other":

@@ -66,8 +66,9 @@ def _training_share(source, part, size, steps, seed, read, mix):
     steps_per_epoch = part.num_batches(source.size)
     first_epoch, skipped = divmod(steps.start, steps_per_epoch)
 
-    # In deterministic mode, TensorFlow runs `flat_map` and later steps sequentially if the mapped function shuffles.
-    # The data sets that `batches_of` returns stay parallel, so images are read and batched inside `batches_of`.
+    # If the function that `flat_map` calls shuffles, TensorFlow in deterministic mode runs `flat_map` and all
+    # operations after it sequentially. The data sets that `batches_of` returns stay parallel, so images are read and
+    # batched inside `batches_of`.
     @tf.autograph.experimental.do_not_convert  # AutoGraph would warn about functions of TFDS.
     def batches_of(epoch):
         first, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
@@ -102,7 +103,7 @@ def evaluation_batches(source, decode, read_label, batch_size, cache=False):
         decode: Function that `keras_vit.decoding.image_decoder` returned: from encoded bytes to uint8 (H, W, C).
         read_label: Function from a label and the decoded image to the label in the batch.
         batch_size: Number of images in a batch, on all devices together.
-        cache: Whether to cache the batches in memory. Useful if they are read repeatedly.
+        cache: Whether to cache the batches in memory. A cache is useful if the batches are read repeatedly.
 
     Returns:
         A function `make_dataset(index, count, size)`, as in `training_batches`.

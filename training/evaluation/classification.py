@@ -130,7 +130,7 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
     collector = _Collector(sum(dataset.splits[split].size for split in splits))
     batches = itertools.chain.from_iterable(_batches(model, dataset, split, recipe) for split in splits)
     for images, labels, is_real in batches:
-        # Padding is removed only after the prediction, because a smaller batch would compile the model again.
+        # Padding is removed only after the prediction, because Keras would compile the model again for a smaller batch.
         probabilities = model.predict_on_batch(images)
         if restrict is not None:
             probabilities = restrict(probabilities)

@@ -31,11 +31,11 @@ class Accuracy:
 
 
 def measure(source, assignments, shots, num_seeds, neighbours=None):
-    """Measures the accuracies of classifiers on a model's frozen features, with the run's data or other data.
+    """Measures the accuracies of classifiers on a model's frozen features, for the data of its run or other data.
 
     Args:
         source: Model, as in `training.runs.opening.open_model`.
-        assignments: Changes of the recipe's data. The data set can have other classes than the model.
+        assignments: Changes to the recipe's data. The data set's classes can differ from the model's classes.
         shots: Numbers of training images per class, such as `[1, 5]`. An accuracy is measured for each number.
         num_seeds: Number of seeds. Each seed selects different training images.
         neighbours: Number of voting neighbours of a nearest-neighbour classifier. `None`: no such classifier.
@@ -58,7 +58,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     chosen = [choose_shots(labels, max(shots), seed) for seed in seeds]
     needed = np.unique(np.concatenate(chosen)) if neighbours is None else np.arange(len(labels))
     needed_features = features(opened.model, select(train, needed), recipe)
-    # The system allocates no memory for rows that are never written.
+    # The operating system allocates no memory for rows that are never written.
     train_features = np.zeros((len(labels), needed_features.shape[1]), "float32")
     train_features[needed] = needed_features
     test_features = features(opened.model, test, recipe)

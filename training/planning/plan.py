@@ -38,7 +38,8 @@ _TRAIN_IMAGES = {
     "oxford_iiit_pet": 3_680,
 }
 # These options make compilation faster and preserve rematerialisation. By default, XLA for CPUs removes the barrier
-# between the computation and recomputation of a block, and then the recomputation. XLA for GPUs and TPUs keeps both.
+# between the computation of a block and its recomputation, and then the recomputation itself. XLA for GPUs and TPUs
+# keeps both.
 _COMPILER_OPTIONS = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "cse_barrier_expander"}
 _COLLECTIVE = re.compile(
     r"= (?P<results>.+?) (?P<kind>all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
@@ -51,8 +52,9 @@ def plan(recipe, images=None, classes=None):
 
     Args:
         recipe: `training.recipe.config.Recipe` with a kind of distribution that JAX supports.
-        images: Number of training images. `None`: from the data set if it is on this machine, or from `_TRAIN_IMAGES`.
-        classes: Number of classes. `None`: number in the data set.
+        images: Number of training images. `None`: the number in the data set if it is on this machine, otherwise the
+            number in `_TRAIN_IMAGES`.
+        classes: Number of classes. `None`: the number of classes of the data set.
 
     Returns:
         A `Plan`.
@@ -170,7 +172,7 @@ def with_devices(recipe, devices):
 
 
 def _dataset(data, images, classes):
-    """Returns a data set with the needed numbers of images and classes, and the origin of the number of images."""
+    """Returns a data set that only has sizes and class names, and a text on where the number of images comes from."""
     names = None if classes is None else range(classes)
     images_origin = "given"
     if images is None or names is None:

@@ -1,4 +1,4 @@
-"""A small VT-FPN on drawn discs, squares and triangles, which need no download.
+"""A small VT-FPN on generated images of discs, squares and triangles, so that no data are downloaded.
 
 Paper: none; the model is a small version of that of Wu et al., arXiv 2006.03677, section 5.3.
 Command: python -m training train shapes_vt_fpn

@@ -27,7 +27,7 @@ MOST_BYTES = 4 * 2**20
 
 @dataclasses.dataclass
 class Findings:
-    """The results of analysing a model. `folder` contains the files.
+    """The results of analysing a model. The files with the results are in `folder`.
 
     `figures` is {name of a PNG file: (description, width in CSS pixels)}. `left_out` is {name of a figure: reason}.
     `distances` and `entropies` are {name of a model: (L, K)}. They are averaged over `num_averaged` images: the user's
@@ -110,7 +110,7 @@ def _data(pictures, findings, attention, names):
 
 
 def _attention(subject, pictures, findings):
-    """The attention in the main model as `_quantized` encodes it. `None` if distances or rollouts are left out."""
+    """The attention in the main model, encoded by `_quantized`. `None` if distances or rollouts are left out."""
     if subject.name not in findings.distances or findings.rollouts is None:
         return None
     grid = findings.rollouts.shape[1:]

@@ -133,8 +133,8 @@ def plot_bars(title, groups, series, y_label):
     Args:
         title: Title of the figure.
         groups: Names of the groups.
-        series: {name: (values, is_printed)}. The values are numbers or `None`, one for each group. The bars of
-            published values are hatched.
+        series: {name: (values, is_printed)}. The values are numbers or `None`, one for each group. `is_printed` is
+            true for values that a paper published. Their bars are hatched.
         y_label: Label of the y axis, with its unit.
     """
     figure, [[axes]] = panels((max(7.0, 0.55 * len(groups) * (len(series) + 1)), 4.2))

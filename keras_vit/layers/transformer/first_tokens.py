@@ -11,7 +11,7 @@ from keras_vit.layers.transformer.rematerialization import rematerializable
 
 
 def can_compute_first(block, num_outputs, tokens_shape):
-    """Whether `first_tokens` can compute `num_outputs` tokens of a block for input tokens of this shape."""
+    """Whether `first_tokens` can compute the first `num_outputs` output tokens of a block for inputs of this shape."""
     if type(block) not in (EncoderBlock, MergingEncoderBlock) or type(block.attention) is not MultiHeadSelfAttention:
         return False
     are_unmerged = type(block) is EncoderBlock or num_outputs <= block.merging.num_prefix_tokens

@@ -21,9 +21,9 @@ class RecurrentTokenizer(Tokenizer):
     `A = softmax_HW((X W_K) W_R / sqrt(C / K))` with K heads. Batch norms follow the projections. The softmax is
     computed in float32 under any precision policy.
 
-    With `split_tokens`, filters are computed from the first half of the tokens only. The output is the second half,
-    unchanged, followed by the new tokens. Each token is therefore used in two modules. The code in the first
-    version of the paper works the same way.
+    With `split_tokens`, the filters `W_R` are computed from only the first half of the tokens. The output is the second
+    half, unchanged, followed by the new tokens. Each token is therefore used in two modules. The code in the paper's
+    first version works the same way.
 
     Args:
         token_dim: Number CT of channels of a token. `None`: C, without `W_V` and `W_T`.
@@ -97,7 +97,7 @@ class RecurrentTokenizer(Tokenizer):
         return attention_weights(keys, queries, self.num_heads, self.scale_logits, axis=-2)
 
     def _halves(self, tokens):
-        """Returns the tokens from which filters are computed, and the tokens that stay unchanged or `None`."""
+        """Returns the tokens from which `W_R` is computed, and the tokens that stay unchanged (`None` if not split)."""
         return ops.split(tokens, 2, axis=1) if self.split_tokens else (tokens, None)
 
     def call(self, maps, tokens, training=None):

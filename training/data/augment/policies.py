@@ -52,7 +52,7 @@ OPERATIONS = {
     "Equalize": Operation(operations.equalize),
     "Invert": Operation(operations.invert),
     "Rotate": Operation(operations.rotate, 1, lambda part: 30 * part, is_signed=True),
-    # At least one bit is kept, as in big_vision, where TensorFlow shifts bytes by at most seven bits.
+    # At least one bit is kept, as in big_vision. There, TensorFlow shifts bytes by at most seven bits.
     "Posterize": Operation(operations.posterize, 1, lambda part: min(max(int(part * 4), 1), 8)),
     "Solarize": Operation(operations.solarize, 1, lambda part: min(int(part * 256), 256)),
     "Color": Operation(operations.color, 1, _enhancement),

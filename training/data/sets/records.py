@@ -121,7 +121,7 @@ def _source(directory, files, shuffle_buffer):
 
     def stream(ranges, seed):
         pieces = [piece for first, end in ranges for piece in cut(shards, first, end)]
-        # A process may get no images of a small split. The dtypes are given, because an empty list does not imply one.
+        # A process may get no images of a small split. The lists are then empty, so their dtypes must be given.
         paths = tf.constant([path for path, _, _ in pieces], tf.string)
         starts, stops = (tf.constant([piece[i] for piece in pieces], tf.int64) for i in (1, 2))
         parts = tf.data.Dataset.from_tensor_slices((paths, starts, stops))
