@@ -17,15 +17,16 @@ def replace_atomically(*targets, overwrite=True):
     """Provides a folder. The files or folders that are written to it replace `targets` at the end.
 
     All data is on the disk before the targets are replaced. If anything fails, the targets do not change. If there are
-    several targets, the last target is removed first and written last. Readers must check that it exists, so that they
-    do not read a mixture of an old and a new version.
+    several targets, the last target is removed first and written last. Readers must check that the last target exists.
+    Otherwise they could read a mixture of an old and a new version.
 
     Args:
         *targets: Paths in one existing folder.
         overwrite: Whether folders may replace existing targets. Files always replace existing files.
 
     Yields:
-        `pathlib.Path` of the folder. An entry with the name of a target replaces it. All other entries are removed.
+        `pathlib.Path` of the folder. An entry with the name of a target replaces this target. All other entries are
+        removed.
 
     Raises:
         FileExistsError: If a target exists and must not be replaced.

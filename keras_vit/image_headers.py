@@ -1,7 +1,8 @@
 """Reads headers of encoded images without decoding them: size, orientation, first frame of a GIF file.
 
-Only TensorFlow's operations are used, so that the functions can be part of a SavedModel. Files may be malicious, so no
-content raises an error, and the work is bounded. TensorFlow is imported inside the functions only.
+Only TensorFlow's operations are used, so that the functions can be part of a SavedModel. Files may be malicious. The
+functions therefore raise no error for any content of a file, and the number of their steps is limited. TensorFlow is
+imported inside the functions only.
 """
 
 from keras_vit.jpeg_markers import FRAME_MARKERS, MAX_SEGMENTS, count_scans, find_frame
@@ -79,7 +80,7 @@ def is_animated_webp(image_bytes):
 
 
 def has_too_many_scans(image_bytes, most=MAX_SCANS):
-    """Whether JPEG files have more than `most` scans. Even a scan of 10 bytes takes time for every pixel.
+    """Whether JPEG files have more than `most` scans. Decoding even a scan of 10 bytes takes time for every pixel.
 
     Args:
         image_bytes: (B,) strings.
@@ -155,7 +156,7 @@ def bmp_palette(image_bytes):
 
 
 def _bytes_at(image_bytes, position, count):
-    """Reads `count` bytes from `position` on: int64 with one more axis at the end. Bytes after the end are zeros."""
+    """Reads `count` bytes from `position` on: int64 with one more axis. Bytes after the end of a file are zeros."""
     import tensorflow as tf
 
     length = tf.strings.length(image_bytes)
@@ -218,7 +219,7 @@ def _bmp_size(head, length):
 
 
 def _webp_size(head, length):
-    """The size in the first chunk of a WebP file, which is lossy, lossless or extended (RFC 9649)."""
+    """The size in the first chunk of a WebP file. The format is lossy, lossless or extended (RFC 9649)."""
     import tensorflow as tf
 
     is_webp = _starts_with(head, b"RIFF") & _starts_with(head[..., 8:], b"WEBP")
@@ -235,7 +236,7 @@ def _webp_size(head, length):
 
 
 def _has_animation(flags):
-    """Whether the second bit, animation, is set in the flags of an extended WebP file."""
+    """Whether the second bit, which means animation, is set in the flags of an extended WebP file."""
     return flags // 2 % 2 == 1
 
 
@@ -251,7 +252,7 @@ def _gif_layout(image_bytes, head):
 
     def walk(position, is_inside, _):
         byte = tf.cast(_bytes_at(image_bytes, position, 1)[..., 0], tf.int32)
-        # An extension consists of its marker, its label, and blocks, of which the last is empty.
+        # An extension consists of a marker, a label, and blocks. The last block is empty.
         goes_on = (position < size) & (is_inside | (byte == 0x21))
         step = tf.where(is_inside, 1 + byte, 2)
         return tf.where(goes_on, position + step, position), tf.where(is_inside, byte > 0, goes_on), goes_on

@@ -8,7 +8,7 @@ import warnings
 
 
 class LicenceWarning(UserWarning):
-    """Weights were loaded whose licence restricts how they and models derived from them may be used."""
+    """The licence of loaded weights restricts the use of these weights, and of models that are derived from them."""
 
 
 _RESTRICTIONS = {
@@ -23,7 +23,7 @@ _MAX_HEADER = 65_536
 
 
 def restriction(licence):
-    """Sentences on what a licence restricts. They are empty for a licence without restrictions, or for `None`."""
+    """Sentences on what a licence restricts, or an empty text for `None` and for a licence without restrictions."""
     words = re.split(r"[^A-Z]+", (licence or "").upper())
     return " ".join(dict.fromkeys(text for word, text in _RESTRICTIONS.items() if word in words))
 
@@ -41,8 +41,8 @@ def warn_if_restricted(licence, source):
 
 
 def _caller_level():
-    """The `stacklevel` with which a warning shows the line outside of this package and Keras that loads the weights."""
-    levels = enumerate(traceback.walk_stack(inspect.currentframe()))  # 0 is this function, which does not warn.
+    """The `stacklevel` with which a warning shows the caller's line, which is outside of this package and Keras."""
+    levels = enumerate(traceback.walk_stack(inspect.currentframe()))  # Level 1 is the function that warns.
     packages = ("keras_vit", "keras")
     return next((level for level, (frame, _) in levels if _package(frame) not in packages), 1)
 

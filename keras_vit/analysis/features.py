@@ -103,8 +103,8 @@ def _prefix_token_names(output, num_patches, prefix):
     """Names of the tokens before the patch tokens, or `None` if the output does not consist of tokens."""
     num_prefix_tokens = output.shape[1] - num_patches if output.ndim == 3 else None
     complete = [name for name, count in prefix.items() for _ in range(count)]
-    # The model adds these tokens one after another, from the one nearest to the patches. The output of an early layer
-    # may therefore not yet contain the tokens at the beginning of the sequence.
+    # Each of these tokens is put in front of the tokens that already exist. The output of an early layer may therefore
+    # lack the tokens at the beginning of the sequence.
     ends = [complete[first:] for first in range(len(complete) + 1)]
     return next((end for end in ends if len(end) == num_prefix_tokens), None)
 
@@ -112,7 +112,8 @@ def _prefix_token_names(output, num_patches, prefix):
 def patch_tokens(model, images):
     """Returns the encoder's output for each patch, a tensor (B, h, w, D) of the backend. The function can be traced.
 
-    The output is normalised, unless the model's LayerNorm follows the pooling. Arguments and errors as in `features`.
+    The output is normalised, unless the model's LayerNorm follows the pooling. The arguments and errors are those of
+    `features`.
     """
     config = model_config(model)
     check_unmerged(getattr(config, "token_merging", 0))
@@ -134,8 +135,8 @@ def representation(model, images):
 
     The classifier is the last layer with weights, if it is a Dense layer other than `pre_logits`. If a model has
     separate classifiers for the class token and the distillation token (DeiT, arXiv 2012.12877), the mean of their
-    inputs is returned. If a model has no classifier, its output is returned. Arguments and errors as in `features`. A
-    ValueError is also raised if the result is not one vector for each image.
+    inputs is returned. If a model has no classifier, its output is returned. The arguments and errors are those of
+    `features`. A ValueError is also raised if the result is not one vector for each image.
     """
     inputs, outputs = {}, []
 

@@ -28,8 +28,9 @@ class VTResNetConfig(ResNetConfig):
         split_tokens: Whether recurrent tokenizers keep half of the previous tokens.
         relation: Layer that relates the tokens: `"transformer"`, or for ablations `"graph_convolution"` or `"none"`.
         relation_modules: Indices of the modules with a relation layer. `None`: all modules.
-        has_projector: Whether tokens are projected onto the map between modules. `False`: only the first
-            module gathers tokens. Each later module applies its relation layer to the tokens of the previous module.
+        has_projector: Whether every module except the last projects its tokens onto the map. The next module then
+            gathers new tokens from the map. `False`: only the first module gathers tokens. Each later module applies
+            its relation layer to the tokens of the previous module.
 
     Raises:
         ValueError: If a value is invalid.

@@ -73,10 +73,10 @@ class Parity:
 
 
 def verified(write, model, folder, exact, tolerance, min_agreement):
-    """Writes and checks a model. If its outputs do not depend on the image, a copy with a random head is checked too.
+    """Exports and checks a model. If its outputs do not depend on the image, a copy with a random head is checked too.
 
     Args:
-        write: Function that writes a model to a folder, `write(model, folder)`, and returns the `Parity`.
+        write: Function `write(model, folder)` that exports a model to a folder, and returns the export's `Parity`.
         model: The Keras model.
         folder: Folder to write to.
         exact: Same as in `Parity.check`.
@@ -84,7 +84,7 @@ def verified(write, model, folder, exact, tolerance, min_agreement):
         min_agreement: Same as in `Parity.check`.
 
     Returns:
-        The `Parity` of the model, or of a copy with a random head if the copy was compared too.
+        The `Parity` of the export. If a copy with a random head was checked too, the `Parity` of the copy's export.
 
     Raises:
         ValueError: If the outputs differ too much, or do not depend on the image even with a random head.

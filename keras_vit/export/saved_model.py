@@ -59,11 +59,12 @@ def export_saved_model(
     The SavedModel in `path/<version>/` has these signatures. Each takes batches of any size, including empty batches:
 
     * `serving_default` takes `image_bytes` (B,). It returns `probabilities`, `classes`, `labels`, `scores` and `valid`.
-    * `predict_pixels` takes `images` (B, H, W, C) in uint8. It returns the same, except `valid`.
-    * `predict_pixels_float` takes `images` in float32, in [0, 255]. It returns the same as `serving_default`.
+    * `predict_pixels` takes `images` (B, H, W, C) in uint8. It returns the same outputs, except `valid`.
+    * `predict_pixels_float` takes `images` in float32, in [0, 255]. It returns all outputs of `serving_default`.
     * `embed` takes `image_bytes`. It returns `embedding` (B, D), the input of the classifier, and `valid`.
     * `tokens` takes `image_bytes`. It returns `tokens` (B, h, w, D), the encoder's output for each patch, and `valid`.
-    * `explain` takes `image_bytes`. It returns `rollout` (B, h, w), as `keras_vit.attention_rollout`, and `valid`.
+    * `explain` takes `image_bytes`. It returns `rollout` (B, h, w), the result of `keras_vit.attention_rollout`, and
+      `valid`.
 
     Models that merge tokens or have no encoder blocks (such as BiT-ResNets) have no `tokens` and `explain`. A
     segmentation model only has the first three signatures. They return masks of the model's input size instead of
@@ -81,17 +82,17 @@ def export_saved_model(
     `labels` are empty, and other outputs are zero. The other images of the batch are unaffected.
 
     The folder also contains `assets/labels.txt`, warm-up requests for the server, and `keras_vit.json`, a description
-    of the model. Configuration files for a server are written next to the folder, see docs/serving.md.
+    of the model. Configuration files for a server are written next to the folder (see docs/serving.md).
 
     The SavedModel is written to a temporary folder, loaded, and compared with the model on photographs. Only then is it
     moved to its final path. If the comparison fails, nothing is written. The outputs must agree as follows:
 
-    * Every probability must agree to `tolerance`, and the other outputs to ten times `tolerance`, relative to their
-      Euclidean norm.
+    * Every probability must agree to `tolerance`. The other outputs must agree to ten times `tolerance`, relative to
+      their Euclidean norm.
     * In masks, every score must agree to `tolerance`. If the SavedModel and the model choose different classes for a
       pixel, the model's probabilities of the two classes may differ by at most `tolerance`.
     * If weights or computations have a lower precision than float32, or Keras has quantized the model, only the most
-      probable classes must agree, for a share of `min_agreement` of the images or pixels.
+      probable class is compared. It must be the same for a share of `min_agreement` of the images or pixels.
 
     If the model's output does not depend on the image, for example because its classifier is new, a copy of the model
     with a random classifier is compared too.
@@ -100,16 +101,17 @@ def export_saved_model(
         model: A classifier or segmentation model of this package, which may be nested in another model. If Keras does
             not run on TensorFlow, another process writes the SavedModel.
         path: Folder of all versions of the model.
-        labels: List of the names of the classes. By default the model's label space defines them: the ImageNet-1k names
-            for `"imagenet1k"`, the names in a list of names, otherwise the indices.
+        labels: List of the names of the classes. By default the model's label space defines them. For `"imagenet1k"`,
+            they are the ImageNet-1k names. If the label space is a list, they are the names in this list. Otherwise
+            they are the indices of the classes.
         version: Version number.
         overwrite: Whether an existing version may be replaced.
         top_k: Maximum number of returned classes. Masks have one class for each pixel.
         jit_compile: Whether the server compiles the model with XLA, once for each of `batch_sizes`. Batches of other
             sizes are padded. Decoding is never compiled.
-        precision: Precision of the weights: `"float32"`; `"bfloat16"`, half the size, with computations in bfloat16; or
-            `"int8"`, a quarter of the size on the disk, with 8-bit kernels that have a scale for each output channel,
-            and computations in float32.
+        precision: Precision of the weights: `"float32"`, `"bfloat16"` or `"int8"`. With `"bfloat16"`, the size is half
+            of that in float32, and computations are in bfloat16. With `"int8"`, the size on the disk is a quarter of
+            that in float32. Kernels have 8 bits and a scale for each output channel. Computations are in float32.
         tolerance: Maximum difference of a probability, for float32 weights. Other outputs may differ by ten times as
             much. A large model may need a larger tolerance with JAX, torch or `jit_compile`, because other compilers
             sum in another order.
@@ -120,11 +122,11 @@ def export_saved_model(
         image_size: (height, width) of decoded images, for a model that takes images of any size. The signatures that
             take pixels still accept any size.
         batch_sizes: Expected batch sizes, with which the server is warmed up. Batches above the largest size are split.
-            By default 1, 8 and 32. For a segmentation model 1 and 4, because the probabilities of all classes at all
-            pixels take more memory.
+            By default 1, 8 and 32. For a segmentation model, the default is 1 and 4, because the probabilities of all
+            classes at all pixels take much memory.
         max_image_pixels: Maximum height times width of an image. Larger images are not decoded and not valid. Decoding
-            takes up to 12 bytes per pixel, and as many images are decoded at the same time as there are CPU cores. The
-            default is Pillow's limit.
+            takes up to 12 bytes per pixel. Each CPU core decodes one image at a time, and all cores decode at the same
+            time. The default is Pillow's limit.
         name: Name of the model for clients. By default the name of the folder `path`.
         card: Whether a model card, `README.md`, is written in the version's folder. It describes the architecture, the
             source and licence of the weights, the preprocessing and the loading, in the format of the Hugging Face Hub.

@@ -255,7 +255,8 @@ def _padded(compute, batch_sizes):
 def _in_chunks(compute, rows, chunk_size):
     """Calls `compute(rows)`, which returns a dictionary of tensors, on at most `chunk_size` rows at a time.
 
-    As the number of rows grows, only the rows and the outputs need more memory.
+    The memory that `compute` needs does not depend on the number of rows. The memory for the rows and the outputs grows
+    with this number.
     """
     import tensorflow as tf
 

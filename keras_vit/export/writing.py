@@ -23,13 +23,13 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     Args:
         model: A classifier or segmentation model, with Keras on TensorFlow.
         folder: Folder to write to.
-        answers: Path of an `.npz` file. It gets the outputs of the loaded model and, under the name `pixels`, the
-            images before normalisation.
+        answers: Path of an `.npz` file. The outputs of the loaded model are written to this file. The images before
+            normalisation are written to it under the name `pixels`.
         labels: List of the names of the classes.
         precision: One of `precision.PRECISIONS`.
         images: Paths of the images for the comparison. `None`: the photographs of this package. If weights or
-            computations have a lower precision than float32, crops of the images are added, so that predicted classes
-            are compared on more images.
+            computations have a lower precision than float32, mirror images and crops of these photographs are added, so
+            that predicted classes are compared on more images.
         model_name: Name of the model for clients.
         batch_sizes: Batch sizes of the warm-up requests. Batches above the largest size are split.
         **options: Further arguments of `signatures.build_signatures`.

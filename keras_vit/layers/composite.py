@@ -14,7 +14,7 @@ class CompositeLayer(ConfiguredLayer):
     so that a quantized `.keras` file can be loaded.
 
     Args:
-        quantization: Dictionary. The keys are paths of parts within the layer, the values are the config entries that
+        quantization: Dictionary. The keys are paths of parts within the layer. The values are the config entries that
             define a part's quantization. Only `from_config` passes this argument.
     """
 

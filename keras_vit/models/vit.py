@@ -100,7 +100,7 @@ def build_model(
     name="vit",
     grid_size=None,
 ):
-    """Builds a model with fresh weights from a `ViTConfig`. Arguments are as in `ViT`, `grid_size` as in `encode`."""
+    """Builds a model with fresh weights from a `ViTConfig`. `grid_size` is as in `encode`, the rest as in `ViT`."""
     if include_top:
         if config.pooling is None:
             raise ValueError(
@@ -119,7 +119,7 @@ def build_model(
 
 
 def check_pixels(checkpoint):
-    """Raises a ValueError if the weights' pixel normalisation is unknown, because outputs would be silently wrong."""
+    """Raises a ValueError if the weights' pixel normalisation is unknown. Outputs could be wrong without any error."""
     if checkpoint.pixels is None:
         raise ValueError(
             f"{checkpoint.source} does not define how pixels are normalised. Put its config.json "

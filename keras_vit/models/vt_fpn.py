@@ -31,8 +31,8 @@ def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) ->
     With the sizes in this package, the total operations equal the paper's within 0.7 % (docs/paper_map.md).
 
     The layers are named as in `keras_vit.ResNet`, then `lateral_{i}`, `tokenizer_{i}`, `token_embedding_{i}`, `tokens`,
-    `token_transformer`, `tokens_{i}`, `token_projector_{i}`, then as in the head of `keras_vit.PanopticFPN`. i is the
-    index of a map, 0 for the finest map.
+    `token_transformer`, `tokens_{i}`, `token_projector_{i}`. The layers of the head are named as in
+    `keras_vit.PanopticFPN`. i is the index of a map, 0 for the finest map.
 
     Args:
         backbone: `"R18"`, `"R34"`, `"R50"`, `"R101"`, a `keras_vit.architectures.ResNetConfig`, or a
@@ -152,8 +152,8 @@ def _token_neck(laterals, config):
     tokens = []
     for level, maps in enumerate(laterals):
         gathered = layers.FilterTokenizer(config.num_tokens, **_PUBLISHED, name=f"tokenizer_{level}")(maps)
-        # Projects only the tokens. With `token_dim`, the tokenizer would also project every pixel, and the number of
-        # operations would not agree with the paper.
+        # This layer projects only the tokens. If the tokenizer got `token_dim` instead, it would also project every
+        # pixel, and the number of operations would not agree with the paper.
         embed = layers.PointwiseConvolution(config.token_dim, use_batch_norm=True, name=f"token_embedding_{level}")
         tokens.append(embed(gathered))
     relate = layers.TokenTransformer(config.num_heads, _TOKEN_GROUPS, **_PUBLISHED, name="token_transformer")

@@ -124,7 +124,7 @@ def _adapt_head(adaptation, target, head):
 
 
 def _adapt_trunk(adaptation, config, target):
-    """Removes the stages that the model does not have. Layers that no ResNet has keep their initial values."""
+    """Removes the weights of stages that the model lacks. Layers that no ResNet has keep their initial values."""
     left_out = range(len(target.config.stage_depths), len(config.stage_depths))
     prefixes = tuple(f"stage_{stage}_unit_" for stage in left_out)
     adaptation.skip(prefixes, "the model has tokens in place of the last stage")
@@ -233,7 +233,8 @@ def adapt_pixels(pixels, size, file_size, channels):
     Args:
         pixels: Arguments of `Preprocessing`.
         size: (height, width) of the model's images. A variable side is `None` and is replaced by the file's side.
-        file_size: (height, width) of the images for which `pixels` is defined. Resize and crop are scaled to `size`.
+        file_size: (height, width) of the images for which `pixels` is defined. The values `resize` and `crop` are
+            scaled from this size to `size`.
         channels: Number of channels of the model's images. For one channel, means and stds are averaged. For other
             numbers of channels, they are repeated.
     """
@@ -248,7 +249,8 @@ def _scaled(sides, size, file_size):
     if isinstance(sides, int):
         ratio = sides / min(file_size)
         grown = tuple(round(side * ratio) for side in size)
-        # If only the short side of a non-square image had a fixed length, the image could be smaller than the crop.
+        # A non-square image gets a fixed height and width. If only the length of its short side were fixed, the image
+        # could be smaller than the crop.
         return grown[0] if size[0] == size[1] else grown
     return tuple(round(side * new / old) for side, new, old in zip(sides, size, file_size, strict=True))
 

@@ -1,4 +1,4 @@
-"""Code in model cards that loads the files. It is to be run in the folder of the card."""
+"""Code in model cards that loads the files. The code must be run in the folder of the card."""
 
 import dataclasses
 import json
@@ -82,9 +82,9 @@ class CardFormat:
 
     Args:
         title: Name of the program.
-        library: Its `library_name` on the Hugging Face Hub.
-        code: Template of the code with which it loads the files.
-        own_code: Template of the code with which keras_vit loads the files, or `None` if it cannot.
+        library: The program's `library_name` on the Hugging Face Hub.
+        code: Template of the code with which the program loads the files.
+        own_code: Template of the code with which keras_vit loads the files, or `None` if keras_vit cannot load them.
     """
 
     title: str
@@ -107,7 +107,7 @@ CARD_FORMATS = {
 
 
 def loading_code(model, config, format, file, classes, transformers_class):
-    """The section of a model card on loading, in Markdown. Arguments as in `model_cards.model_card`."""
+    """The section of a model card about loading, in Markdown. The arguments are those of `model_cards.model_card`."""
     vision = vision_model(model)
     positions = next((layer for layer in vision.layers if layer.name == "position_embedding"), None)
     grid_size = getattr(positions, "grid_size", None)

@@ -46,7 +46,7 @@ def check_expressible(owner, config, accepted, conflicts=()):
 
 
 def check_published(config):
-    """Checks that at least one format of published weights can express a config of any architecture."""
+    """Checks that a format of published weights can express a `ViTConfig`. Configs of other classes are accepted."""
     if isinstance(config, ViTConfig) and (problems := _unexpected(config, _PUBLISHED)):
         raise ValueError(
             f"No format of published weights can express {', '.join(problems)}. Build the model with weights=None or "

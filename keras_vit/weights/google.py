@@ -87,7 +87,7 @@ def recognises(file):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a file. Raises ValueError if a needed setting is not in the file or the hints."""
+    """The `Checkpoint` of a file. Raises ValueError if a needed setting is in neither the file nor the hints."""
     prefix = _prefix(file)
     everything, file = file, _renamed(file, prefix)
     shapes = file.shapes
@@ -233,7 +233,7 @@ def _pre_linen(name):
 
 
 def fits_vision_transformer(config):
-    """Whether a model is written in the layout of vision_transformer. The alternative is that of big_vision."""
+    """Whether a model is written in the layout of vision_transformer, and not in the layout of big_vision."""
     return (
         config.position_embedding == "learned_1d"
         and config.pooling != "map"

@@ -68,7 +68,7 @@ def read_processor(processor, image_size):
         "crop": crop,
         "interpolation": "bicubic" if processor.get("resample") == 3 else "bilinear",  # In PIL, 3 is bicubic.
     }
-    # The processor's size may be smaller than the model's. For DINOv2, it is 224, but config.json contains 518.
+    # The processor's image size may be smaller than the model's. For DINOv2, the sizes are 224 and 518.
     return adapt_pixels(pixels, image_size, crop or pair(resize), len(processor["image_mean"]))
 
 

@@ -32,7 +32,7 @@ class Names:
 
     Args:
         rules: List of `Rule`. The first rule that matches a name is used.
-        ignored: Regular expressions of names that are not part of the model, such as an optimizer's state.
+        ignored: Regular expressions for names of arrays that are not part of the model, such as an optimizer's state.
     """
 
     def __init__(self, rules, ignored=()):
@@ -151,7 +151,7 @@ def _packed(count):
 
 
 def _with_rank(array, rank):
-    """The array with `rank` dimensions: dimensions of size 1 are removed, then added at the start."""
+    """The array with `rank` dimensions. Dimensions of size 1 are removed. If too few remain, new ones are put first."""
     sizes = [size for size in array.shape if size != 1]
     if len(sizes) > rank:
         raise ValueError("too many dimensions")

@@ -8,8 +8,8 @@ import os
 MAX_ARRAYS = 10_000
 """Maximum number of arrays in a file. A published model with the state of its optimizer has a few thousand."""
 
-# Maximum size of all arrays: `_MAX_INFLATION` times the size of the file, plus `_FREE_BYTES`. Weights hardly compress.
-# Up to three copies of the arrays are in memory while they are read and adapted to a model.
+# Maximum size of all arrays: `_MAX_INFLATION` times the size of the file, plus `_FREE_BYTES`. Weights can hardly be
+# compressed. Up to three copies of the arrays are in memory while they are read and adapted to a model.
 _MAX_INFLATION, _FREE_BYTES = 25, 16 * 2**20
 _MAX_NAME_LENGTH = 500
 _MAX_DIMENSIONS = 32

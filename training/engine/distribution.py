@@ -109,7 +109,7 @@ class Engine:
         """Ends the distribution. Models that are built afterwards use one device of this process."""
 
     def end(self):
-        """Waits for all other processes, because they are ended if this process exits. Call this method last."""
+        """Waits for all other processes, because they would end if this process exited. Call this method last."""
 
     def to_host(self, variables):
         """The full values of Keras variables as NumPy arrays. All processes must pass the same variables."""

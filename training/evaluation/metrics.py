@@ -47,7 +47,8 @@ class Calibration:
     """The accuracy of predictions as a function of their confidence (Guo et al., arXiv 1706.04599).
 
     The confidence of an image is its highest probability. Images are grouped by confidence into bins of equal width.
-    `counts`, mean `confidence` and `accuracy` have one value per bin. The values of an empty bin are 0.
+    `counts`, `confidence` and `accuracy` have one value per bin. A bin's `confidence` is a mean. The values of an empty
+    bin are 0.
     """
 
     counts: np.ndarray
@@ -70,7 +71,7 @@ def calibration(confidence, is_right, num_bins=NUM_BINS):
 
 @dataclasses.dataclass(frozen=True)
 class ClassScore:
-    """Counts of one class. `taken_for` is the most frequent wrong prediction, `times` the number of images with it."""
+    """Counts of one class. `taken_for` is the most frequent wrong prediction, which `times` images have."""
 
     name: str
     images: int

@@ -1,4 +1,4 @@
-"""Evaluation of semantic segmentation. H W pixels, C classes."""
+"""Evaluation of semantic segmentation. Shapes: H W image, C classes."""
 
 import dataclasses
 import functools
@@ -33,8 +33,8 @@ class ClassIoU:
 class Segmentation:
     """A model's predictions for the images of a split, at the model's input resolution, without void pixels.
 
-    `confusion`, int64 (C, C), counts the pixels of each (true class, predicted class). `examples` are tuples (image
-    (H, W, channels), true mask (H, W), predicted mask (H, W)), evenly spaced in the split.
+    `confusion`, int64 (C, C), counts the pixels of each pair (true class, predicted class). `examples` are tuples
+    (image (H, W, channels), true mask (H, W), predicted mask (H, W)) of images that are evenly spaced in the split.
     """
 
     confusion: np.ndarray
@@ -113,7 +113,7 @@ def _read_mask(label, image):
 
 
 def _confusion(truths, predictions, num_classes):
-    """Number of pixels of each (true class, predicted class), (C, C), without void pixels."""
+    """Number of pixels of each pair (true class, predicted class), (C, C), without void pixels."""
     is_known = truths != VOID
     pairs = truths[is_known].astype("int64") * num_classes + predictions[is_known]
     return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)

@@ -29,7 +29,7 @@ _FLAT = 2.0  # Gray levels. An image with a smaller standard deviation has no st
 class Duplicate:
     """An image, and the training image that it duplicates.
 
-    `kind` is one of `KINDS`. `distance` is the number of bits in which the hashes of both images differ. `correlation`
+    `kind` is one of `KINDS`. `distance` is the number of bits in which the two images' hashes differ. `correlation`
     is the correlation of their pixels at 32 x 32.
     """
 
@@ -67,7 +67,7 @@ class DuplicateFinder:
         self._index = HashIndex(self._known.hashes)
 
     def find(self, other):
-        """Returns a `Duplicate` for each image of a source that duplicates a training image, in the source's order.
+        """Returns a `Duplicate` for each image of `other` that duplicates a training image, in the order of the images.
 
         If an image duplicates several training images, the most similar one is returned.
         """
@@ -87,7 +87,7 @@ class DuplicateFinder:
         return np.stack([other, known, np.full(len(other), KINDS.index(kind)), bits], axis=1)
 
     def _similar(self, other, pairs):
-        """Yields a `Duplicate` for each other image in `pairs` that correlates with a training image."""
+        """Yields a `Duplicate` for each image of `other` in `pairs` that correlates with a training image."""
         if not len(pairs):
             return
         known, train_rows = _small_pictures(self._train, pairs[:, 1])
@@ -106,7 +106,7 @@ class DuplicateFinder:
 
 
 def _small_pictures(source, indices):
-    """The small pictures of the images at `indices`, uint8 (pictures, 32, 32), and the row of each index in them."""
+    """The small pictures of the images at `indices`, uint8 (pictures, 32, 32), and each index's row in this array."""
     chosen, rows = np.unique(indices, return_inverse=True)
     examples = select(source, chosen).in_order()
     small = examples.map(lambda example: tf.cast(tf.round(_summarise(example["image"])[2]), tf.uint8), tf.data.AUTOTUNE)
@@ -114,7 +114,7 @@ def _small_pictures(source, indices):
 
 
 def _correlations(first, second, is_mirrored):
-    """Pearson's correlations (B,) of pictures (B, 32, 32). Second pictures are mirrored if `is_mirrored` (B,)."""
+    """Pearson's correlations (B,) of pairs of pictures (B, 32, 32). If `is_mirrored` (B,), the second is mirrored."""
     second = np.where(is_mirrored[:, None, None], second[:, :, ::-1], second)
     first, second = (part.reshape(len(part), -1).astype("float32") for part in (first, second))
     first, second = (part - part.mean(axis=1, keepdims=True) for part in (first, second))

@@ -21,7 +21,7 @@ def check_function(name, arguments):
         arguments: {name: value}. The values are not checked.
 
     Raises:
-        ValueError: If the function or an argument does not exist. The message gives the nearest names.
+        ValueError: If the function or an argument does not exist. The message suggests similar names.
     """
     functions = (*models.RESNETS, *models.SEGMENTERS, *baselines.__all__)
     if name not in functions:

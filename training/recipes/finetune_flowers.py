@@ -8,8 +8,8 @@ Expected: 99.61 % top-1, the paper's result for ViT-L/16 (Table 2); big_vision r
 Measured: nothing yet. Tests check only that the recipe runs.
 
 The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the held-out 10 %, and then trains on all
-images (data.train_split=train data.validation_split=validation). The authors keep the momentum in bfloat16, this
-package in float32.
+images (data.train_split=train data.validation_split=validation). The authors store the momentum in bfloat16. This
+package stores it in float32.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -41,7 +41,7 @@ class Checkpoints:
         self.folder = folder
 
     def write(self, checkpoint):
-        """Writes a checkpoint, then deletes the earlier ones except the newest and the best (`facts["best_step"]`).
+        """Writes a checkpoint, then deletes all checkpoints except the newest two and the best (`facts["best_step"]`).
 
         Raises:
             InputError: If the checkpoint cannot be written. Earlier checkpoints are kept.

@@ -33,7 +33,7 @@ class Task:
         self.recipe = recipe
 
     def load(self, disjoint=True):
-        """The `training.data.dataset.Dataset` of the recipe. A label is one class index or an array of them."""
+        """The `training.data.dataset.Dataset` of the recipe. A label is a class index or an array of class indices."""
         return load_dataset(self.recipe.data, disjoint)
 
     def read_label(self, label, image, num_classes):
@@ -73,9 +73,9 @@ class Task:
         return describe_classification(evaluation)
 
     def write_samples(self, dataset, run):
-        """Writes one test image for each of at most `NUM_SAMPLES` classes, named after the class. Returns the paths.
+        """Writes one test image of each class, for at most `NUM_SAMPLES` classes. Returns the paths.
 
-        If an image has several right classes, its first class is used.
+        The files are named after the classes. If an image has several right classes, only the first one is used.
         """
         first = {}
         for example in dataset.splits["test"].in_order().as_numpy_iterator():

@@ -42,7 +42,7 @@ class AxialAttention(CompositeLayer):
         (B, H, W, F)
 
     Raises:
-        ValueError: If an argument is invalid, or if the size along `axis` is unknown or not that of the first call.
+        ValueError: If an argument is invalid, or if the size along `axis` is unknown or differs from the first call.
 
     Example:
 

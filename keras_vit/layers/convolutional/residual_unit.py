@@ -48,8 +48,8 @@ class ResidualUnit(CompositeLayer):
             `SqueezeExcitation`. `"cbam"`: `ConvolutionalBlockAttention`. `None`: no layer.
 
     Call arguments:
-        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built, unless `mixing` is
-            attention-augmented.
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built, unless the unit contains an
+            `AttentionAugmentedConv2D`.
         training: Whether the batch norms use the batch's statistics and update their moving averages, and whether
             branches are dropped.
 

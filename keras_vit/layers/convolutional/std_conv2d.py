@@ -27,7 +27,7 @@ class StdConv2D(ConfiguredLayer):
         filters: Number F of filters.
         kernel_size: Side k of the square kernel in pixels.
         strides: Step in pixels, the same for both axes.
-        epsilon: Added to the standard deviation or to the variance. In [1e-15, 1].
+        epsilon: Number that is added to the standard deviation or to the variance. In [1e-15, 1].
         epsilon_placement: Statistic to which `epsilon` is added, `"std"` or `"variance"`.
         padding: Padding with zeros.
 

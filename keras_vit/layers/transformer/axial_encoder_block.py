@@ -71,7 +71,7 @@ class AxialEncoderBlock(ComposedLayer):
 
         Returns:
             float32 (B, 2, K, N, N): the weights of the row pass, then the weights of the column pass. The weights with
-            which a patch attends sum to one. For patches outside its row (or column), they are zero.
+            which a patch attends sum to one. Its weights for patches of other rows (or columns) are zero.
         """
         grid = _in_rows(tokens, patches)
         rows = self.row.attention_weights(grid)  # (B, h, K, w, w)

@@ -24,20 +24,20 @@ class EncoderBlock(ComposedLayer):
     The weight paths of `attention` and `mlp` contain the names of these layers. The models of this package use the
     names `"attention"` and `"mlp"`. An example of a path is `encoder_block_0/attention/query/kernel`.
 
-    If the attribute `use_rematerialization` is `True`, training takes less memory (see `keras_vit.rematerialize`). The
-    attribute is not saved.
+    If the attribute `use_rematerialization` is `True`, the block saves memory in training (see
+    `keras_vit.rematerialize`). The attribute is not saved.
 
     Args:
         attention: Layer that maps tokens (B, T, D) to (B, T, D), such as `MultiHeadSelfAttention`.
         mlp: Layer that maps tokens (B, T, D) to (B, T, D), such as `MlpBlock`. The block passes the argument `training`
             to both layers.
-        layer_norm_epsilon: Added to the variance in both LayerNorms.
+        layer_norm_epsilon: Number that is added to the variance in both LayerNorms.
         dropout_rate: Dropout rate after the attention. In [0, 1). The MLP has its own dropout.
         drop_path_rate: Probability that a residual branch of an image is dropped in training. In [0, 1).
         layer_scale: Initial value of the `LayerScale` of each branch. `None`: no `LayerScale`.
 
     Call arguments:
-        tokens: (B, T, D), or (B, n, T, D) for n sequences per image. Each sequence attends only to itself.
+        tokens: (B, T, D), or (B, n, T, D) for n sequences per image. A token attends only to tokens of its sequence.
         training: Whether dropout and drop path are applied.
 
     Returns:
@@ -102,7 +102,7 @@ class EncoderBlock(ComposedLayer):
         return self.add_mlp(tokens, training)
 
     def add_attention(self, residual, branch, training=None):
-        """Computes `z'` of eq. 2, (B, T, D), from the rows that `fork` returned and the output of the attention."""
+        """Computes `z'` of eq. 2, (B, T, D), from the first result of `fork` and the output of the attention."""
         branch = self.attention_scale(self.dropout(branch, training=training))
         return add(residual, self.drop_path(branch, training=training))
 

@@ -20,7 +20,7 @@ class LayerNormalization(ConfiguredLayer):
     constants, as in a SavedModel, the layer uses operations that TensorFlow on CPUs fuses into one kernel.
 
     Args:
-        epsilon: Added to the variance. In [1e-15, 1].
+        epsilon: Number that is added to the variance. In [1e-15, 1].
 
     Call arguments:
         inputs: (..., D)

@@ -60,7 +60,8 @@ LRNet18 = _local_relation(18, (2, 2, 2, 2))
 LRNet50 = _local_relation(50, (3, 4, 6, 3))
 LRNet101 = _local_relation(101, (3, 4, 23, 3))
 GloReResNet50 = _global_reasoning(50, (3, 4, 6, 3), (0, 0, 3, 0), "three in its third stage")
-# With units in the third stage only, this model would have fewer operations and parameters than the paper states.
+# The second stage has units too, because the model would otherwise have fewer operations and parameters than the paper
+# states.
 GloReResNet200 = _global_reasoning(200, (3, 24, 36, 3), (0, 2, 3, 0), "two in its second stage and three in its third")
 A2ResNet50 = _baseline(
     "A2ResNet50",

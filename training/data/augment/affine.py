@@ -35,7 +35,7 @@ def move(image, seed, config):
     zoom = 1.0 + draws[1] * config.scale
     mirror = tf.where(config.flip and draws[2] > 0, -1.0, 1.0)
     shift_x, shift_y = draws[3] * config.translation * width, draws[4] * config.translation * height
-    # Pixel p = (x, y) of the result is read from the image at M (p - centre) + centre + shift, M = [[a, b], [c, d]].
+    # Pixel p = (x, y) of the result is read from the image at M (p - centre) + centre + shift. M is [[a, b], [c, d]].
     cos, sin = tf.cos(angle) / zoom, tf.sin(angle) / zoom
     a, b, c, d = cos * mirror, -sin, sin * mirror, cos
     centre_x, centre_y = (width - 1) / 2, (height - 1) / 2

@@ -72,7 +72,7 @@ def _draw_window(sides, seed, area):
 
 
 def _decode_jpeg_window(image_bytes, draw_window, size):
-    """Decodes a window of the upright image in a JPEG file, at least at the resolution `size` if possible."""
+    """Decodes a window of the upright image in a JPEG file. If possible, the result is at least as large as `size`."""
     orientation = orientation_reader()(image_bytes)
     sides = tf.image.extract_jpeg_shape(image_bytes)[:2]
     window = draw_window(tf.where(orientation > 4, sides[::-1], sides))

@@ -9,7 +9,8 @@ from training.data.augment.windows import paste
 AREAS = (0.02, 1 / 3)
 ASPECT_RATIOS = (0.3, 1 / 0.3)
 _ATTEMPTS = 10
-# Means and standard deviations of ImageNet's pixels. After normalisation, the noise is standard normal, but clipped.
+# Means and standard deviations of ImageNet's pixels. After normalisation, the noise has a standard
+# normal distribution, but is clipped.
 _MEANS = {3: (123.675, 116.28, 103.53), 1: (114.495,)}
 _DEVIATIONS = {3: (58.395, 57.12, 57.375), 1: (57.63,)}
 

@@ -20,7 +20,7 @@ class Label:
     `features` are the features that `read` needs, in the format of `tfds.decode.PartialDecoding`. `read` is a
     TensorFlow function of an example. It returns the index of the right class (an int64 scalar), the indices of all
     right classes, or an encoded mask. The splits in `absent_from` do not have the label. The features in `encoded` are
-    passed to `read` in encoded form.
+    not decoded before they are passed to `read`.
     """
 
     class_names: tuple[str, ...]

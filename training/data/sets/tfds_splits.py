@@ -1,7 +1,7 @@
 """Splits of a data set of TFDS, such as `train[:80%]+validation`, and the images in them.
 
 A split consists of pieces. A piece `(name, first, end)` contains the images from number `first` to number `end - 1` of
-a split that the data set defines.
+the split `name`, which the data set defines.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Tables as printed in papers. They are shown beside measured results and never replace them."""
+"""Tables as printed in papers. They are shown beside measured results, and never instead of them."""
 
 import csv
 import dataclasses
