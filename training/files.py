@@ -18,7 +18,7 @@ def read_file(path):
 
 def write_text(path, text):
     """Writes a text file atomically. Raises an InputError if it cannot be written."""
-    from keras_vit.atomic_files import replace_file_atomically  # Imported here, as `predict` runs without it.
+    from keras_vit.atomic_files import replace_file_atomically  # Imported here: `predict` runs without keras_vit.
 
     try:
         with replace_file_atomically(path) as unfinished:

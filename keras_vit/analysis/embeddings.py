@@ -62,7 +62,7 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
 
 
 def num_filters(model):
-    """The largest `n` of `embedding_filters`: the number of filters or of values in a filter, whichever is smaller."""
+    """The largest valid `n` for `embedding_filters`: the smaller of the number of filters and of values in a filter."""
     *filter_shape, count = _first_kernel(model).shape
     return min(count, math.prod(filter_shape))
 

@@ -96,8 +96,8 @@ class ViTConfig(Architecture):
     """The architecture of a Vision Transformer, without the image size and the number of classes.
 
     Args:
-        patch_size: Side of a square patch in pixels, or a pair (height, width). With a stem, the unit is pixels of the
-            stem's map.
+        patch_size: Side of a square patch in pixels, or a pair (height, width). With a stem, it is measured
+            in pixels of the stem's feature map.
         hidden_dim: Width D of the tokens. A multiple of `num_heads`.
         num_layers: Number L of encoder blocks.
         num_heads: Number K of attention heads.
@@ -122,8 +122,8 @@ class ViTConfig(Architecture):
             its own positions; `"every_layer_shared"`: each block adds the same positions (ViT, appendix D.4).
         position_interpolation: Method that resizes learned positions to another grid, one of
             `keras_vit.resampling.METHODS`.
-        num_position_prefix_rows: Number of rows in the learned table for class and distillation tokens. `None`: one row
-            for each of these tokens. 0: the table has rows for patches only.
+        num_position_prefix_rows: Number of rows that the learned position table has for class and distillation tokens.
+            `None`: one row for each of these tokens. 0: the table has rows for patches only.
         representation_dim: Width of the tanh layer `pre_logits` between pooling and classifier (ViT, section 3.1), or
             `None` for a head without this layer.
         head_bias: Initial value of the classifier's bias. The classifier's kernel starts at zero.
@@ -201,7 +201,7 @@ class ViTConfig(Architecture):
         for field in ("num_register_tokens", "token_merging"):
             sizes[field] = check_count(field, getattr(self, field))
         for field, size in sizes.items():
-            object.__setattr__(self, field, size)  # Other integers, such as NumPy's, become plain ones.
+            object.__setattr__(self, field, size)  # Integers of other types, such as NumPy's, become `int`.
         for field in _RATES:
             check_rate(field, getattr(self, field))
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)
@@ -359,7 +359,8 @@ VARIANTS = _PLAIN | {
 }
 """The published variants by name: `"<size>/<patch size>"`, or for hybrids `"<stem>+<size>/<stride>"`.
 
-R+Ti/16 is an exception. The authors use this name, but the stride is 32 (4 in the stem times a patch size of 8).
+R+Ti/16 is an exception. The authors use this name, but the stride is 32 (the stem's stride of 4 times the patch size
+of 8).
 """
 
 

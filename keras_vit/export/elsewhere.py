@@ -1,4 +1,4 @@
-"""Runs functions that need the TensorFlow backend in a new process if Keras runs on another backend."""
+"""Runs functions on the TensorFlow backend, in a new process if Keras runs on another backend."""
 
 import importlib
 import importlib.util
@@ -20,13 +20,13 @@ def with_tensorflow(function, model, **arguments):
     If Keras runs on another backend, a new process gets the model as a `.keras` file and calls the function on the CPU.
 
     Args:
-        function: A function of a module of this package.
+        function: A function at the top level of a module of this package.
         model: A `keras.Model`.
         **arguments: Further arguments, which must be valid in JSON.
 
     Raises:
         ImportError: If TensorFlow is not installed.
-        RuntimeError: If the process fails. The message contains its error.
+        RuntimeError: If the new process fails. The message contains the error of that process.
     """
     if keras.backend.backend() == "tensorflow":
         function(model, **arguments)

@@ -31,9 +31,10 @@ class Parity:
     Args:
         images: Number of images that were compared.
         max_difference: {signature: largest difference}. Probabilities: the absolute difference. Masks: the larger of
-            two numbers. The first is the difference of the scores. The second compares the predicted classes: the
-            model's probability of its class, minus the model's probability of the export's class. Other outputs: the
-            Euclidean norm of the difference, divided by the output's norm.
+            two numbers. The first is the absolute difference between the export's and the model's probability of the
+            class that the export predicts. The second is the model's probability of the class that the model predicts,
+            minus the model's probability of the class that the export predicts. Other outputs: the Euclidean norm of
+            the difference, divided by the norm of the model's output.
         top_1_agreement: Share of the images (masks: share of the pixels) with the same most probable class, in [0, 1].
         effect: Largest difference of a probability between two images (masks: between two pixels). If it is zero, the
             model's output does not depend on the image, and the comparison proves nothing.
@@ -135,8 +136,8 @@ def compare(model, pixels, answers):
     Args:
         model: The Keras model, on any backend.
         pixels: uint8 (N, H, W, C), the images before they are normalised.
-        answers: {signature: output of the export}. `"serving_default"` has outputs for all images, the other signatures
-            for the first images only.
+        answers: {signature: output of the export}. `"serving_default"` contains outputs for all images. The other
+            signatures contain outputs for the first images only.
 
     Returns:
         A `Parity`.

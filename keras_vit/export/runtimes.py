@@ -1,6 +1,6 @@
 """Files for other runtimes: ONNX Runtime, LiteRT and OpenVINO.
 
-Keras's own exporters write them. The runtimes are imported inside the functions only. Shapes: N images, H W C image.
+Keras's own exporters write them. The runtimes are imported only inside functions. Shapes: N images, H W C image.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ class RuntimeFile:
         num_bytes: Size of the file, including a separate file of weights if there is one.
         images: Number of images that were compared.
         batch_sizes: Batch sizes of the comparison.
-        max_difference: Largest difference of a probability. If the model's output does not depend on the image, as with
-            a new classifier, a copy with a random classifier was compared.
+        max_difference: Largest difference of a probability. If the model's output does not depend on the image, for
+            example because its classifier is new, a copy of the model with a random classifier was compared instead.
         top_1_agreement: Share of the images, or of their pixels, with the same most probable class, in [0, 1].
     """
 
@@ -65,8 +65,8 @@ def export_model(
 
     The file has one function. It takes `images`, (N, H, W, C) float32 in [0, 255], for any N. It returns
     `probabilities`, (N, classes) float32, or (N, H, W, classes) for a segmentation model. The images must have the
-    model's input size. If the model takes images of any size, the file does too. The file normalises the images as the
-    model's `preprocessing` layer defines. A softmax is added to a model that ends with logits. For image decoding,
+    model's input size. If the model accepts images of any size, the file does too. The file normalises the images as
+    the model's `preprocessing` layer defines. A softmax is added to a model that ends with logits. For image decoding,
     labels and other signatures, use `keras_vit.export_saved_model`.
 
     Before the file is moved to `path`, its runtime loads it, and its outputs are compared with the model's outputs,
@@ -82,8 +82,8 @@ def export_model(
             in bfloat16 on CPUs that support it, which changed probabilities of ViT-Ti/16 by up to 0.03. To avoid this,
             compile the model with `{"INFERENCE_PRECISION_HINT": "f32"}`, as the comparison does.
         images: Images for the comparison, (N, H, W, C), pixels in [0, 255], or a list of such arrays of different
-            sizes. By default four photographs of this package, in two sizes for a model of variable size. To judge
-            weights of lower precision, pass a few hundred images of your own.
+            sizes. By default, four photographs of this package are used, in two sizes if the model's input size is
+            variable. To judge weights of lower precision, pass a few hundred images of your own.
         precision: Precision of the stored weights: `"float32"`; for LiteRT and OpenVINO also `"float16"`, half the
             size; for LiteRT also `"int8"`, a quarter of the size, with activations quantized to 8 bits at run time.
         tolerance: Maximum difference of a probability, for float32 weights.
@@ -157,7 +157,7 @@ def write_file(model, file, format, precision, photographs, sizes):
         file: Path of the file.
         format: A key of `_FORMATS`.
         precision: One of the precisions of the format.
-        photographs: Path of the `.npz` file for the photographs, one uint8 array (N, H, W, C) for each of `sizes`.
+        photographs: Path of the `.npz` file for the photographs. It gets one uint8 array (N, H, W, C) for each size.
         sizes: List of [height, width].
     """
     _FORMATS[format].write(_FromPixels(model), file, precision)

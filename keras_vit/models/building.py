@@ -82,7 +82,7 @@ def _checked_shape(input_shape):
 
 
 _MOST_CHANNELS = 16
-"""Above this number of channels, a shape that begins with 1 or 3 is probably (channels, height, width)."""
+"""A shape that consists of 1 or 3 and two sizes above this number is probably (channels, height, width)."""
 
 
 def image_size(input_shape):
@@ -103,14 +103,14 @@ def prepare(inputs, config, include_preprocessing):
 
 
 def functional_model(inputs, outputs, name, kind=keras.Model):
-    """Builds the functional model from the source tensors of `inputs` to `outputs`."""
+    """Builds the functional model that computes `outputs` from the Keras inputs on which `inputs` depend."""
     sources = keras.utils.get_source_inputs(inputs)
     # With a list of one input, Keras would expect a list in each call.
     return kind(sources[0] if len(sources) == 1 else sources, outputs, name=name)
 
 
 def is_own_file(weights: typing.Any) -> bool:
-    """Whether weights are a `.weights.h5` file, which Keras writes for models of the same shape."""
+    """Whether weights are a `.weights.h5` file, which Keras loads into models of the same shape."""
     return str(weights).endswith(".weights.h5")
 
 
@@ -157,16 +157,17 @@ def resnet_with_weights(build, config, inherited=(), *, weights=None, arguments)
 
 
 def with_weights(build, config, weights, arguments, match, variant):
-    """Builds a model. Its weights are newly initialised, read from a `.weights.h5` file, or published weights.
+    """Builds a model with newly initialised weights, the weights in a `.weights.h5` file, or published weights.
 
     Args:
         build: Function that receives a config, `input_tensor`, `input_shape` and other arguments. Returns a model.
         config: Architecture of the model.
         weights: As in `keras_vit.ViT`.
         arguments: {name: value} for `build`.
-        match: Function that receives the `Checkpoint` of published weights. Returns a function that takes `arguments`
-            and builds the model for these weights, and `"keep"` or `"reset"`: whether the head is loaded or newly
-            initialised. Raises an error if the weights are of another kind or size.
+        match: Function that receives the `Checkpoint` of published weights, and returns a pair. The first element is a
+            function that receives `arguments` and builds the model for these weights. The second is `"keep"` if the
+            head is loaded, or `"reset"` if it is newly initialised. If the weights are of another kind or size, `match`
+            raises an error.
         variant: As in `open_checkpoint`.
     """
     arguments = checked_arguments(arguments, weights)

@@ -1,7 +1,8 @@
 """Lists the arrays of files that are not trusted.
 
 The format is detected from the first bytes of a file, not from its name. Names, shapes and types are read from the
-headers and compared with the file's size before memory is allocated. Arrays are read on demand.
+headers. Before memory is allocated, the size that they require is compared with the file's size. Arrays are read on
+demand.
 """
 
 import contextlib
@@ -19,8 +20,8 @@ from keras_vit.weights.pth import open_pth
 from keras_vit.weights.stored import MAX_ARRAYS, Stored, num_bytes_of, verified
 
 MAX_HEADER_BYTES = 10_000_000
-"""Maximum size of a safetensors header or an index of shards. A header of 1,000 arrays needs 1 % of this size."""
-_NPY_HEADER_BYTES = 1_012  # NumPy writes headers of up to 128 bytes for numbers.
+"""Maximum size of a safetensors header or an index of shards. A header that lists 1,000 arrays has 1 % of this size."""
+_NPY_HEADER_BYTES = 1_012  # For arrays of numbers, NumPy writes headers of up to 128 bytes.
 _CHUNK_BYTES = 2**20
 SAFETENSORS_DTYPES = {
     **{"BOOL": "bool", "BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"},

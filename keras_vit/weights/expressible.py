@@ -29,7 +29,7 @@ def check_expressible(owner, config, accepted, conflicts=()):
     """Checks that a format can express a model.
 
     Args:
-        owner: Project that owns the format, for the message.
+        owner: Project that defines the format. It is named in the error message.
         config: `ViTConfig`.
         accepted: {field: accepted values, or `ANY`}. All other fields must have the default, as in a plain ViT. New
             fields and new values are therefore refused until a format lists them.

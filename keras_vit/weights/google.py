@@ -1,8 +1,8 @@
 """Reads and writes Google's `.npz` files of google-research/vision_transformer and google-research/big_vision.
 
 Kernels have the same layouts as in this package, but names differ. The first generation of Flax numbered all modules of
-a block together (`MultiHeadDotProductAttention_1`). Linen numbers each kind of module separately. In some files of
-big_vision, the arrays of all blocks are stacked.
+a block together (`MultiHeadDotProductAttention_1`). Linen, its successor, numbers each kind of module separately. In
+some files of big_vision, the arrays of all blocks are stacked.
 """
 
 import re
@@ -69,7 +69,7 @@ NAMES = Names(
         *_dense("head", "predictions"),
     ),
 )
-"""Table with linen's names as `_renamed` returns them. The stages and units of the stem are counted from 0."""
+"""Table for linen's names, in the form that `_renamed` returns. The stages and units of the stem are counted from 0."""
 
 # Prefixes of the names of the model's arrays, in plain files, training states and image-text models.
 _PREFIXES = ("", "opt/target/", "params/", "params/img/", "img/")
@@ -194,13 +194,13 @@ def _stem(shapes, source):
 
 
 def _positions(shapes, config, hints):
-    """(config with its position fields, (rows, columns) of the position table or `None`)"""
+    """(config with the fields for positions set, (rows, columns) of the position table or `None`)"""
     in_encoder = "Transformer/posembed_input/pos_embedding"
     name = next((name for name in (in_encoder, "pos_embedding") if name in shapes), None)
     if name is None:
         return config.replace(position_embedding="sincos_2d"), None
-    # vision_transformer inserts the class token, then adds positions. big_vision, except for its oldest files, adds
-    # positions first.
+    # vision_transformer inserts the class token, then adds positions. In big_vision, positions are added first,
+    # except in the oldest files.
     choices = [config.num_class_tokens] if name == in_encoder else range(config.num_class_tokens + 1)
     prefix_rows, grid_size = resolve_positions(shapes[name][1], choices, config.total_stride, hints)
     if prefix_rows != config.num_class_tokens:

@@ -32,8 +32,8 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str) -> No
 
     Args:
         model: Model of this package, or a model that contains one.
-        path: Path of an `.npz` file for `"google"`, otherwise of a folder, which is created if needed. The folder
-            receives the weights and the project's configuration files. These files contain the kind of GELU, the
+        path: For `"google"`, path of an `.npz` file. Otherwise, path of a folder, which is created if needed. The
+            folder receives the weights and the project's configuration files. These files contain the kind of GELU, the
             LayerNorm epsilon and the pixel normalisation. Existing files of the same names are replaced.
         format: Project that loads the files. `"google"`: vision_transformer and big_vision. `"timm"`:
             `timm.create_model("local-dir:<path>", pretrained=True)`. `"huggingface"`: `from_pretrained` of transformers

@@ -41,7 +41,7 @@ def fewshot_accuracy(train_features, train_labels, test_features, test_labels, s
 
 
 def choose_shots(labels, shots, seed):
-    """Indices of `shots` random images of each class, chosen by `seed`, or of all images of a smaller class."""
+    """Indices of `shots` random images of each class, chosen by `seed`. If a class has fewer images, all are chosen."""
     order = np.random.default_rng(seed).permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]  # Sorted by class, in random order within each class.
     _, first, sizes = np.unique(labels[order], return_index=True, return_counts=True)

@@ -10,7 +10,7 @@ UTILIZATION = 0.4
 
 @dataclasses.dataclass(frozen=True)
 class Accelerator:
-    """A device. `peak` is in dense bfloat16 FLOPs per second, `memory` in bytes, both from its data sheet."""
+    """A device. Its data sheet gives `peak`, the dense bfloat16 FLOPs per second, and `memory`, in bytes."""
 
     name: str
     peak: float

@@ -7,8 +7,9 @@ Hardware: 6 to 7 hours on the authors' TPU v3-8; about 3 exaFLOPs (6 x MACs x im
 Expected: 76.5 % top-1, reported by the authors. Their longer run has fit.epochs=300.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-big_vision does not multiply its weight decay, 1e-4, by the learning rate. The weight decay of this recipe is therefore
-1e-4 / 1e-3 = 0.1. big_vision keeps Adam's momentum in bfloat16, this package in float32.
+This package multiplies the weight decay by the learning rate, but big_vision does not. The weight decay of this recipe
+is therefore big_vision's, 1e-4, divided by the learning rate: 1e-4 / 1e-3 = 0.1. big_vision keeps Adam's momentum in
+bfloat16, this package in float32.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

@@ -30,12 +30,12 @@ UNCHANGED_DIGITS = (
     "fit.report_every=100%",
 )
 _DPI = 200
-_LABELLED = ("flops", "gmacs")  # On these x axes, each point needs a label, because x does not identify its model.
+_LABELLED = ("flops", "gmacs")  # On these x axes, each point needs a label: x does not identify the model.
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A model of a study: its series, its label in the series, and its changes to the recipe, `section.field=value`."""
+    """A model of a study: its series, its label in the series, and the changes to the recipe, `section.field=value`."""
 
     series: str
     label: str
@@ -52,10 +52,10 @@ class Study:
     """Defines what a study varies, and how it is shown.
 
     Args:
-        title: Question of the study.
+        title: The question that the study answers.
         paper: Figure or table of the paper that the study reproduces.
         digits_changes: Changes to the digits recipe that reduce the study to a few minutes on two CPU cores.
-        points: Function that returns the `Point`s for a recipe, or raises an InputError if the recipe is not suitable.
+        points: Function that takes a recipe and returns its `Point`s, or raises an InputError for an unsuitable recipe.
         figure: Function that takes the `Summary`s and the study's folder, and returns a matplotlib Figure.
     """
 
@@ -68,8 +68,9 @@ class Study:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The result of one run. `accuracy` is the test accuracy, from 0 to 1. `gmacs` is the compute for one image.
-    `flops` is the compute for the whole training. `run` is the run's folder, relative to the study's folder."""
+    """The result of one run. `accuracy` is the test accuracy, from 0 to 1. `gmacs` is the number of
+    multiply-accumulates for one image, in billions. `flops` is the number of FLOPs of the whole training. `run`
+    is the run's folder, relative to the study's folder."""
 
     series: str
     point: str

@@ -1,4 +1,4 @@
-"""One residual unit of a BiT-ResNet. Shapes: B batch, H W C map, h w output map."""
+"""One residual unit of the stem of a hybrid model. Shapes: B batch, H W C map, h w output map."""
 
 import typing
 
@@ -28,8 +28,8 @@ class BottleneckUnit(CompositeLayer):
     Args:
         width: Number of channels inside the unit, a multiple of 32. The output has `4 width` channels.
         strides: Step in pixels, the same for both axes.
-        group_norm_epsilon: Added to the variance in every GroupNorm.
-        weight_standardization_epsilon: Added to the standard deviation of every kernel.
+        group_norm_epsilon: Number that is added to the variance in every GroupNorm.
+        weight_standardization_epsilon: Number that is added to the standard deviation of every kernel.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.

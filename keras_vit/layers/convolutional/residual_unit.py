@@ -29,7 +29,7 @@ class ResidualUnit(CompositeLayer):
     `y = BN(conv1x1(y))`. With an expansion of 1, it is a basic unit: `y = relu(BN(conv3x3(x)))`, `y = BN(conv3x3(y))`.
     The output is `relu(x + y)`. If the unit changes the shape, `x` is projected by `BN(conv1x1(x))` ("Deep Residual
     Learning for Image Recognition", arXiv 1512.03385; `resnet.py` of torchvision). The padding is equal on both sides.
-    The gamma of the last batch norm starts at zero, so the branch of the unit starts at zero.
+    The gamma of the last batch norm starts at zero, so the output of the branch is zero at first.
 
     Args:
         width: Number of channels inside the unit. The output has `expansion * width` channels.

@@ -1,4 +1,4 @@
-"""Array shapes that compilers optimise well. Shapes: B batch, T tokens, D hidden.
+"""Reshapes arrays to shapes for which compilers produce fast code. Shapes: B batch, T tokens, D hidden.
 
 TensorFlow on CPUs can fuse a product of two matrices, a bias and a GELU into one kernel. Tokens are therefore reshaped
 to rows, (B T, D), before the product. Inside `textbook_operations`, tokens keep their shape.
@@ -65,7 +65,7 @@ def apply_einsum_dense(layer, inputs, num_axes, scale=None):
     values = ops.cast(inputs, layer.compute_dtype)
     rows = reshape_like(values, inputs, num_axes, (inner,)) if multiply else ops.reshape(values, (-1, inner))
     kernel, bias = ops.reshape(kernel, (inner, -1)), ops.reshape(bias, (-1,))
-    if scale is not None:  # The weights are scaled instead of the outputs, because there are fewer weights.
+    if scale is not None:  # Scales the weights, because there are fewer weights than outputs.
         kernel, bias = kernel * scale, bias * scale
     products = multiply(rows, kernel) if multiply else ops.matmul(rows, kernel)
     outputs = ops.add(products, bias)  # TensorFlow fuses ops.add with the product, but not `+`.
@@ -73,7 +73,7 @@ def apply_einsum_dense(layer, inputs, num_axes, scale=None):
 
 
 def reshape_like(values, inputs, num_axes, new_axes):
-    """Reshapes values to the shape of `inputs`, with the sizes `new_axes` in place of its last `num_axes` axes.
+    """Reshapes values to the shape of `inputs`, except that `new_axes` replaces the last `num_axes` sizes.
 
     If at most one size is unknown, `ops.reshape` gets a static shape of integers, with -1 for the unknown size. This
     avoids shape operations in exported files.

@@ -24,7 +24,7 @@ class RelativePositionEmbedding(keras.layers.Layer):
         (B, K, T, T) or (B, n, K, T, T), to be added to the logits.
 
     Raises:
-        ValueError: If the number T of tokens is unknown or differs from the first call.
+        ValueError: If the number T of tokens is unknown, or differs from that of the first call.
 
     Example:
 
@@ -55,7 +55,7 @@ class RelativePositionEmbedding(keras.layers.Layer):
             )
         positions = ops.arange(self.num_tokens)
         offsets = positions[:, None] - positions[None] + (self.num_tokens - 1)  # (T, T), from 0 to 2T - 2
-        # Rows are gathered before the multiplication, because the other order would need twice as many products.
+        # Rows are gathered before the multiplication. Multiplying by the whole table would need twice as many products.
         rows = ops.take(ops.convert_to_tensor(self.embedding), offsets, axis=0)  # (T, T, Dh)
         batch_axes = "bn"[: len(queries.shape) - 3]
         return ops.einsum(f"{batch_axes}tkh,tsh->{batch_axes}kts", queries, rows)

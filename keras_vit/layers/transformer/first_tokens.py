@@ -30,8 +30,8 @@ def first_tokens(block, tokens, sizes=None, *, num_outputs, training=None):
         training: As in the block's `call`.
 
     Returns:
-        (B, num_outputs, D). For a `MergingEncoderBlock`, also the sizes of the returned tokens. All sizes are 1,
-        because these tokens are not merged.
+        (B, num_outputs, D). If the block is a `MergingEncoderBlock`, a pair of these tokens and their sizes is
+        returned. All sizes are 1, because the first tokens are not merged.
     """
     with keras.name_scope(block.name):
         _, tokens = fork(ops.cast(tokens, block.compute_dtype))

@@ -23,10 +23,10 @@ class TokenMerging(ConfiguredLayer):
     the remaining tokens of A, then the tokens of B. The layer has no weights. Similarities and means are computed in
     float32 under any precision policy.
 
-    Prefix tokens, such as the class token, count in these positions, but they are never merged and stay first. The
-    authors' code does the same for a class token and a distillation token. At most half of the patch tokens are merged,
-    `min(r, (T - P) // 2)`. The remaining tokens of A keep their order. If there is no class token, the authors' code
-    sorts these tokens by similarity instead.
+    Positions are counted from the first prefix token, such as the class token. But prefix tokens are never merged, and
+    stay first. The authors' code does the same for a class token and a distillation token. At most half of the patch
+    tokens are merged, `min(r, (T - P) // 2)`. The remaining tokens of A keep their order. If there is no class token,
+    the authors' code sorts these tokens by similarity instead.
 
     Args:
         num_merged: Number r of tokens that are merged into other tokens, at least 1.
@@ -67,7 +67,7 @@ class TokenMerging(ConfiguredLayer):
             return tokens, sizes
         first = self.num_prefix_tokens
         set_a, set_b = (ops.arange(start, num_tokens, 2, dtype="int32") for start in self._set_starts)
-        # Tokens are taken by index, because a slice with a step of 2 takes four times as long in TensorFlow.
+        # Tokens are selected by index. In TensorFlow, a slice with a step of 2 takes four times as long.
         order, nearest = _match(ops.take(metric, set_a, axis=1), ops.take(metric, set_b, axis=1))
         staying, leaving = ops.sort(order[:, count:], axis=1), order[:, :count]
         unmerged = ops.arange(first, dtype="int32"), set_b
@@ -106,7 +106,7 @@ class TokenMerging(ConfiguredLayer):
 
 
 def _match(metric_a, metric_b):
-    """Returns indices (B, nA): A's tokens by decreasing similarity, and for each token of A the most similar of B."""
+    """Returns two index arrays (B, nA): A's tokens by decreasing similarity; for each token of A, the nearest of B."""
     similarities = ops.matmul(_directions(metric_a), ops.swapaxes(_directions(metric_b), 1, 2))  # (B, nA, nB)
     if not isinstance(similarities.shape[2], int):  # Set B may be empty, but top_k needs at least one column.
         similarities = ops.pad(similarities, ((0, 0), (0, 0), (0, 1)), constant_values=-2.0)
@@ -137,7 +137,7 @@ def _merge(tokens, sizes, leaving, leaving_sizes, receivers):
 
 def _rows(values, indices):
     """Takes rows (B, n, ...) of values (B, T, ...) at indices (B, n)."""
-    # One gather takes the rows of all images. In TensorFlow, take_along_axis would gather numbers instead of rows.
+    # One gather reads the rows of all images. In TensorFlow, take_along_axis would gather single numbers, not rows.
     batch, num_rows, *row_shape = ops.shape(values)
     offsets = ops.arange(batch, dtype=indices.dtype)[:, None] * num_rows
     return ops.take(ops.reshape(values, (-1, *row_shape)), indices + offsets, axis=0)

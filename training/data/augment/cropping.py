@@ -27,10 +27,10 @@ def random_window(image, seed, size):
 def inception_crop(image_bytes, seed, size, channels, area, interpolation):
     """Decodes a random part of an encoded image, and resizes it: the crop of Inception (arXiv 1409.4842, section 6).
 
-    The window's area and aspect ratio are drawn uniformly. The aspect ratio is from 3/4 to 4/3. If none of a hundred
-    random windows fits into the image, the window is the whole image. The window is cut from the upright image
-    (rotated as EXIF requires). In JPEG files, only the window is decoded. If the window has at least twice the
-    resolution of the result, it is decoded at a reduced resolution.
+    The window's area and aspect ratio are random, with uniform distributions. The aspect ratio is from 3/4 to 4/3. If
+    none of a hundred random windows fits into the image, the window is the whole image. The window is a part of the
+    upright image, which is the image after the rotation that EXIF requires. In JPEG files, only the window is decoded.
+    If the window has at least twice the resolution of the result, it is decoded at a reduced resolution.
 
     Args:
         image_bytes: Scalar string, the contents of a JPEG, PNG, GIF, BMP or WebP file.

@@ -29,8 +29,8 @@ class Operation:
     """One operation of a policy.
 
     `function` takes the image. If `num_arguments` is 1 or 2, it also takes an argument that depends on the level. If
-    `num_arguments` is 2, it also takes a pair of uniform draws from 0 to 1. `scale` converts level / 10
-    to the argument. If `is_signed`, the argument is negated with probability 1/2.
+    `num_arguments` is 2, it also takes a pair of random numbers, uniform from 0 to 1. `scale` converts level / 10 to
+    the argument. If `is_signed`, the argument is negated with probability 1/2.
     """
 
     function: Callable
@@ -98,7 +98,7 @@ AUTOAUGMENT = (
 
 
 def randaugment(image, seed, num_operations, magnitude):
-    """Applies random operations one after the other, all at the same level. They are drawn with equal probability.
+    """Applies random operations one after the other, all at the same level. Each operation is equally probable.
 
     Args:
         image: uint8 (H, W, C), C 1 or 3.
@@ -151,8 +151,8 @@ def apply(image, index, value, draws):
         image: uint8 (H, W, C)
         index: Index of the operation in `OPERATIONS`, a scalar, or `len(OPERATIONS)` for no change.
         value: Argument of the operation, without sign.
-        draws: (3,) uniform draws from 0 to 1. The first draw determines the sign of the argument, the other two
-            determine the centre of the cutout square.
+        draws: (3,) random numbers, uniform from 0 to 1. The first one determines the sign of the argument. The other
+            two determine the centre of the cutout square.
 
     Returns:
         uint8 (H, W, C)

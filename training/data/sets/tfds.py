@@ -93,7 +93,7 @@ def _prepared_builder(data):
         builder = _find_builder(data)
         _label_or_mask(builder, data)  # Refuses a wrong label or mask before the download, which may take hours.
         remedy = _how_to_prepare(builder, data.dataset)
-    # TFDS has no option for the number of retries. Without a network, ten retries take three and a half minutes.
+    # TFDS has no option for the number of retries. Its ten retries take three and a half minutes without a network.
     downloader.MAX_RETRIES = _DOWNLOAD_RETRIES
     try:
         # TFDS must not look for prepared data in a bucket. Without a network, this search fails only after minutes.
@@ -186,7 +186,7 @@ def find_label(builder, name):
 
 
 def _stored_labels(parts):
-    # ImageNet's re-assessed label of an image (arXiv 2006.07159) is a list of all right classes, which may be empty.
+    # ImageNet's re-assessed label of an image (arXiv 2006.07159) is a list of all correct classes, which may be empty.
     several = parts.get("real_label")
     classes = parts | ({"real_label": several.feature} if isinstance(several, tfds.features.Sequence) else {})
     return {
