@@ -126,7 +126,7 @@ bench-input: .venv/training.installed
 	.venv/bin/python -m benchmarks.input_pipeline $(ARGS)
 
 # Cold load and latency of ViT-B/16 against KerasHub's SavedModel, ONNX Runtime and OpenVINO: make bench-latency
-# ARGS="--document" writes it into docs/performance.md. It wants a quiet machine.
+# ARGS="--document" writes it into docs/performance/latency.md. It wants a quiet machine.
 bench-latency: .venv-peers/installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.latency $(ARGS)
 

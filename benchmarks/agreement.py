@@ -6,7 +6,7 @@ Each row is one way to compute the answers. All rows get the same images, decode
 probabilities are compared with those of the model in float32: the share of images with the same most probable class,
 the mean difference of the probability of that class, and the largest difference of any probability. A line of JSON for
 each row is added to benchmarks/results/agreement.jsonl, with device, commit and versions. --document writes the table
-into docs/performance.md.
+into docs/performance/token_merging.md.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import tempfile
 import numpy as np
 
 from benchmarks.provenance import device, in_words, provenance, versions_in_words
-from benchmarks.records import DOCUMENT, add_options, append, put_between
+from benchmarks.records import add_options, append, put_between
 from benchmarks.runtimes import openvino_model
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
@@ -126,7 +126,7 @@ def main(arguments=None):
     add("--weights", required=True, metavar="SOURCE", help="a trained model, as in keras_vit.from_pretrained")
     add("--images", required=True, nargs="+", type=pathlib.Path, metavar="FOLDER", help="folders of images")
     add("--merged", nargs="*", type=int, default=[2, 4, 8, 13, 16], metavar="R", help="tokens merged in each block")
-    add_options(parser, "agreement")
+    add_options(parser, "bench-agreement", "agreement")
     options = parser.parse_args(arguments)
     heading, state = f"{in_words()}; {versions_in_words(('openvino',))}", provenance()
     print(f"{heading}:\n")
@@ -134,7 +134,7 @@ def main(arguments=None):
     append([row | state for row in rows], options.results)
     print(table(rows))
     if options.document:
-        put_between("bench-agreement", f"{heading}:\n\n{table(rows)}", DOCUMENT)
+        put_between("bench-agreement", f"{heading}:\n\n{table(rows)}")
     return 0
 
 

@@ -8,7 +8,8 @@ contender is the median over the rounds. Its ratio to ours is the median of the 
 relative to the rate at which the same machine multiplies two matrices in the same rounds.
 
 A line of JSON for each contender is added to benchmarks/results/comparison.jsonl, with device, commit and versions.
---document plots the newest lines and writes them into docs/performance.md. --list shows what would run, and why not.
+--document plots the newest lines and writes them into docs/performance/comparison.md. --list shows what would run, and
+why the rest would not.
 """
 
 import argparse
@@ -27,13 +28,15 @@ import numpy as np
 from benchmarks.contenders import CONTENDERS
 from benchmarks.contenders.matrix_product import flops_of_product, open_matrix_product
 from benchmarks.provenance import provenance
-from benchmarks.records import DOCUMENT, FIGURES, add_options, append, newest, put_between, read
+from benchmarks.records import FIGURES, add_options, append, newest, put_between, read
 from benchmarks.workers import Job, Measured, OutOfMemoryError
 
 OURS = "ours"
-FIGURE = FIGURES / "performance.png"
+FIGURE, RELATIVE_FIGURE = FIGURES / "performance.png", FIGURES / "relative_speed.png"
 _MODELS = ["S/16", "B/16"]
 _EVERY_MODEL = ["Ti/16", "S/16", "B/16", "L/16", "R50+B/16", "VTResNet50"]
+_OUR_NAME = "keras_vit"
+"""Start of the titles of our contenders."""
 _PAUSE = 0.1
 """Seconds before a contender's turn: threads of the previous one wait actively for a while."""
 _COLUMNS = 3
@@ -42,6 +45,8 @@ _PRODUCTS = 20
 """Products of matrices in a round."""
 _KEYS = ("device", "work", "model", "size", "precision", "batch_size")
 """Keys that are equal for all contenders of one comparison."""
+_RELATIVE = {"model": "S/16", "size": 224, "precision": "float32", "batch_size": 8}
+"""The comparisons that the figure of relative speeds shows."""
 
 
 @dataclasses.dataclass
@@ -192,19 +197,59 @@ def plot(rows):
     return figure
 
 
+def relative_rates(rows):
+    """Rates of S/16 divided by ours, as in `_RELATIVE`: {work: {title of a contender: {device: ratio}}}."""
+    rates = {}
+    for row in rows:
+        if row["times_ours"] is not None and {key: row[key] for key in _RELATIVE} == _RELATIVE:
+            ratios = rates.setdefault(row["work"], {}).setdefault(CONTENDERS[row["contender"]].title, {})
+            ratios[row["device"]] = row["times_ours"]
+    return rates
+
+
+def plot_relative(rates):
+    """A figure of the result of `relative_rates`: a panel for each work, with a mark for each device."""
+    from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels
+
+    devices = sorted({device for ratios in rates.values() for by_device in ratios.values() for device in by_device})
+    marks = dict(zip(devices, itertools.cycle([("o", INK), ("D", ACCENT), ("s", MUTED)]), strict=False))
+    heights = [len(ratios) + 1 for ratios in rates.values()]
+    size = (7, (0.3 * sum(heights) + 1.5) / len(rates))
+    figure, axes = panels(size, rows=len(rates), sharex=True, height_ratios=heights)
+    for axis, (work, ratios) in zip(axes.flat, rates.items(), strict=True):
+        titles = sorted(ratios, key=lambda title: np.median([*ratios[title].values()]))
+        axis.grid(axis="y", color=FAINT, linewidth=0.6)
+        axis.axvline(1, color=FAINT, linewidth=2, zorder=0)
+        for device, (marker, color) in marks.items():
+            places = [place for place, title in enumerate(titles) if device in ratios[title]]
+            values = [ratios[titles[place]][device] for place in places]
+            axis.plot(values, places, marker, color=color, label=device, alpha=0.85)
+        axis.set_yticks(range(len(titles)), [title.replace("`", "") for title in titles])
+        for label, title in zip(axis.get_yticklabels(), titles, strict=True):
+            label.set(color=INK if title.startswith(_OUR_NAME) else MUTED)
+            label.set(weight="bold" if title.startswith(_OUR_NAME) else "normal")
+        axis.set_title({"forward": "Forward pass", "train": "Training step"}[work])
+    axes.flat[-1].set_xlabel("speed relative to keras_vit on TensorFlow")
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", frameon=False)
+    return figure
+
+
 def _is_ours(row):
-    return CONTENDERS[row["contender"]].title.startswith("keras_vit")
+    return CONTENDERS[row["contender"]].title.startswith(_OUR_NAME)
 
 
-def write_document(rows, document=DOCUMENT, figure=FIGURE):
-    """Writes a table for each device between the marks in the document, and saves the figure."""
+def write_document(rows, figure=FIGURE, relative_figure=RELATIVE_FIGURE):
+    """Writes a table for each device between the marks in its page, and saves the figures."""
     parts = []
     for device in sorted({row["device"] for row in rows}):
         device_rows = [row for row in rows if row["device"] == device]
         versions = sorted({f"{name} {version}" for row in device_rows for name, version in row["versions"].items()})
-        parts.append(f"{device}; {', '.join(versions)}:\n\n{table(device_rows)}")
-    put_between("bench", "\n".join(parts), document)
+        parts.append(f"### {device}\n\n{', '.join(versions)}:\n\n{table(device_rows)}")
+    put_between("bench", "\n".join(parts))
     plot(rows).savefig(figure, dpi=120, bbox_inches="tight")
+    compared = relative_rates(rows)
+    if compared:
+        plot_relative(compared).savefig(relative_figure, dpi=120, bbox_inches="tight")
 
 
 def _macs(job):
@@ -233,7 +278,7 @@ def _parse(arguments):
     add("--rounds", type=int, default=9, help="number of turns of each contender")
     add("--everything", action="store_true", help="measure all models, works and precisions, which takes hours")
     add("--list", action="store_true", help="show what would run, and do not measure")
-    add_options(parser, "comparison")
+    add_options(parser, "bench", "comparison")
     options = parser.parse_args(arguments)
     if options.document and not (options.models or options.results.is_file()):
         parser.error(f"--document reads {options.results}, which does not exist yet. Measure first.")

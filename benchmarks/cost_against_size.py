@@ -11,7 +11,7 @@ The table also has the multiply-accumulates (MACs) of an image's forward pass, c
 parts: the attention's two products, 2 T^2 D in each block, and the rest, which grows as T.
 
 A line of JSON for each measurement is added to benchmarks/results/size.jsonl, with device, commit and versions.
---document plots the newest lines and writes them into docs/performance.md. Use a quiet machine. It takes about six
+--document plots the newest lines and writes them into docs/performance/cost.md. Use a quiet machine. It takes about six
 minutes.
 """
 
@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.contenders.keras_models import build_ours
 from benchmarks.provenance import provenance
-from benchmarks.records import DOCUMENT, FIGURES, add_options, append, newest, put_between, read
+from benchmarks.records import FIGURES, add_options, append, newest, put_between, read
 from benchmarks.speed import open_keras_steps
 from benchmarks.workers import Job, Measured
 
@@ -185,12 +185,12 @@ def _tokens(row):
     return row["tokens"]
 
 
-def write_document(rows, document=DOCUMENT, figure=FIGURE):
-    """Writes the table between the marks in the document, and saves the figure."""
+def write_document(rows, figure=FIGURE):
+    """Writes the table between the marks in its page, and saves the figure."""
     devices = sorted({row["device"] for row in rows if row["cores"] is None})
     versions = sorted({f"{name} {row['versions'][name]}" for row in rows for name in ("keras", "tensorflow")})
     text = f"{rows[0]['model']}, float32; {'; '.join(devices)}; {', '.join(versions)}:\n\n{table(rows)}"
-    put_between("bench-size", text, document)
+    put_between("bench-size", text)
     plot(rows).savefig(figure, dpi=120, bbox_inches="tight")
 
 
@@ -201,7 +201,7 @@ def main(arguments=None):
     add("--model", default="S/16", help="a variant of ViT")
     add("--axes", nargs="*", default=list(AXES), choices=AXES, metavar="AXIS", help=f"axes to measure, of {[*AXES]}")
     add("--work", nargs="+", default=["forward", "train"], choices=("forward", "train"))
-    add_options(parser, "size")
+    add_options(parser, "bench-size", "size")
     options = parser.parse_args(arguments)
     if options.document and not (options.axes or options.results.is_file()):
         parser.error(f"--document reads {options.results}, which does not exist yet. Measure first.")

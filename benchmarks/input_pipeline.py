@@ -6,7 +6,7 @@ The pipeline: JPEG files of 500 x 375 pixels, a random part at 224 x 224, flip, 
 32. The parts are measured separately and together, in one process with one thread. Each round measures all in turn, so
 that other work on the machine affects all of them alike. Images a second are per second of processor time. A line of
 JSON for each part and library is added to benchmarks/results/input.jsonl, with device, commit and versions. --document
-writes the table into docs/performance.md.
+writes the table into docs/performance/input_pipeline.md.
 
 Keras has no layer for a random resized crop. The nearest layers are `Resizing` of the shorter side to 256 and
 `RandomCrop`. Its `RandAugment` draws once for a batch, so all libraries are mapped image by image.
@@ -27,7 +27,7 @@ import tensorflow as tf
 
 import keras_vit
 from benchmarks.provenance import processor, provenance, versions_in_words
-from benchmarks.records import DOCUMENT, add_options, append, put_between
+from benchmarks.records import add_options, append, put_between
 from training.data.augment import build_augmentation
 from training.recipe.config import Augment
 
@@ -197,7 +197,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="number of measurements of each")
     parser.add_argument("--seconds", type=float, default=2.0, help="processor time of each measurement")
-    add_options(parser, "input")
+    add_options(parser, "bench-input", "input")
     options = parser.parse_args(arguments)
     state = {"device": processor()} | provenance()  # Read first: the code may change meanwhile.
     files = photographs(16)
@@ -209,7 +209,7 @@ def main(arguments=None):
     append([state | row for row in rows_of(results)], options.results)
     print(table(results))
     if options.document:
-        put_between("bench-input", f"{heading}:\n\n{table(results)}\n", DOCUMENT)
+        put_between("bench-input", f"{heading}:\n\n{table(results)}\n")
     ratio = statistics.median(ratios_to("Keras", results["all"]))
     print(f"The whole pipeline has {ratio:.1f} times the rate of Keras; at least {AT_LEAST} is expected.")
     return 0 if ratio >= AT_LEAST else 1

@@ -13,7 +13,7 @@ requests in turns, in a random order each round, so that other work on the machi
 of each batch size is not counted. An answer that differs from the Keras model's is an error.
 
 A line of JSON for the starts of each row, and for each batch size, is added to benchmarks/results/latency.jsonl, with
-device, commit and versions. --document also writes the tables into docs/performance.md. Use a quiet machine.
+device, commit and versions. --document also writes the tables into docs/performance/latency.md. Use a quiet machine.
 """
 
 import argparse
@@ -33,7 +33,7 @@ import numpy as np
 
 from benchmarks.contenders.served import OURS, ROWS, build, missing, prepare, read_inputs
 from benchmarks.provenance import processor, provenance, versions_in_words
-from benchmarks.records import DOCUMENT, add_options, append, put_between
+from benchmarks.records import add_options, append, put_between
 from benchmarks.workers import peak_memory
 
 MIN_ROUNDS = 3
@@ -239,7 +239,7 @@ def main(arguments=None):
     requests = latency_table(results)
     print(requests)
     if options.document:
-        put_between("bench-latency", f"{heading}\n\n{loads}\n\n{requests}\n", DOCUMENT)
+        put_between("bench-latency", f"{heading}\n\n{loads}\n\n{requests}\n")
     return 0
 
 
@@ -253,7 +253,7 @@ def _parse(arguments):
     )
     parser.add_argument("--cold-rounds", type=int, default=3, help="number of cold loads of each row")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="number of threads of each runtime")
-    add_options(parser, "latency")
+    add_options(parser, "bench-latency", "latency")
     return parser.parse_args(arguments)
 
 

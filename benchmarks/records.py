@@ -3,16 +3,27 @@
 import json
 import pathlib
 
-DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "performance.md"
-FIGURES = DOCUMENT.parent / "figures"
+_DOCS = pathlib.Path(__file__).parents[1] / "docs"
+FIGURES = _DOCS / "figures"
+PAGES = {
+    "bench": _DOCS / "performance" / "comparison.md",
+    "bench-latency": _DOCS / "performance" / "latency.md",
+    "bench-size": _DOCS / "performance" / "cost.md",
+    "bench-speed": _DOCS / "performance" / "cost.md",
+    "bench-input": _DOCS / "performance" / "input_pipeline.md",
+    "bench-merging": _DOCS / "performance" / "token_merging.md",
+    "bench-agreement": _DOCS / "performance" / "token_merging.md",
+    "mutation": _DOCS / "testing.md",
+}
+"""The page that each command writes its table into."""
 _RESULTS = pathlib.Path(__file__).with_name("results")
 
 
-def add_options(parser, name):
-    """Adds the options of every benchmark: its file of results, `results/NAME.jsonl`, and `--document`."""
+def add_options(parser, command, name):
+    """Adds the options of a command: its file of results, `results/NAME.jsonl`, and `--document`."""
     add, results = parser.add_argument, _RESULTS / f"{name}.jsonl"
     add("--results", type=pathlib.Path, default=results, metavar="FILE", help="file that the results are added to")
-    add("--document", action="store_true", help=f"write the table, and the figure, into {DOCUMENT.name}")
+    add("--document", action="store_true", help=f"write the results into {PAGES[command].name}")
 
 
 def append(rows, path):
@@ -33,10 +44,10 @@ def newest(rows, keys):
     return [row for row in rows if row["time"] == last[tuple(row[key] for key in keys)]]
 
 
-def put_between(command, text, document):
-    """Replaces the text between a command's two marks in a document."""
+def put_between(command, text):
+    """Replaces the text between a command's two marks in its page."""
     begin, end = (f"<!-- make {command}: {mark} -->\n" for mark in ("begin", "end"))
-    path = pathlib.Path(document)
-    before, _, rest = path.read_text().partition(begin)
+    page = PAGES[command]
+    before, _, rest = page.read_text().partition(begin)
     _, _, after = rest.partition(end)
-    path.write_text(f"{before}{begin}{text}{end}{after}")
+    page.write_text(f"{before}{begin}{text}{end}{after}")

@@ -12,7 +12,7 @@ error or killed, is restarted. The only limit of a CPU is the memory of the mach
 `--memory-limit` bytes for all data of the process, including TensorFlow's or JAX's own (some 500 MB).
 
 A line of JSON for each measurement is added to benchmarks/results/speed.jsonl, with device, commit and versions. --plot
-plots the newest ones, --document writes them into docs/performance.md. Use a quiet machine.
+plots the newest ones, --document writes them into docs/performance/cost.md. Use a quiet machine.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import sys
 
 from benchmarks.contenders.keras_models import CLASSES, build_ours
 from benchmarks.provenance import device, provenance
-from benchmarks.records import DOCUMENT, add_options, append, newest, put_between, read
+from benchmarks.records import add_options, append, newest, put_between, read
 from benchmarks.workers import Job, Measured, OutOfMemoryError
 
 WARMUP_STEPS, TIMED_STEPS = 10, 30
@@ -196,7 +196,7 @@ def main(arguments=None):
     add("--precision", default="float32", help="float32, mixed_bfloat16 or mixed_float16")
     add("--max-batch", type=int, default=64, help="largest batch that is tried")
     add("--memory-limit", type=float, metavar="BYTES", help="memory limit of the process, if the device has none")
-    add_options(parser, "speed")
+    add_options(parser, "bench-speed", "speed")
     add("--plot", type=pathlib.Path, metavar="FILE", help="plot the newest results, after measuring")
     add("--only-plot", action="store_true", help="do not measure")
     options = parser.parse_args(arguments)
@@ -223,7 +223,7 @@ def main(arguments=None):
         plot(rows).savefig(options.plot, dpi=150)
     if options.document:
         versions = sorted({f"{name} {row['versions'][name]}" for row in rows for name in ("keras", "tensorflow")})
-        put_between("bench-speed", f"{', '.join(versions)}:\n\n{table(rows)}", DOCUMENT)
+        put_between("bench-speed", f"{', '.join(versions)}:\n\n{table(rows)}")
     return 0
 
 

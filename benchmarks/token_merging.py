@@ -5,8 +5,8 @@ Command: make bench-merging ARGS="--models B/16"
 The speed is that of `predict_on_batch` on random images and weights. In each round every number r of merged tokens has
 one turn, in a random order. Rates are medians over the rounds with their quartiles; ratios are medians round by round.
 A line of JSON for each r is added to benchmarks/results/merging.jsonl, with device, commit and versions. --document
-writes the table into docs/performance.md. Use a quiet machine. `make bench-agreement` measures how much the answers
-change.
+writes the table into docs/performance/token_merging.md. Use a quiet machine. `make bench-agreement` measures how much
+the answers change.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 from benchmarks.provenance import device, in_words, provenance
-from benchmarks.records import DOCUMENT, add_options, append, newest, put_between, read
+from benchmarks.records import add_options, append, newest, put_between, read
 
 KEYS = ("device", "model", "size", "batch_size", "r")
 """Keys that identify a line of the results, besides its time."""
@@ -85,7 +85,7 @@ def main(arguments=None):
     add("--batch-size", type=int, default=8)
     add("--rounds", type=int, default=7, help="number of turns of each r")
     add("--steps", type=int, default=3, help="number of batches in a turn")
-    add_options(parser, "merging")
+    add_options(parser, "bench-merging", "merging")
     options = parser.parse_args(arguments)
     heading = f"{in_words()}; batches of {options.batch_size} images of {options.size} pixels, all r in turns"
     print(f"{heading}:\n", flush=True)
@@ -102,7 +102,7 @@ def main(arguments=None):
             for row in newest(read(options.results), KEYS)
             if (row["device"], row["size"], row["batch_size"]) == conditions
         ]
-        put_between("bench-merging", f"{heading}:\n\n{table(rows)}", DOCUMENT)
+        put_between("bench-merging", f"{heading}:\n\n{table(rows)}")
     return 0
 
 

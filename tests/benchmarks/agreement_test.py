@@ -7,6 +7,7 @@ import pytest
 
 import keras_vit
 from benchmarks import agreement
+from benchmarks.records import PAGES
 from tests.test_case import randomize
 
 pytestmark = pytest.mark.slow
@@ -30,7 +31,7 @@ def test_answers_of_a_trained_model(tmp_path, capsys, monkeypatch):
     options = ["--weights", str(tmp_path / "weights"), "--images", folder, "--merged", "3"]
     results, document = tmp_path / "agreement.jsonl", tmp_path / "page.md"
     document.write_text("<!-- make bench-agreement: begin -->\nold<!-- make bench-agreement: end -->\n")
-    monkeypatch.setattr(agreement, "DOCUMENT", document)
+    monkeypatch.setitem(PAGES, "bench-agreement", document)
     assert agreement.main([*options, "--results", str(results), "--document"]) == 0
     kept = [json.loads(line) for line in results.open()]
     assert all({"time", "git", "versions", "device"} <= row.keys() for row in kept)

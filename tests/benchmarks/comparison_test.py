@@ -9,10 +9,19 @@ import pytest
 
 import keras_vit
 from benchmarks import comparison, contenders
-from benchmarks.comparison import Entry, compare, plot, rows_of, table, write_document
+from benchmarks.comparison import (
+    Entry,
+    compare,
+    plot,
+    plot_relative,
+    relative_rates,
+    rows_of,
+    table,
+    write_document,
+)
 from benchmarks.contenders import CONTENDERS, files, keras_models
 from benchmarks.contenders.matrix_product import flops_of_product, with_tensorflow
-from benchmarks.records import newest, read
+from benchmarks.records import PAGES, newest, read
 from benchmarks.workers import Job, elsewhere
 from tests.benchmarks.stub_steps import open_broken, open_dying, open_file, open_quick, open_slow, write_half, write_job
 
@@ -126,16 +135,17 @@ def test_everything_is_of_all_models_works_and_precisions(capsys):
     assert "forward of VTResNet50 at 224 pixels in int8: saved-model" in lines
 
 
-def test_the_newest_results_are_written_into_the_document(entries, tmp_path):
+def test_the_newest_results_are_written_into_the_document(entries, tmp_path, monkeypatch):
     rows = [row | {"versions": {"keras": "3.15"}, "time": "2"} for row in rows_of(JOB, entries, 8, 4, MACS)]
     results = tmp_path / "comparison.jsonl"
     older = [row | {"images_per_second": 99.0, "time": "1"} for row in rows]
     older.append(older[0] | {"contender": "onnx"})  # It was not timed together with the newer rows.
     results.write_text("".join(f"{json.dumps(row)}\n" for row in older + rows))
-    document, figure = tmp_path / "performance.md", tmp_path / "performance.png"
+    document, *figures = (tmp_path / name for name in ("comparison.md", "performance.png", "relative_speed.png"))
+    monkeypatch.setitem(PAGES, "bench", document)
     document.write_text("before\n<!-- make bench: begin -->\nold<!-- make bench: end -->\nafter\n")
     kept = newest(read(results), comparison._KEYS)
-    write_document(kept, document, figure)
+    write_document(kept, *figures)
     text = document.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
@@ -144,10 +154,10 @@ def test_the_newest_results_are_written_into_the_document(entries, tmp_path):
     ours, other = [line for line in text.splitlines() if line.startswith("| forward")]
     assert "| keras_vit, TensorFlow | 16.0 | 12.0 to 24.0 | 1.00 |" in ours
     assert "| timm | 8.0 |" in other
-    assert "a stub; keras 3.15:" in text
-    write_document(kept, document, figure)
+    assert "### a stub\n\nkeras 3.15:" in text
+    write_document(kept, *figures)
     assert document.read_text() == text
-    assert figure.stat().st_size > 10_000
+    assert all(figure.stat().st_size > 10_000 for figure in figures)
 
 
 def test_each_work_and_device_has_a_panel(entries):
@@ -160,6 +170,21 @@ def test_each_work_and_device_has_a_panel(entries):
     assert "train" in train.get_title()
     assert there.get_title().endswith("another")
     assert table(rows).count("\n| ") == 4
+
+
+def test_relative_speeds_have_a_mark_for_each_device(entries):
+    rows = rows_of(JOB, entries, 8, 4, MACS)
+    others = [row | {"device": "another"} for row in rows]
+    left_out = [row | change for row in rows for change in ({"model": "B/16"}, {"precision": "bfloat16"})]
+    without_ratio = [rows[0] | {"device": "a third", "times_ours": None}]
+    training = rows_of(Job("S/16", 224, "train"), entries, 8, 4, MACS)[:1]
+    rates = relative_rates([*rows, *others, *left_out, *without_ratio, *training])
+    ratios = {CONTENDERS[row["contender"]].title: row["times_ours"] for row in rows}
+    assert rates["forward"] == {title: {"a stub": ratio, "another": ratio} for title, ratio in ratios.items()}
+    forward, train = plot_relative(rates).axes
+    assert [line.get_label() for line in forward.lines[1:]] == ["a stub", "another"]
+    assert list(forward.lines[1].get_xdata()) == sorted(ratios.values())
+    assert [len(line.get_xdata()) for line in train.lines[1:]] == [1, 0]
 
 
 def test_ours_alone_is_drawn_only_where_nothing_is_compared(entries):

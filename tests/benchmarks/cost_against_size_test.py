@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from benchmarks import cost_against_size
 from benchmarks.cost_against_size import AXES, KEYS, Point, count, main, measure, open_steps, plot, table
-from benchmarks.records import newest
+from benchmarks.records import PAGES, newest
 from benchmarks.workers import Job
 from tests.benchmarks.stub_steps import open_sized
 
@@ -62,7 +62,8 @@ def test_what_is_measured_is_kept_tabulated_and_drawn(tmp_path, monkeypatch, cap
     begin, end = "<!-- make bench-size: begin -->\n", "<!-- make bench-size: end -->\n"
     document.write_text(f"before\n{begin}old\n{end}after\n")
     write = cost_against_size.write_document
-    monkeypatch.setattr(cost_against_size, "write_document", lambda rows: write(rows, document, figure))
+    monkeypatch.setattr(cost_against_size, "write_document", lambda rows: write(rows, figure))
+    monkeypatch.setitem(PAGES, "bench-size", document)
     monkeypatch.setenv("KERAS_BACKEND", keras.backend.backend())
     assert not main(["--model", "Ti/16", "--results", str(results), "--document"])
     points = {point for points in AXES.values() for point in points}

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import input_pipeline
+from benchmarks.records import PAGES
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ def test_it_fails_below_five_times_the_rate_of_keras(ours, status, monkeypatch, 
     )
     results, document = tmp_path / "input.jsonl", tmp_path / "page.md"
     document.write_text("before\n<!-- make bench-input: begin -->\nold<!-- make bench-input: end -->\n")
-    monkeypatch.setattr(input_pipeline, "DOCUMENT", document)
+    monkeypatch.setitem(PAGES, "bench-input", document)
     assert input_pipeline.main(["--results", str(results), "--document"]) == status
     kept = [json.loads(line) for line in results.open()]
     assert [(row["step"], row["library"]) for row in kept[:2]] == [("flip", "ours"), ("flip", "Keras")]

@@ -14,6 +14,7 @@ from benchmarks import latency
 from benchmarks.contenders import served
 from benchmarks.contenders.served import OURS, ROWS
 from benchmarks.latency import Start
+from benchmarks.records import PAGES
 
 pytestmark = pytest.mark.slow
 TINY = keras_vit.ViTConfig(patch_size=8, hidden_dim=24, num_layers=1, num_heads=3, mlp_dim=36)
@@ -84,7 +85,7 @@ def test_program(folder, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(latency, "prepare", copy)
     results, document = tmp_path / "latency.jsonl", tmp_path / "performance.md"
     document.write_text("before\n<!-- make bench-latency: begin -->\nold<!-- make bench-latency: end -->\nafter\n")
-    monkeypatch.setattr(latency, "DOCUMENT", document)
+    monkeypatch.setitem(PAGES, "bench-latency", document)
     arguments = ["--rows", "onnx", RUNTIME, "--batches", "2", "5", "--rounds", "1", "--cold-rounds", "1"]
     assert latency.main([*arguments, "--variant", "Ti/16", "--results", str(results), "--document"]) == 0
     assert vars(written) == {"model": "Ti/16", "names": [OURS, RUNTIME], "batch_sizes": [2, 5]}

@@ -10,6 +10,7 @@ import pytest
 
 import keras_vit
 from benchmarks import speed
+from benchmarks.records import PAGES
 from benchmarks.speed import largest_batch, measure, peak
 from benchmarks.workers import Job, Measured, OutOfMemoryError, is_out_of_memory
 from tests.benchmarks.stub_steps import open_broken, open_crashing, open_limited, open_saying_the_limit
@@ -147,7 +148,7 @@ def row_of(size, rate, **changes):
 def test_results_are_added_and_the_newest_drawn_and_documented(tmp_path, monkeypatch):
     document, path, plot, drawn = tmp_path / "page.md", tmp_path / "speed.jsonl", speed.plot, []
     document.write_text("<!-- make bench-speed: begin -->\nold<!-- make bench-speed: end -->\n")
-    monkeypatch.setattr(speed, "DOCUMENT", document)
+    monkeypatch.setitem(PAGES, "bench-speed", document)
     monkeypatch.setattr(speed, "plot", lambda rows: drawn.append(rows) or plot(rows))
     older = row_of(64, 10.0, time="1")
     path.write_text(f"{json.dumps(older)}\n")

@@ -7,6 +7,7 @@ import pytest
 
 import keras_vit
 from benchmarks import token_merging
+from benchmarks.records import PAGES
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ def test_the_table_has_a_row_for_each_number(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(keras_vit.VARIANTS, "tiny", tiny)
     results, document = tmp_path / "merging.jsonl", tmp_path / "page.md"
     document.write_text("before\n<!-- make bench-merging: begin -->\nold<!-- make bench-merging: end -->\n")
-    monkeypatch.setattr(token_merging, "DOCUMENT", document)
+    monkeypatch.setitem(PAGES, "bench-merging", document)
     options = ["--models", "tiny", "--merged", "3", "--size", "16", "--rounds", "2", "--results", str(results)]
     assert token_merging.main([*options, "--document"]) == 0
     kept = [json.loads(line) for line in results.open()]

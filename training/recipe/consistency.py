@@ -60,8 +60,8 @@ def _check_function(recipe):
     function = recipe.model.function
     if recipe.fit.rematerialize:
         raise ValueError(
-            f"fit.rematerialize recomputes encoder blocks, which {function} does not have; fit.accumulation_steps "
-            f"saves memory too, but batch norms use one part of a batch at a time"
+            f"fit.rematerialize recomputes encoder blocks, and {function} has none; to save memory, set "
+            f"fit.accumulation_steps, which computes the statistics of batch norms for each part of a batch separately"
         )
     if recipe.distribution.kind == "model_parallel":
         raise ValueError(

@@ -8,9 +8,9 @@ import keras
 from keras import ops
 
 MAX_KEYS_AT_ONCE = 1024
-"""Maximum number of keys for which all attention weights are computed at once (measured in docs/performance.md)."""
+"""Maximum number of keys for which all attention weights are computed at once (see docs/performance/cost.md)."""
 QUERIES_PER_CHUNK = 256
-"""Maximum number of queries per chunk. See docs/performance.md for the measurement."""
+"""Maximum number of queries per chunk. See docs/performance/cost.md for the measurement."""
 MAX_KEYS_WITHOUT_KERNEL = 256
 """Up to this number of keys, PyTorch's kernel is not used on a CPU, because it does not save time."""
 

@@ -81,7 +81,7 @@ def test_survives_json_and_says_what_it_is(recipe):
         (["model.function=none", "model.config=B/16"], r"model\.arguments is only used with model\.function"),
         (["model.function=none"], "model needs either a config or a function"),
         (["model.resize=15"], r"model\.resize must not be smaller than a side of model\.input_shape, 16 x 12"),
-        (["fit.rematerialize=true"], r"recomputes encoder blocks, which BiTResNet does not have"),
+        (["fit.rematerialize=true"], r"recomputes encoder blocks, and BiTResNet has none"),
         (["distribution.kind=model_parallel"], r"which BiTResNet is not; choose data_parallel"),
         (["model.changes.dropout_rate=0.1"], r"model\.changes is only used with model\.weights"),
     ],

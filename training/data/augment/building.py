@@ -56,7 +56,7 @@ def build_augmentation(model, config):
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
-        # `tf.random.split` depends on the integer type, so the type is fixed. It cannot make zero seeds, hence `or 1`.
+        # `tf.random.split` depends on the integer type, so the type is fixed. It makes at least one seed, hence `or 1`.
         seeds = tf.unstack(tf.random.split(tf.cast(seed, tf.int64), len(changes) or 1))
         for one_change, one_seed in zip(changes, seeds, strict=False):
             decoded = one_change(decoded, one_seed)
