@@ -41,7 +41,7 @@ class Duplicate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Prints:
+class Fingerprints:
     """The stored properties of N images: 64-bit fingerprints of their files and of their pixels, hashes of the images
     and of their mirror images, and whether the images have any structure. Each array is (N,)."""
 
@@ -87,7 +87,7 @@ class DuplicateFinder:
         return np.stack([other, known, np.full(len(other), KINDS.index(kind)), bits], axis=1)
 
     def _similar(self, other, pairs):
-        """Yields a `Duplicate` for each image of `other` in `pairs` that correlates with a training image."""
+        """Yields a `Duplicate` for each image of `other` that is in `pairs` and correlates with a training image."""
         if not len(pairs):
             return
         known, train_rows = _small_pictures(self._train, pairs[:, 1])
@@ -123,13 +123,13 @@ def _correlations(first, second, is_mirrored):
 
 
 def fingerprints(source):
-    """`Prints` of all images of a source."""
+    """`Fingerprints` of all images of a source."""
     examples = source.in_order().map(lambda example: _summarise(example["image"]), tf.data.AUTOTUNE)
     batches = []
     for files, pixels, gray in examples.batch(_BATCH).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
         hashes, mirrored = perceptual_hashes(gray)
         batches.append((files, pixels, hashes, mirrored, gray.std(axis=(1, 2)) >= _FLAT))
-    return Prints(*(np.concatenate(column) for column in zip(*batches, strict=True)))
+    return Fingerprints(*(np.concatenate(column) for column in zip(*batches, strict=True)))
 
 
 @tf.function(

@@ -112,8 +112,7 @@ def activations(recipe, model, engine):
     T tokens, D hidden width, K heads, M width of the MLP (3 M instead of 2 M with SwiGLU). A block keeps
     T (8 D + 2 M) + K T^2 numbers per image, by equation 2 of arXiv 2205.05198 without dropout's masks. Every device
     keeps 4 T D of these numbers, and the rest is split over `model_devices`. With rematerialisation, each block keeps
-    its input, T D numbers, and only the block that is being recomputed keeps all of its numbers. Token merging
-    is ignored.
+    only its input (T D numbers). The block that is being recomputed keeps all of its numbers. Token merging is ignored.
     """
     config, model_devices = keras_vit.describe(model).config, recipe.distribution.model_devices
     if not isinstance(config, keras_vit.ViTConfig):

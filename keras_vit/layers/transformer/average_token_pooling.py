@@ -12,8 +12,8 @@ from keras_vit.layers.configured import ConfiguredLayer
 class AverageTokenPooling(ConfiguredLayer):
     """Averages the patch tokens, but not the prefix tokens (ViT, arXiv 2010.11929, appendix D.3).
 
-    Each token counts in proportion to its number of patches, as in ToMe's code for MAE models (arXiv 2210.09461). For
-    timm's models, ToMe's code uses the plain mean. The mean is computed in float32 under any precision policy.
+    If tokens were merged, each token is weighted by the number of its patches, as in ToMe's code for MAE models (arXiv
+    2210.09461). For timm's models, ToMe's code uses the plain mean. The mean is computed in float32 under any precision policy.
 
     Args:
         num_prefix_tokens: Number of tokens before the patch tokens.
