@@ -89,8 +89,8 @@ process. The restriction also applies to models that are fine-tuned from these w
 
 `keras_vit.describe(model).licence` returns the licence. It is stored in `.keras` files and in the files of
 `keras_vit.save_weights`, and remains after fine-tuning. For weights that are not in the catalogue, the licence is read
-from the file itself, from the `config.json` in its folder (`license`), or from the model card in its folder. If none of
-these names a licence, it is `None`.
+from the file itself, from the `config.json` in its folder (`license`), or from the model card in its folder. If no
+licence is found there, `licence` is `None`.
 
 `keras_vit.save_weights(…, card=True)` writes a model card with the source and licence of the weights. The licence is in
 the front matter of the card only if the weights are unchanged or their use is restricted. Otherwise the author of the
@@ -116,10 +116,10 @@ and messages. Only the `recipe.json` of a training run contains the whole URL, b
 
 ## Families
 
-All files of a family prepare images in the same way and have the same numerics. Pixels are scaled to [0, 1], then
-normalised with the mean and the standard deviation. "Crop" is the side of the central crop in pixels. The sizes are
-those for models of 224 pixels, and for FlexiViT of 240 pixels. For models of another size, resize and crop are scaled
-in proportion."""
+All models of a family have the same numerics, and their images are prepared in the same way. Pixels are scaled to [0, 1], then
+normalised with the mean and the standard deviation. "Crop" is the side of the central crop in pixels. The table
+contains the sizes for models of 224 x 224 pixels. For FlexiViT, it contains those for 240 x 240 pixels. For other
+models, both sizes are scaled in proportion."""
 
 
 def document():

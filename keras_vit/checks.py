@@ -77,7 +77,7 @@ _LARGEST = (2 - 2**-23) * 2.0**127
 
 
 def check_choice(name, value, choices, spellings=None):
-    """Checks that a value is one of the choices. For a key of `spellings`, the message suggests `spellings[value]`."""
+    """Checks that a value is one of the choices. If it is a key of `spellings`, the error suggests its value."""
     # The type must agree too: 0 == False and 1 == True.
     if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
         meant = next((choice for spelling, choice in (spellings or {}).items() if spelling == value), None)

@@ -212,7 +212,7 @@ def adapt_channels(kernel, channels):
 def _renormalized(kernel, pixels, channels):
     """Corrects a kernel that `adapt_channels` summed over channels, if the channels have different means and stds.
 
-    Returns (kernel, shift of the bias). The output remains the same if all channels of an image are equal.
+    Returns (kernel, shift of the bias). If all channels of an image are equal, the embedding stays the same.
     """
     old = kernel.shape[2]
     (mean, new_mean), (std, new_std) = (

@@ -20,7 +20,7 @@ from keras_vit.weights.opening import WEIGHTS
 
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
 _SPELLINGS = {"hf": "huggingface", "transformers": "huggingface", "big_vision": "google", "npz": "google"}
-# Files of any format that are read together with the weights if they are in the same folder.
+# Files of all formats that a loader reads in addition to the weights if they are in the same folder.
 _READ_TOGETHER = (
     *("preprocessor_config.json", "processor_config.json", *WEIGHTS),
     *("task.json", "task.weights.h5", "preprocessor.json", "image_converter.json"),
@@ -40,8 +40,9 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
             `timm.create_model("local-dir:<path>", pretrained=True)`. `"huggingface"`: `from_pretrained` of transformers
             5. `"keras_hub"`: `from_preset` of KerasHub.
         card: Whether a model card, `README.md`, is written in the folder of the files. It describes the architecture,
-            the source and licence of the weights, the preprocessing and the loading, in the format of the Hugging Face
-            Hub. To include measured metrics, pass a `keras_vit.Evaluation`. Any other `README.md` is not replaced.
+            the source and licence of the weights, the preprocessing and how to load the files, in the format of the
+            Hugging Face Hub. To include measured metrics, pass a `keras_vit.Evaluation`. An existing `README.md` is
+            replaced only if keras_vit wrote it.
 
     Raises:
         FileExistsError: If the card would replace another `README.md`. Nothing is written.
@@ -90,8 +91,8 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
     unrelated = [name for name in _READ_TOGETHER if name not in files and (path / name).exists()]
     if unrelated:
         raise ValueError(
-            f"The folder {os.fspath(path)!r} contains files of another model, which would be read together with it: "
-            f"{', '.join(unrelated)}. Pass another folder, or remove them."
+            f"The folder {os.fspath(path)!r} contains files of another model: {', '.join(unrelated)}. They would be "
+            f"read together with the saved weights. Pass another folder, or remove these files."
         )
     _write_folder(path, files)
 

@@ -1,4 +1,4 @@
-"""Segmentation masks, which contain the class of each pixel of an image. H W pixels.
+"""Segmentation masks, which contain the class of each pixel of an image. Shapes: H W pixels.
 
 A mask is stored as the bytes of a PNG file, gray or with a palette. Its values are class indices. 255 is void: the
 pixel belongs to no class, or its class is unknown. The loss and the metrics ignore void pixels.

@@ -57,7 +57,7 @@ class Evaluation:
 
     @functools.cached_property
     def top5_accuracy(self):
-        """Fraction of the images with a right class among the five most probable; `None` if C is below six."""
+        """Fraction of the images for which a class of the five most probable is right; `None` if C is below six."""
         if len(self.class_names) < _MIN_CLASSES_FOR_TOP_5:
             return None
         return float(top_k_is_right(self.labels, self.probabilities, 5).mean())
@@ -201,6 +201,6 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
 
 
 def _batches(model, dataset, split, recipe):
-    """Yields images (B, H, W, channels), labels, bool (B, C), and bool (B,) that is `False` for padding."""
+    """Yields images (B, H, W, channels), labels as bool (B, C), and a mask, bool (B,), `False` for padding."""
     source, num_classes, size = dataset.splits[split], len(dataset.class_names), recipe.fit.batch_size
     return read_once(source, image_decoder(model), lambda label, image: multi_hot(label, num_classes) > 0, size)

@@ -14,10 +14,11 @@ from keras_vit.layers.visual_tokens.heads import as_pixels, join_heads, split_he
 class Tokenizer(CompositeLayer):
     """A layer that computes tokens as weighted means of the pixels of a map, `T = A^T X`.
 
-    Subclasses compute the weights A. If CT is not C, `T = (A^T (X W_V)) W_T`.
+    Subclasses compute the weights A. If the number CT of channels of a token is not the number C of channels of the
+    map, the layer projects the map and the tokens: `T = (A^T (X W_V)) W_T`.
 
     Args:
-        token_dim: Number CT of channels of a token. `None`: C, without a projection.
+        token_dim: Number CT of channels of a token. `None`: the same as C, without projections.
         group_width: Number of channels per group of `W_V` (and of `W_K` in a `RecurrentTokenizer`). `None`: one group.
         use_batch_norm: Whether a batch norm follows each projection.
     """

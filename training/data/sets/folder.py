@@ -142,7 +142,7 @@ def hold_out(paths, fractions, digests):
 
     Args:
         paths: `pathlib.Path`s, at least one.
-        fractions: {split: fraction of the paths that are not in the earlier splits}
+        fractions: {split: fraction of the remaining paths}. The splits are filled in this order.
         digests: {path: digest of the file}. Files with the same content are in the same split.
 
     Returns:
