@@ -106,7 +106,7 @@ How a file is checked depends on the information that its publisher provides:
   piece. The MD5 is checked after the download.
 * {_NUM_ON_HUB} of the files are on the Hugging Face Hub. The cache of the Hub names weight files by their SHA-256. The
   SHA-256 is checked whenever the file is loaded, unless the cache is on a file system without links.
-* The publishers of all other files provide no checksum. These files are used as the server sends them over https.
+* The publishers of all other files provide no checksum. These files are not checked after the download over https.
 
 For each downloaded file from `https://…` or `gs://…`, a second file `<name>.origin` stores the SHA-256 of the download,
 and the ETag and MD5 that the server sent. If the cached file changes later, an error is raised.
@@ -116,9 +116,9 @@ and messages. Only the `recipe.json` of a training run contains the whole URL, b
 
 ## Families
 
-All models of a family have the same numerics, and their images are prepared in the same way. Pixels are scaled to [0, 1], then
-normalised with the mean and the standard deviation. "Crop" is the side of the central crop in pixels. The table
-contains the sizes for models of 224 x 224 pixels. For FlexiViT, it contains those for 240 x 240 pixels. For other
+All models of a family have the same numerics, and their images are prepared in the same way. Pixels are scaled to
+[0, 1], then normalised with the mean and the standard deviation. "Crop" is the side of the central crop in pixels. The
+table contains the sizes for models of 224 x 224 pixels. For FlexiViT, it contains those for 240 x 240 pixels. For other
 models, both sizes are scaled in proportion."""
 
 

@@ -152,8 +152,8 @@ def preprocess_input(images: typing.Any, model: keras.Model | None = None) -> ty
 
     Args:
         images: (B, H, W, C) or (H, W, C), pixels in [0, 255]: an array or a tensor of any numeric type.
-        model: A model of this package. Its `preprocessing` layer defines the mean and the standard deviation. For a
-            model that was built with `include_preprocessing=True`, the values do not change, because the model
+        model: A model of this package. Its `preprocessing` layer defines the mean and the standard deviation. If the
+            model was built with `include_preprocessing=True`, the pixels are returned unchanged, because the model
             normalises images itself. `None`: pixels are mapped to [-1, 1], as Google's ViT, AugReg and SAM weights
             expect.
 

@@ -29,9 +29,9 @@ def VTResNet(size: str | VTResNetConfig = "VT-R18", **config_changes: typing.Any
     Args:
         size: `"VT-R18"`, `"VT-R34"`, `"VT-R50"`, `"VT-R101"`, or a `keras_vit.architectures.VTResNetConfig`.
         weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
-            wrote for a model of the same shape. Published weights of a ResNet of the same size, as in
-            `keras_vit.ResNet`: the ResNet's stem and all its stages except the last one are loaded. The token modules
-            and the classifier are newly initialised.
+            wrote for a model of the same shape. Published weights of the ResNet of the same size (see
+            `keras_vit.ResNet`): the stem and all stages except the last one are loaded. The token modules and the
+            classifier are newly initialised.
         pooling: `"avg"`: the mean over the tokens, (B, D). `None`, with `include_top=False`: the tokens (B, L, D).
         {shared_arguments}
         **config_changes: Any field of `keras_vit.architectures.VTResNetConfig`, such as the settings of the paper's

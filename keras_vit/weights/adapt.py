@@ -210,9 +210,9 @@ def adapt_channels(kernel, channels):
 
 
 def _renormalized(kernel, pixels, channels):
-    """Corrects a kernel that `adapt_channels` summed over channels, if the channels have different means and stds.
+    """Adapts a kernel to a new number of channels, if the means and stds of its channels differ.
 
-    Returns (kernel, shift of the bias). If all channels of an image are equal, the embedding stays the same.
+    Returns the kernel for `adapt_channels`, and the shift of the bias. If all channels of an image are equal, the embedding stays the same.
     """
     old = kernel.shape[2]
     (mean, new_mean), (std, new_std) = (
