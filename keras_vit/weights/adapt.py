@@ -210,9 +210,10 @@ def adapt_channels(kernel, channels):
 
 
 def _renormalized(kernel, pixels, channels):
-    """Adapts a kernel to a new number of channels, if the means and stds of its channels differ.
+    """Adapts a patch kernel to the means and stds of a model with another number of channels.
 
-    Returns the kernel for `adapt_channels`, and the shift of the bias. If all channels of an image are equal, the embedding stays the same.
+    Returns the kernel for `adapt_channels` and the shift of the bias. If all channels of an image are equal, its
+    embedding stays the same.
     """
     old = kernel.shape[2]
     (mean, new_mean), (std, new_std) = (
