@@ -16,14 +16,14 @@ from keras_vit.weights.catalogue import ENTRIES, FAMILIES
 
 PRINTED = {
     # arXiv 2010.11929, Table 1.
-    "B/16": "86 M",
-    "L/16": "307 M",
-    "H/14": "632 M",
+    "ViTB16": "86 M",
+    "ViTL16": "307 M",
+    "ViTH14": "632 M",
     # arXiv 2006.03677, Table 8.
-    "VTResNet18": "11.7 M, 1.569 GMACs",
-    "VTResNet34": "19.2 M, 3.236 GMACs",
-    "VTResNet50": "21.4 M, 3.412 GMACs",
-    "VTResNet101": "41.5 M, 7.129 GMACs",
+    "VTResNet18": "11.7 M, 1.569",
+    "VTResNet34": "19.2 M, 3.236",
+    "VTResNet50": "21.4 M, 3.412",
+    "VTResNet101": "41.5 M, 7.129",
     # arXiv 1709.01507 and 1807.06521.
     **{f"SEResNet{depth}": f"{count} M" for depth, count in ((18, 11.8), (34, 22.0), (50, 28.1), (101, 49.3))},
     **{f"CBAMResNet{depth}": f"{count} M" for depth, count in ((18, 11.8), (34, 22.0), (50, 28.1), (101, 49.3))},
@@ -33,7 +33,7 @@ PRINTED = {
     **{"GloReResNet50": "30.5 M", "GloReResNet200": "70.6 M", "A2ResNet50": "33.0 M"},
     **{"SAN19Pairwise": "17.6 M", "SAN19Patchwise": "20.5 M"},
 }
-"""{variant or function: parameters, and for VT-ResNets multiply-accumulates, as the papers print them}"""
+"""{function: parameters, and for VT-ResNets multiply-accumulates, as the papers print them}"""
 
 # arXiv 2006.03677, Tables 9 and 10: shape of the images, classes, {backbone: printed GMACs of Panoptic FPN and VT-FPN}.
 _SEGMENTATION = {
@@ -75,16 +75,13 @@ def function_name(variant):
 
 def transformers(functions):
     """The table of Vision Transformers, {variant: name of its function}, for 224 x 224 pixels and 1,000 classes."""
-    rows = [(variant, *_transformer_row(name, getattr(keras_vit, name))) for variant, name in functions.items()]
-    return _markdown(("variant", *_TRANSFORMER_COLUMNS), _with_printed(rows), 2)
-
-
-_TRANSFORMER_COLUMNS = ("function", "layers", "width", "MLP", "heads", "parameters", "GMACs")
-
-
-def _transformer_row(name, build):
-    config, *cost = _cost(build)
-    return (f"`{name}`", config.num_layers, config.hidden_dim, config.mlp_dim, config.num_heads, *cost)
+    rows = []
+    for variant, name in functions.items():
+        config, *cost = _cost(getattr(keras_vit, name))
+        sizes = (config.num_layers, config.hidden_dim, config.mlp_dim, config.num_heads)
+        rows.append((variant, f"`{name}`", *sizes, *cost))
+    columns = ("variant", "function", "layers", "width", "MLP", "heads", "parameters", "GMACs")
+    return _markdown(columns, _with_printed(rows), 2)
 
 
 def files(*papers):
@@ -97,10 +94,11 @@ def files(*papers):
     order = [*keras_vit.VARIANTS, *_FILES_ONLY]
     rows = []
     for (name, size), entry in sorted(entries.items(), key=lambda item: order.index(item[1].variant)):
-        function, *sizes = _transformer_row(function_name(entry.variant), functools.partial(build_entry, entry))
-        rows.append((name, function, size, entry.classes or "none", *sizes))
-    function, *columns = _TRANSFORMER_COLUMNS
-    return _markdown(("variant", function, "pixels", "classes", *columns), rows, 2)
+        config, *cost = _cost(functools.partial(build_entry, entry))
+        sizes = (size, config.num_layers, config.hidden_dim, config.num_heads)
+        rows.append((name, f"`{function_name(entry.variant)}`", *sizes, *cost))
+    columns = ("variant", "function", "pixels", "layers", "width", "heads", "parameters", "GMACs")
+    return _markdown(columns, rows, 2)
 
 
 def _name_with_additions(entry):
@@ -131,7 +129,7 @@ def segmentation():
                 build = functools.partial(getattr(keras_vit, name), backbone, input_shape=shape, classes=classes)
                 _, *cost = _cost(build)
                 pixels = f"{shape[0]} x {shape[1]}"
-                rows.append((f"`{name}`", backbone, data, pixels, classes, *cost, f"{giga_macs} GMACs"))
+                rows.append((f"`{name}`", backbone, data, pixels, classes, *cost, giga_macs))
     columns = ("function", "backbone", "data set", "pixels", "classes", "parameters", "GMACs", "in the paper")
     return _markdown(columns, rows, 3)
 
@@ -142,14 +140,16 @@ def _cost(build):
     with keras.StatelessScope(initialize_variables=False):
         model = build()
         cost = keras_vit.profile(model)
-    keras.utils.clear_session()
+        # Otherwise, Keras would initialise the variables at the end of the next scope.
+        keras.utils.clear_session(free_memory=False)
     parameters = sum(math.prod(weight.shape) for weight in model.trainable_weights)
-    return keras_vit.describe(model).config, f"{parameters:,}", f"{cost.macs / 1e9:.3f}"
+    return keras_vit.describe(model).config, f"{parameters / 1e6:,.2f} M", f"{cost.macs / 1e9:,.2f}"
 
 
 def _with_printed(rows):
-    """Appends the numbers that papers print for the model in the first column, if there are any."""
-    printed = [PRINTED.get(row[0].strip("`"), "") for row in rows]
+    """Appends the numbers that papers print for the function in each row, if there are any."""
+    names = [next(cell for cell in row if str(cell).startswith("`")) for row in rows]
+    printed = [PRINTED.get(name.strip("`"), "") for name in names]
     return [(*row, number) for row, number in zip(rows, printed, strict=True)] if any(printed) else rows
 
 

@@ -47,9 +47,9 @@ def model_panel(name, rows):
     return _svg(y - _GAP + 2, parts, f"Diagram of {name}: {_described(rows)}")
 
 
-def inner_panel(name, model, rows, residuals):
+def inner_panel(model, layer, rows, residuals):
     """The inside of a layer. `residuals` are pairs of indices: the first and the last row of a residual branch."""
-    parts, y = [_heading(name, f" of {model}")], _TITLE + _INNER_GAP
+    parts, y = [_heading(model, f" inside {layer}")], _TITLE + _INNER_GAP
     starts, x = {}, (WIDTH + _RAIL) / 2
     parts.append(_connector(x, y - _INNER_GAP, _INNER_GAP))
     for i, row in enumerate(rows):
@@ -63,7 +63,7 @@ def inner_panel(name, model, rows, residuals):
         parts.append(_connector(x, y, _INNER_GAP))
         y += _INNER_GAP
     sums = " Each residual branch is added to its input." if residuals else ""
-    return _svg(y, parts, f"{name} of {model}: {_described(rows)}{sums}")
+    return _svg(y, parts, f"Diagram of {layer} in {model}: {_described(rows)}{sums}")
 
 
 def show_shape(shape):
