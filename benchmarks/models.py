@@ -1,58 +1,192 @@
-"""Prints the README's tables of models: parameters and multiply-accumulates of every published variant.
+"""Prints the tables of models on the pages in docs/models/: parameters and multiply-accumulates (MACs).
 
 Command: make models
 """
 
+import functools
 import math
+import re
 
 import keras
 
 import keras_vit
+from keras_vit import baselines
+from keras_vit.models import bit_resnet, resnet
+from keras_vit.weights.catalogue import ENTRIES, FAMILIES
 
-# arXiv 2006.03677, Table 8, as printed.
-_PRINTED = {
+PRINTED = {
+    # arXiv 2010.11929, Table 1.
+    "ViTB16": "86 M",
+    "ViTL16": "307 M",
+    "ViTH14": "632 M",
+    # arXiv 2006.03677, Table 8.
     "VTResNet18": "11.7 M, 1.569",
     "VTResNet34": "19.2 M, 3.236",
     "VTResNet50": "21.4 M, 3.412",
     "VTResNet101": "41.5 M, 7.129",
+    # arXiv 1709.01507 and 1807.06521.
+    **{f"SEResNet{depth}": f"{count} M" for depth, count in ((18, 11.8), (34, 22.0), (50, 28.1), (101, 49.3))},
+    **{f"CBAMResNet{depth}": f"{count} M" for depth, count in ((18, 11.8), (34, 22.0), (50, 28.1), (101, 49.3))},
+    # arXiv 1904.09925, 1906.05909, 1904.11491, 1811.12814. A2-Net: arXiv 1910.03151, Table 3. SAN: arXiv 2004.13621.
+    **{"AAResNet34": "20.7 M", "AAResNet50": "25.6 M", "AAResNet101": "45.4 M", "StandAloneResNet50": "18.0 M"},
+    **{"LRNet18": "14.4 M", "LRNet50": "23.3 M", "LRNet101": "42.0 M"},
+    **{"GloReResNet50": "30.5 M", "GloReResNet200": "70.6 M", "A2ResNet50": "33.0 M"},
+    **{"SAN19Pairwise": "17.6 M", "SAN19Patchwise": "20.5 M"},
+}
+"""{function: parameters, and for VT-ResNets multiply-accumulates, as the papers print them}"""
+
+# arXiv 2006.03677, Tables 9 and 10: shape of the images, classes, {backbone: printed GMACs of Panoptic FPN and VT-FPN}.
+_SEGMENTATION = {
+    "COCO-Stuff": ((800, 1216, 3), 54, {"R50": ("159", "113"), "R101": ("231", "185")}),
+    "LIP": ((473, 473, 3), 20, {"R50": ("37.1", "26.4"), "R101": ("54.4", "43.6")}),
+}
+# Variants of published files for which there is no function: (variant in `keras_vit.VARIANTS`, changes).
+_FILES_ONLY = {
+    "B/30": ("B/32", {"patch_size": 30}),
+    "g-swiglu/14": ("g-opt/16", {"patch_size": 14, "num_heads": 24, "mlp_dim": 4096}),
 }
 
 
-def table():
-    """The table of Vision Transformers in Markdown, with a 1,000-way classifier, at 224 x 224 pixels."""
-    rows = [
-        "| variant | function | layers | width | MLP | heads | parameters | GMACs |",
-        "|---|---|--:|--:|--:|--:|--:|--:|",
-    ]
-    for variant, config in keras_vit.VARIANTS.items():
-        cost, _ = _count(keras_vit.ViT, variant)
-        stem, _, size = variant.rpartition("+")
-        function = f"{stem}ViT{size.replace('/', '').replace('-opt', 'Opt')}"
-        rows.append(
-            f"| {variant} | `{function}` | {config.num_layers} | {config.hidden_dim} | {config.mlp_dim} | "
-            f"{config.num_heads} | {cost.parameters:,} | {cost.macs / 1e9:.3f} |"
-        )
-    return "\n".join(rows)
+def build_entry(entry):
+    """Builds the model of a `CatalogueEntry` with fresh weights, without a head if the file has none."""
+    variant, changes = _FILES_ONLY.get(entry.variant, (entry.variant, {}))
+    family = FAMILIES[entry.family]
+    numerics = {
+        "mlp": family.gelu,
+        "layer_norm_epsilon": family.layer_norm_epsilon,
+        "position_interpolation": family.position_interpolation,
+    }
+    return keras_vit.ViT(
+        variant,
+        include_top=bool(entry.classes),
+        classes=entry.classes or 1000,
+        input_shape=(entry.image_size, entry.image_size, 3),
+        **numerics | changes | dict(entry.changes),
+    )
 
 
-def vt_table():
-    """The same for VT-ResNets, beside the paper's numbers. The statistics of batch norms are not counted."""
-    rows = ["| function | parameters | GMACs | the paper's |", "|---|--:|--:|--:|"]
-    for name, printed in _PRINTED.items():
-        cost, num_trained = _count(getattr(keras_vit, name))
-        rows.append(f"| `{name}` | {num_trained:,} | {cost.macs / 1e9:.3f} | {printed} |")
-    return "\n".join(rows)
+def function_name(variant):
+    """Name of the function that builds a variant, or `from_pretrained` if only published files have this variant."""
+    if variant in _FILES_ONLY:
+        return "from_pretrained"
+    stem, _, size = variant.rpartition("+")
+    return f"{stem}ViT{size.replace('/', '').replace('-opt', 'Opt')}"
 
 
-def _count(build, *arguments):
-    """(profile, number of trained parameters) of a model."""
+def transformers(functions):
+    """The table of Vision Transformers, {variant: name of its function}, for 224 x 224 pixels and 1,000 classes."""
+    rows = []
+    for variant, name in functions.items():
+        config, *cost = _cost(getattr(keras_vit, name))
+        sizes = (config.num_layers, config.hidden_dim, config.mlp_dim, config.num_heads)
+        rows.append((variant, f"`{name}`", *sizes, *cost))
+    columns = ("variant", "function", "layers", "width", "MLP", "heads", "parameters", "GMACs")
+    return _markdown(columns, _with_printed(rows), 2)
+
+
+def files(*papers):
+    """The table of the models that the files of some papers contain, each at the image size of its files."""
+    entries = {}
+    for entry in ENTRIES.values():
+        if entry.paper in papers:
+            # Some files of a model have a classifier, some have none.
+            entries.setdefault((_name_with_additions(entry), entry.image_size), entry)
+    order = [*keras_vit.VARIANTS, *_FILES_ONLY]
+    rows = []
+    for (name, size), entry in sorted(entries.items(), key=lambda item: order.index(item[1].variant)):
+        config, *cost = _cost(functools.partial(build_entry, entry))
+        sizes = (size, config.num_layers, config.hidden_dim, config.num_heads)
+        rows.append((name, f"`{function_name(entry.variant)}`", *sizes, *cost))
+    columns = ("variant", "function", "pixels", "layers", "width", "heads", "parameters", "GMACs")
+    return _markdown(columns, rows, 2)
+
+
+def _name_with_additions(entry):
+    name = entry.variant
+    if entry.changes.get("distillation_token"):
+        name += ", distilled"
+    if registers := entry.changes.get("num_register_tokens"):
+        name += f", {registers} registers"
+    return name
+
+
+def convolutional(module, names):
+    """The table of some functions of a module, with a classifier for 1,000 classes, at 224 x 224 pixels."""
+    rows = []
+    for name in names:
+        config, *cost = _cost(getattr(module, name))
+        rows.append((f"`{name}`", "-".join(map(str, config.stage_depths)), config.width, *cost))
+    columns = ("function", "units per stage", "width", "parameters", "GMACs")
+    return _markdown(columns, _with_printed(rows), 1)
+
+
+def segmentation():
+    """The table of segmentation models, at the image sizes of Tables 9 and 10 of arXiv 2006.03677."""
+    rows = []
+    for data, (shape, classes, by_backbone) in _SEGMENTATION.items():
+        for backbone, printed in by_backbone.items():
+            for name, giga_macs in zip(("PanopticFPN", "VTFPN"), printed, strict=True):
+                build = functools.partial(getattr(keras_vit, name), backbone, input_shape=shape, classes=classes)
+                _, *cost = _cost(build)
+                pixels = f"{shape[0]} x {shape[1]}"
+                rows.append((f"`{name}`", backbone, data, pixels, classes, *cost, giga_macs))
+    columns = ("function", "backbone", "data set", "pixels", "classes", "parameters", "GMACs", "in the paper")
+    return _markdown(columns, rows, 3)
+
+
+def _cost(build):
+    """(config of the model, parameters, GMACs). Statistics of batch norms are not counted, as in papers."""
     # Counting needs shapes only, so no weight is created.
     with keras.StatelessScope(initialize_variables=False):
-        model = build(*arguments)
+        model = build()
         cost = keras_vit.profile(model)
-    keras.utils.clear_session()
-    return cost, sum(math.prod(weight.shape) for weight in model.trainable_weights)
+        # Otherwise, Keras would initialise the variables at the end of the next scope.
+        keras.utils.clear_session(free_memory=False)
+    parameters = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    return keras_vit.describe(model).config, f"{parameters / 1e6:,.2f} M", f"{cost.macs / 1e9:,.2f}"
+
+
+def _with_printed(rows):
+    """Appends the numbers that papers print for the function in each row, if there are any."""
+    names = [next(cell for cell in row if str(cell).startswith("`")) for row in rows]
+    printed = [PRINTED.get(name.strip("`"), "") for name in names]
+    return [(*row, number) for row, number in zip(rows, printed, strict=True)] if any(printed) else rows
+
+
+def _markdown(columns, rows, num_left):
+    """A table in Markdown. The first columns are left-aligned, and the others right-aligned."""
+    rows = list(rows)
+    columns = (*columns, "in the paper") if len(rows[0]) > len(columns) else columns
+    alignment = ["---"] * num_left + ["--:"] * (len(columns) - num_left)
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (columns, alignment, *rows))
+
+
+_PLAIN, _HYBRIDS = (
+    {variant: function_name(variant) for variant in keras_vit.VARIANTS if ("+" in variant) == is_hybrid}
+    for is_hybrid in (False, True)
+)
+TABLES = {
+    "vit": lambda: transformers(_PLAIN),
+    "hybrids": lambda: transformers(_HYBRIDS),
+    "deit": lambda: files("2012.12877"),
+    "deit3": lambda: files("2204.07118"),
+    "siglip": lambda: files("2303.15343"),
+    "siglip2": lambda: files("2502.14786"),
+    "flexivit": lambda: files("2212.08013"),
+    "mae": lambda: files("2111.06377"),
+    "dino": lambda: files("2104.14294"),
+    "dinov2": lambda: files("2304.07193", "2309.16588"),
+    "axial_vit": lambda: transformers({"B/32": "AxialViTB32", "B/16": "AxialViTB16"}),
+    "axial_resnet": lambda: convolutional(keras_vit, ["AxialResNet50"]),
+    "bit": lambda: convolutional(keras_vit, bit_resnet.__all__[1:]),
+    "resnet": lambda: convolutional(keras_vit, resnet.__all__[1:]),
+    "visual_transformers": lambda: convolutional(keras_vit, [f"VTResNet{depth}" for depth in (18, 34, 50, 101)]),
+    "segmentation": segmentation,
+    "baselines": lambda: convolutional(baselines, [name for name in baselines.__all__ if re.search(r"\d", name)]),
+}
+"""{name of a table: function that returns it in Markdown}"""
 
 
 if __name__ == "__main__":
-    print(f"{table()}\n\n{vt_table()}")
+    for title, table in TABLES.items():
+        print(f"{title}\n\n{table()}\n")

@@ -32,6 +32,8 @@ extensions = [
     "sphinx_design",
     "api_pages",
     "repository_links",
+    "model_tables",
+    "model_diagrams",
 ]
 exclude_patterns = ["_build", "_extensions"]
 suppress_warnings = ["config.cache"]

@@ -1,0 +1,33 @@
+"""Tables of the published weights of a family of models, for the pages in docs/models/."""
+
+import re
+
+from keras_vit.architectures.vision_transformer import VARIANTS
+from keras_vit.weights.catalogue import ENTRIES
+
+_COLUMNS = ("name", "pixels", "classes", "top-1", "measured by", "licence")
+_ENDINGS = re.compile(r"-(original|huggingface)$")  # Of names of copies in other layouts.
+
+
+def entries_of(papers, has_stem):
+    """The catalogue entries of papers, of hybrids (with a convolutional stem) or of all other models."""
+    entries = [entry for entry in ENTRIES.values() if entry.paper in papers and ("+" in entry.variant) == has_stem]
+    order = list(dict.fromkeys([*VARIANTS, *(entry.variant for entry in entries)]))
+    return sorted(entries, key=lambda entry: (order.index(entry.variant), entry.image_size))
+
+
+def table(entries):
+    """A table of catalogue entries in Markdown. Copies of the same weights in other layouts share a row."""
+    rows = {}
+    for entry in entries:
+        # Files without classes contain no head.
+        top1, measured_by = (f"{entry.top1:.2f}", entry.top1_protocol) if entry.top1 else ("", "")
+        facts = (entry.image_size, entry.classes or "none", top1, measured_by, entry.licence)
+        rows.setdefault((_ENDINGS.sub("", entry.name), facts), []).append(entry.name)
+    has_copies = any(len(names) > 1 for names in rows.values())
+    columns = (*_COLUMNS, "copies") if has_copies else _COLUMNS
+    lines = [columns, ["--:" if name in ("pixels", "classes", "top-1") else "---" for name in columns]]
+    for (_, facts), (name, *copies) in rows.items():
+        endings = ", ".join(f"`{_ENDINGS.search(copy)[0]}`" for copy in copies)
+        lines.append((f"`{name}`", *facts, *([endings] if has_copies else [])))
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)

@@ -1,0 +1,166 @@
+"""The pages in docs/models/ are complete, and their examples and drawings agree with the package."""
+
+import pathlib
+import re
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from benchmarks import model_weights, models
+from keras_vit.weights.catalogue import ENTRIES
+from tests.documented_code import check_names
+
+FOLDER = pathlib.Path(__file__).parents[1] / "docs" / "models"
+PAGES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.md")) if path.stem != "index"}
+EXAMPLES = [
+    (page, code) for page, text in PAGES.items() for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+]
+
+
+def _weights(text):
+    """The catalogue entries that a page lists."""
+    found = re.findall(r"^```{model-weights} (.*)\n(:stem:)?", text, re.MULTILINE)
+    return [entry for papers, stem in found for entry in model_weights.entries_of(papers.split(), bool(stem))]
+
+
+def test_each_weight_and_each_table_is_on_one_page():
+    listed = [entry.name for text in PAGES.values() for entry in _weights(text)]
+    assert sorted(listed) == sorted(ENTRIES)
+    tables = [
+        table for text in PAGES.values() for table in re.findall(r"^```{model-variants} (\w+)$", text, re.MULTILINE)
+    ]
+    assert sorted(tables) == sorted(models.TABLES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_is_complete(page):
+    text = PAGES[page]
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert headings == ["Variants", "Weights", "Licence", "Example", "Citation", "See also"]
+    introduction, _, _ = text.partition("\n## ")
+    assert "What differs" in introduction or page in ("vit", "resnet")
+    assert "```{model-diagram} " in introduction
+    assert "```bibtex\n@" in text
+    for shown, target in re.findall(r"\[arXiv\s(\S+?)\]\((\S+?)\)", text):
+        assert target == f"https://arxiv.org/abs/{shown}"
+    # The paper of each published file is linked.
+    assert all(f"https://arxiv.org/abs/{entry.paper}" in introduction + text for entry in _weights(text))
+    assert f"]({page}.md)" in (FOLDER / "index.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_licences(page):
+    licences = {entry.licence for entry in _weights(PAGES[page])}
+    note = PAGES[page].partition("\n## Licence\n")[2].partition("\n## ")[0]
+    assert all(licence in note for licence in licences)
+    assert ("not use them commercially" in note) == any("-NC-" in licence for licence in licences)
+    assert ("Commercial use is permitted" in note) == (licences == {"Apache-2.0"})
+
+
+@pytest.mark.parametrize(("page", "code"), EXAMPLES)
+def test_names_and_arguments_of_examples(page, code):
+    check_names(code)
+    assert len(code.splitlines()) <= 10
+    names = re.findall(r'"([^"]+@[^"]+)"', code)
+    assert set(names) <= {entry.name for entry in _weights(PAGES[page])}
+
+
+def _with_random_weights(build):
+    """A function that builds the same model, but with random weights in place of the published ones."""
+
+    def build_random(*arguments, weights=None, **options):
+        return build(*arguments, **options)
+
+    return build_random
+
+
+def _from_pretrained(name, input_shape=None, classes=None, include_preprocessing=False, **changes):
+    entry = ENTRIES[name]
+    config = keras_vit.describe(models.build_entry(entry)).config.replace(**changes)
+    classes = entry.classes if classes is None else classes
+    shape = input_shape or (entry.image_size, entry.image_size, 3)
+    options = {"input_shape": shape, "include_preprocessing": include_preprocessing}
+    return keras_vit.ViT(config, include_top=bool(classes), classes=classes or 1000, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "code"), EXAMPLES)
+def test_examples_run(page, code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(keras_vit, "from_pretrained", _from_pretrained)
+    for name in ("ViTB16", "BiTResNet50x1", "ResNet50", "VTResNet18"):
+        monkeypatch.setattr(keras_vit, name, _with_random_weights(getattr(keras_vit, name)))
+    rng = np.random.default_rng(0)
+    keras.utils.save_img("photograph.jpg", rng.integers(0, 256, (60, 80, 3)))
+
+    def data(height, width, labels):
+        import tensorflow as tf
+
+        return tf.data.Dataset.from_tensors((rng.integers(0, 256, (2, height, width, 3)).astype("float32"), labels))
+
+    images = rng.integers(0, 256, (2, 224, 224, 3)).astype("float32")
+    given = {
+        "photographs": data(224, 224, np.array([3, 7])),
+        "small_photographs": data(64, 96, np.array([3, 7])),
+        "images_and_masks": data(192, 256, rng.integers(0, 5, (2, 192, 256))),
+        "images": images,
+        "unlabelled": images,
+    }
+    exec(compile(code, f"{page}.md", "exec"), given)
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """The module that computes the rows of the drawings."""
+    monkeypatch.syspath_prepend(str(FOLDER.parent / "_extensions"))
+    import model_rows
+
+    yield model_rows
+    for name in ("model_rows", "model_svg"):
+        sys.modules.pop(name)
+
+
+def test_rows_of_a_model(rows):
+    found = {row.name: row for row in rows.model_rows(rows.build("ViTTi16"))}
+    assert list(found) == [
+        *("images", "patch_embedding", "class_token", "position_embedding"),
+        *("encoder_block", "encoder_norm", "pooling", "predictions"),
+    ]
+    assert [found[name].shape for name in ("images", "patch_embedding")] == [(224, 224, 3), (14, 14, 192)]
+    assert [found[name].shape for name in ("encoder_block", "pooling")] == [(197, 192), (192,)]
+    assert found["encoder_block"].title.startswith("12 ")
+    assert found["encoder_block"].detail == "encoder_block_0 … 11"
+    assert (found["patch_embedding"].num_prefix, found["class_token"].num_prefix) == (0, 1)
+
+
+def test_rows_side_by_side(rows):
+    """Layers for the four maps share a row, which has the shape of the finest map, and follow the rows they need."""
+    found = {row.name: row for row in rows.model_rows(rows.build("VTFPN"), is_parallel=True)}
+    names = list(found)
+    needed = ["stage_3", "lateral", "tokenizer", "token_embedding", "tokens", "token_transformer", "token_projector"]
+    assert [name for name in names if name in needed] == needed
+    assert (found["lateral"].shape, found["lateral"].detail) == ((56, 56, 256), "lateral_0 … 3")
+
+
+def test_parts_of_a_layer(rows):
+    parts, branches = rows.inner_rows(rows.build("ViTTi16").get_layer("encoder_block_0"))
+    assert [part.name for part in parts] == ["attention_norm", "attention", "mlp_norm", "mlp"]
+    assert {part.shape for part in parts} == {(197, 192)}
+    assert branches == [(0, 1), (2, 3)]
+
+
+def test_unknown_model(rows):
+    with pytest.raises(ValueError, match="'ViTB15' is neither a function"):
+        rows.build("ViTB15")
+
+
+def test_drawings_have_a_description(rows):
+    import model_svg
+
+    row = model_svg.Row("pooling", "Pooling & norm", "pooling", (768,), is_highlighted=True)
+    drawing = model_svg.model_panel("ViTB16", [row])
+    assert 'aria-label="Diagram of ViTB16: Pooling &amp; norm (768)."' in drawing
+    assert 'class="box special"' in drawing
