@@ -34,6 +34,7 @@ extensions = [
     "repository_links",
     "model_tables",
     "model_diagrams",
+    "notebooks",
 ]
 exclude_patterns = ["_build", "_extensions"]
 suppress_warnings = ["config.cache"]
@@ -44,7 +45,7 @@ myst_heading_anchors = 4
 
 # Notebooks run when they or their code have changed.
 nb_execution_mode = "cache"
-nb_execution_timeout = 120
+nb_execution_timeout = 600  # Seconds per cell, for a machine that does other work too.
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 
