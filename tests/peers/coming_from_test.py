@@ -1,4 +1,4 @@
-"""The code of timm, transformers and KerasHub on the pages `docs/coming_from` has names that exist in these projects."""
+"""The code of timm and KerasHub on the pages `docs/coming_from` has names that exist in these projects."""
 
 import keras_hub
 import pytest
