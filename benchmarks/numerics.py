@@ -55,17 +55,21 @@ def differences(weights, paths):
     model = keras_vit.from_pretrained(weights, classifier_activation=None)
     size = model.input_shape[1]
     images = prepared(paths, size)
-    expected = model.predict(images, verbose=0)
+    expected = _logits(model, images)
     rows = []
     for change, (projects, arguments) in SETTINGS.items():
         other = keras_vit.from_pretrained(weights, classifier_activation=None, **arguments)
-        rows.append((change, projects, other.predict(images, verbose=0)))
+        rows.append((change, projects, _logits(other, images)))
     for change, (projects, arguments) in PREPARATIONS.items():
-        rows.append((change, projects, model.predict(prepared(paths, size, **arguments), verbose=0)))
+        rows.append((change, projects, _logits(model, prepared(paths, size, **arguments))))
     return [
         (change, projects, np.abs(logits - expected).max(), np.sum(logits.argmax(1) == expected.argmax(1)))
         for change, projects, logits in rows
     ]
+
+
+def _logits(model, images):
+    return keras.ops.convert_to_numpy(model(images, training=False))
 
 
 def table(rows, num_images):

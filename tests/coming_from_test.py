@@ -1,5 +1,7 @@
 """The pages `docs/coming_from` are true: their code runs, and their tables have the names of the files and models."""
 
+import dataclasses
+import inspect
 import itertools
 import pathlib
 import re
@@ -131,6 +133,16 @@ def names_of_weights(page):
     rows = re.findall(r"^\| `(.+)` \| `(.+)` \|$", PAGES[page].split("\nNames of the weights")[-1], re.MULTILINE)
     assert len(rows) > 10
     return [set().union(*map(expanded, column)) for column in zip(*rows, strict=True)]
+
+
+def test_arguments_in_tables_exist():
+    fields = {field.name for field in dataclasses.fields(keras_vit.ViTConfig)}
+    accepted = fields | set(inspect.signature(keras_vit.ViT).parameters)
+    tables = re.findall(r"Names of the arguments:(.*?)Names of the weights", "".join(PAGES.values()), re.DOTALL)
+    assert len(tables) == 5
+    rows = re.findall(r"\| `(\w+)[^|]* \|$", "".join(tables), re.MULTILINE)
+    assert len(rows) > 30
+    assert set(rows) <= accepted
 
 
 @pytest.fixture(scope="module")
