@@ -1,33 +1,41 @@
-"""The statements in the README are true."""
+"""The statements in the README and on the first pages of the documentation are true."""
 
 import pathlib
 import re
 
+import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from tests.documented_code import check_names, publish
 from training import recipes
 from training.__main__ import main
 from training.studies import papers as studies
 
 ROOT = pathlib.Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+README, STARTED, TRAINING = (
+    (ROOT / name).read_text() for name in ("README.md", "docs/getting_started.md", "docs/training.md")
+)
 
 
-# Examples after this heading need a server: export/clients_test.py.
-EXAMPLES = re.findall(r"```python\n(.*?)```", README.split("\n## Serving\n")[0], re.DOTALL)
+def _python(text):
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
-@pytest.mark.parametrize("code", EXAMPLES)
+def test_readme_is_short():
+    assert len(README.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("code", _python(README) + _python(STARTED))
 def test_names_and_arguments_in_python_examples(code):
-    """Each name exists and accepts these arguments. test_python_examples_run runs the examples."""
+    """Each name exists and accepts these arguments. Slow tests run the examples."""
     assert len(code.splitlines()) <= 10
     check_names(code)
 
 
 @pytest.mark.slow
-def test_python_examples_run(tmp_path, monkeypatch, capsys):
+def test_examples_of_getting_started_run(tmp_path, monkeypatch, capsys):
     import tensorflow as tf
 
     publish(tmp_path, monkeypatch)
@@ -38,17 +46,31 @@ def test_python_examples_run(tmp_path, monkeypatch, capsys):
         "unlabelled": pixels,
         "pixels": pixels,
     }
-    for code in EXAMPLES:
-        exec(compile(code, "README.md", "exec"), dict(given))
+    for code in _python(STARTED):
+        exec(compile(code, "getting_started.md", "exec"), dict(given))
     printed = capsys.readouterr().out
     assert re.search(r"^[\w ]+: \d+\.\d%$", printed, re.MULTILINE)
     assert "14 x 14 positions resampled to 20 x 16 (align_corners)" in printed
     assert "200 {} {}" in printed
 
 
-def test_commands_are_accepted_as_they_stand(capsys):
-    commands = re.findall(r"^python -m training train (.*)$", README, re.MULTILINE)
-    assert len(commands) >= 3
+@pytest.mark.slow
+def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
+    publish(tmp_path, monkeypatch)
+    for name in ("cat", "dog"):
+        (tmp_path / "photographs" / name).mkdir(parents=True)
+        keras.utils.save_img(tmp_path / "photographs" / name / "1.jpg", np.full((60, 80, 3), 99.0))
+    classify, fine_tune = _python(README)
+    exec(compile(classify, "README.md", "exec"), {})
+    assert re.search(r"\[\[\('n\d{8}', '\w+', ", capsys.readouterr().out)
+    exec(compile(fine_tune, "README.md", "exec"), {})
+    assert (tmp_path / "served/1/assets/labels.txt").read_text().split() == ["cat", "dog"]
+
+
+@pytest.mark.parametrize("text", [README, TRAINING], ids=["README", "training"])
+def test_commands_are_accepted_as_they_stand(text, capsys):
+    commands = re.findall(r"^python -m training train (.*)$", text, re.MULTILINE)
+    assert commands
     for command in commands:
         arguments = command.split()
         assert arguments[0] in recipes.NAMES
@@ -56,15 +78,22 @@ def test_commands_are_accepted_as_they_stand(capsys):
 
 
 def test_all_studies_are_named():
-    [line] = re.findall(r"^python -m training study (.*)$", README, re.MULTILINE)
+    [line] = re.findall(r"^python -m training study (.*)$", TRAINING, re.MULTILINE)
     assert sorted(re.sub(" *# or", ",", line).split(", ")) == sorted(studies.NAMES)
+
+
+def test_number_of_published_weights():
+    assert f"knows {len(keras_vit.list_weights())} published weights" in README
 
 
 def test_files_that_are_linked_or_drawn_exist():
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
     assert links
-    assert all((ROOT / link.partition("#")[0]).exists() for link in links)
-    [tree] = re.findall(r"```\n(keras_vit/ .*?)```", README, re.DOTALL)
+    assert all((ROOT / link.partition("#")[0].replace("\n", "")).exists() for link in links)
+
+
+def test_where_things_are():
+    [tree] = re.findall(r"```\n(keras_vit/ .*?)```", (ROOT / "docs/project/where_things_are.md").read_text(), re.DOTALL)
     folder = pathlib.Path()
     for line in tree.splitlines():
         name = line.split()[0]
