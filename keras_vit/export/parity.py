@@ -213,12 +213,18 @@ class _OutputModel(keras.Model):
 
 
 def _computed(function, model, images):
+    with without_messages(), full_precision():  # TensorFlow would warn about repeated tracing.
+        return _OutputModel(model, function).predict(images, batch_size=_BATCH_SIZE, verbose=0)
+
+
+@contextlib.contextmanager
+def without_messages():
+    """Hides the information and the warnings that TensorFlow logs in Python."""
     tensorflow = logging.getLogger("tensorflow")
     level = tensorflow.level
-    tensorflow.setLevel(logging.ERROR)  # TensorFlow would warn about repeated tracing.
+    tensorflow.setLevel(logging.ERROR)
     try:
-        with full_precision():
-            return _OutputModel(model, function).predict(images, batch_size=_BATCH_SIZE, verbose=0)
+        yield
     finally:
         tensorflow.setLevel(level)
 
