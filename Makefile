@@ -161,7 +161,7 @@ bench-all:
 	$(MAKE) bench-merging ARGS=--document
 	$(MAKE) bench-input ARGS=--document
 
-# The README's table of models.
+# The tables of models on the pages in docs/models/.
 models: .venv/training.installed
 	.venv/bin/python -m benchmarks.models
 

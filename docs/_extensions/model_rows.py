@@ -192,7 +192,7 @@ _TITLES = {
     "AttentionPooling": "Attention pooling",
     "GlobalAveragePooling2D": "Average pooling",
     "GlobalAveragePooling1D": "Mean of the tokens",
-    "MultiHeadSelfAttention": lambda layer: f"Self-attention, {layer.num_heads} heads",
+    "MultiHeadSelfAttention": lambda layer: f"Attention, {layer.num_heads} heads",
     "MlpBlock": lambda layer: f"MLP, hidden layer {layer.mlp_dim}",
     "AxialEncoderBlock": "Axial encoder block",
     "Conv2D": _convolution,

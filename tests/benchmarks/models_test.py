@@ -42,12 +42,12 @@ def test_tables_agree_with_the_papers(name):
 
 
 def test_models_of_files():
-    """g of DINOv2 has 1,136,480,768 parameters in Meta's file, with the mask token of the pre-training, 1,536."""
-    _, *rows = _cells(models.files("2012.12877"))
-    assert [row[:3] for row in rows][:2] == [["Ti/16", "`ViTTi16`", "224"], ["Ti/16, distilled", "`ViTTi16`", "224"]]
-    assert [row[-2:] for row in rows][:2] == [["5.72 M", "1.25"], ["5.91 M", "1.26"]]
-    _, parameters, _ = models._cost(lambda: models.build_entry(get_entry("g-swiglu/14@dinov2")))
-    assert parameters == f"{(1_136_480_768 - 1_536) / 1e6:,.2f} M"
+    """timm has the same number of parameters for DINOv2-g with registers."""
+    _, *rows = _cells(models.files("2104.14294"))
+    assert [row[:3] for row in rows][:2] == [["S/8", "`ViTS8`", "224"], ["S/16", "`ViTS16`", "224"]]
+    assert [row[-2:] for row in rows][:2] == [["21.67 M", "22.41"], ["21.67 M", "4.60"]]
+    _, parameters, _ = models._cost(lambda: models.build_entry(get_entry("g-swiglu/14@dinov2-reg4")))
+    assert parameters == f"{1_136_483_840 / 1e6:,.2f} M"
 
 
 def test_printed_numbers_of_baselines():
