@@ -31,7 +31,7 @@ class Accuracy:
 
 
 def measure(source, assignments, shots, num_seeds, neighbours=None):
-    """Measures the accuracies of classifiers on a model's frozen features, on the model's training data or others.
+    """Trains classifiers on a model's frozen features and measures their accuracies.
 
     Args:
         source: Model, as in `training.runs.opening.open_model`.

@@ -170,7 +170,7 @@ class Data:
 
 @_section
 class Augment:
-    """Random changes of training images, in the order of the fields. A maximum limits changes in both directions."""
+    """Random changes of training images, in the order of the fields. For a maximum m, changes are in [-m, m]."""
 
     library: Literal["tensorflow", "keras_cv"] = Field(
         "tensorflow", description="library that changes the images; only runs with tensorflow are exactly repeatable"

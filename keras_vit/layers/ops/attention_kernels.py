@@ -63,8 +63,8 @@ def has_kernel(query, key, bias=None):
     * PyTorch: `scaled_dot_product_attention`. On a CPU, it is used only for more than 256 keys, because it did
       not save time with 197 keys. On other devices, it is always used, but its speed there has not been measured.
     * JAX on a GPU: cuDNN's kernel, for 16-bit types and heads of 8, 16, ..., 128 channels. Its speed was not measured.
-    * Otherwise, no kernel is used. Keras's kernel for TensorFlow stores all weights. Keras's kernel for JAX on a TPU
-      applies a causal mask if no mask is passed (Keras 3.15).
+    * Otherwise, no kernel is used. Keras's attention on TensorFlow stores all attention weights. Keras's attention on
+      JAX with a TPU applies a causal mask if no mask is passed (Keras 3.15).
 
     All kernels compute the softmax in float32.
     """
