@@ -264,6 +264,6 @@ def _record(model, protocol, report, origin):
     for function in ("train_function", "test_function", "predict_function"):  # They still contain the old protocol.
         setattr(model, function, None)
     for name, change in layer.adaptations.items():
-        # The caller has requested a new classifier, by its number of classes or by head="reset".
+        # A new classifier was requested by the caller (`classes` or `head="reset"`), so there is no warning about it.
         level = logging.INFO if name.startswith(HEAD) else logging.WARNING
         logger.log(level, "%s: %s: %s", report.source, name, change)

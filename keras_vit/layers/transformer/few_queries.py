@@ -22,9 +22,9 @@ def are_few(attention, queries):
 def attend_few(attention, tokens, queries, sizes=None, training=None):
     """Computes the output (B, t, D) of `attention`, a `MultiHeadSelfAttention`. Other arguments are as in its `call`.
 
-    The queries attend directly to the tokens x: `softmax((q W_k^T) x^T / sqrt(Dh)) x W_v`. The result is the
-    same as with the keys and values of all tokens, because `q (x W)^T = (q W^T) x^T` and `A (x W) = (A x) W`, where W
-    is a kernel of a head and A are its attention weights.
+    The queries attend directly to the tokens x: `softmax((q W_k^T) x^T / sqrt(Dh)) x W_v`. Computing
+    the keys and values of all tokens would give the same result, because `q (x W)^T = (q W^T) x^T` and `A (x W) =
+    (A x) W`, where W is a kernel of a head and A are its attention weights.
     """
     key, value, scale = attention.key, attention.value, math.sqrt(attention.num_heads / queries.shape[-1])
     tokens, key_kernel, key_bias, value_kernel, value_bias = (

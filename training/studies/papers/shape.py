@@ -1,6 +1,6 @@
 """Accuracy against compute when the depth, the width, the MLP width, the patch size, or all of them change.
 
-Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 8 (appendix D.2), which has no numbers.
+Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 8 (appendix D.2). The paper states no values of its points.
 Command: python -m training study shape
 Not included: JFT-300M, and 5-shot accuracy on ImageNet.
 
@@ -92,7 +92,7 @@ def figure(summaries, folder):
         "gmacs",
         "compute per image, relative to the base",
         "Measured, from scratch",
-        "In the paper's Figure 8, which has no numbers, depth helps most, width helps least, and smaller patches help.",
+        "In the paper's Figure 8, depth helps most, width helps least, and smaller patches help.",
     )
     [base] = own.series.pop(BASE)
     unlabelled = dataclasses.replace(base, label="")
