@@ -69,7 +69,7 @@ def test_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("text", [README, TRAINING], ids=["README", "training"])
 def test_commands_are_accepted_as_they_stand(text, capsys):
-    commands = re.findall(r"^python -m training train (.*)$", text, re.MULTILINE)
+    commands = re.findall(r"^(?:\.venv/bin/)?python -m training train (.*)$", text, re.MULTILINE)
     assert commands
     for command in commands:
         arguments = command.split()
