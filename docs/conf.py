@@ -43,7 +43,7 @@ suppress_warnings = ["config.cache"]
 myst_enable_extensions = ["attrs_block", "colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 
-# Notebooks run when they or their code have changed.
+# A notebook runs again when its cells have changed, not when the package or the weights have.
 nb_execution_mode = "cache"
 nb_execution_timeout = 600  # Seconds per cell, for a machine that does other work too.
 nb_execution_raise_on_error = True

@@ -25,7 +25,7 @@ def test_layer(tmp_path):
         "label_space": "imagenet1k",
         "source": "somewhere",
         "architecture": CONFIG.to_dict(),
-        "adaptations": {"predictions/kernel": "starts afresh"},
+        "adaptations": {"predictions/kernel": "not loaded from the file"},
         "normalize": True,
         "origin": {"source": "somewhere", "licence": "Apache-2.0", "checksum": 7},
     }

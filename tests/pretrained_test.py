@@ -60,7 +60,7 @@ def test_other_classes_take_the_place_of_the_whole_head(files):
     assert_same_weights(model, {**_without(weights, "pre_logits/", "predictions/"), **head})
     description = keras_vit.describe(model)
     assert description.config.representation_dim is None
-    assert description.adaptations == dict.fromkeys(head, "starts afresh")
+    assert description.adaptations == dict.fromkeys(head, "not loaded from the file")
 
 
 def test_other_classes_beside_pre_logits_that_are_asked_for(files):

@@ -258,7 +258,7 @@ def _record(model, protocol, report, origin):
     """Records the report and the protocol in the model's `preprocessing` layer, and logs the adaptations."""
     layer = preprocessing_layer(model)
     layer.source, layer.origin = report.source, origin
-    layer.adaptations = {**report.adapted, **dict.fromkeys(report.initialized, "starts afresh")}
+    layer.adaptations = {**report.adapted, **dict.fromkeys(report.initialized, "not loaded from the file")}
     if protocol is not None:
         layer.set_protocol(**protocol)
     for function in ("train_function", "test_function", "predict_function"):  # They still contain the old protocol.

@@ -50,7 +50,7 @@ def test_resets_the_head(saved):
     expected = {HEAD[0]: np.zeros((12, 5)), HEAD[1]: np.full(5, -10.0)}
     assert_same_weights(model, {**weights, **expected})
     assert report.skipped == dict.fromkeys(HEAD, "the head is reset")
-    assert keras_vit.describe(model).adaptations == dict.fromkeys(HEAD, "starts afresh")
+    assert keras_vit.describe(model).adaptations == dict.fromkeys(HEAD, "not loaded from the file")
     for head in ("new", None, True):
         assert_refused(
             lambda head=head: keras_vit.load_weights(model, path, head), model, "head must be 'keep' or 'reset'"
@@ -199,12 +199,12 @@ def test_one_line_in_the_log_for_each_adaptation(saved, caplog):
     assert sorted(lines) == sorted(
         [
             *(f"{path}: {what}: {how}" for what, how in report.adapted.items()),
-            *(f"{path}: {what}: starts afresh" for what in HEAD),
+            *(f"{path}: {what}: not loaded from the file" for what in HEAD),
         ]
     )
     assert report.adapted.keys() == {POSITIONS, "patch_embedding/kernel", "mlp"}
     quiet = {record.getMessage() for record in caplog.records if record.levelno < logging.WARNING}
-    assert quiet == {f"{path}: {what}: starts afresh" for what in HEAD}  # `head="reset"` requests it.
+    assert quiet == {f"{path}: {what}: not loaded from the file" for what in HEAD}  # `head="reset"` requests it.
 
 
 @pytest.mark.parametrize("policy", ["float16", "mixed_float16"])

@@ -155,7 +155,7 @@ def test_a_new_head_and_other_channels(resnets, files):
     other = keras_vit.from_pretrained(path, classes=4, input_shape=(40, 20, 1), drop_path_rate=0.1, dropout_rate=0.2)
     assert keras_vit.describe(other).adaptations == {
         "stem_conv/kernel": "3 input channels made 1",
-        **dict.fromkeys(["predictions/kernel", "predictions/bias"], "starts afresh"),
+        **dict.fromkeys(["predictions/kernel", "predictions/bias"], "not loaded from the file"),
     }
     config = keras_vit.describe(other).config
     assert (config.drop_path_rate, config.dropout_rate) == (0.1, 0.2)
@@ -205,7 +205,7 @@ def _check_trunk(model, expected, left_out, path):
     assert not weights["predictions/kernel"].any()
     description = keras_vit.describe(model)
     assert (description.source, description.label_space, description.pixels["mean"][0]) == (str(path), None, 0.485)
-    assert description.adaptations["tokenizer_0"] == "starts afresh"
+    assert description.adaptations["tokenizer_0"] == "not loaded from the file"
 
 
 def test_a_trunk_is_built_with_weights(resnets, files):
