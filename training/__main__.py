@@ -5,19 +5,26 @@ import os
 import sys
 import tempfile
 
-from training.cli.parser import parse
 from training.errors import InputError, shortened_lines
 
 
 def main(arguments=None):
     """Runs one command. Returns the exit status of the process."""
     try:
+        from training.cli.parser import parse
+
         options = parse(arguments)
         os.environ.update(getattr(options, "environment", {}))
         _import_tensorflow()
         return options.command(options)
     except (InputError, OSError) as error:  # Invalid input can cause an OSError, e.g. a file name that is too long.
         print(f"error: {shortened_lines(str(error))}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in ("keras_vit", "training"):
+            raise
+        command = f"{sys.executable} -m pip install '.[training]'"
+        print(f"error: {error.name} is not installed. In the clone, install it with: {command}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)

@@ -152,6 +152,15 @@ def test_another_backend_is_refused(tmp_path):
     assert "Traceback" not in result.stderr
 
 
+def test_a_package_that_is_not_installed_is_named():
+    program = (
+        "import sys; sys.modules['pydantic'] = None; from training.__main__ import main; sys.exit(main(['train']))"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.returncode == 2
+    assert re.fullmatch(r"error: pydantic is not installed. .*pip install '.\[training\]'\n", process.stderr)
+
+
 def test_show_prints_the_recipe_as_changed(capsys):
     assert not main(["train", "fit.epochs=7", "--show"])
     assert "fit.epochs=7 " in capsys.readouterr().out
