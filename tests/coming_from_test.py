@@ -82,24 +82,31 @@ def test_code_runs(page, tmp_path, monkeypatch):
             assert [a if e is not None else None for a, e in zip(actual, expected, strict=True)] == expected, name
             num_shapes += 1
     assert num_shapes >= 4
-    if page == "transformers":  # The last model has the renamed arrays.
+    if page == "transformers":  # `own` has the renamed arrays.
         images = pixels / 127.5 - 1
-        assert_close(names["model"].predict(images), model.predict(images))
+        assert_close(names["own"].predict(images), model.predict(images))
 
 
 _REPOSITORIES = {
-    "hf://timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k": "vit_timm",
-    "hf://google/vit-base-patch16-224": "vit_folder",
+    "hf://timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k": "hub_ti16",
+    "hf://google/vit-base-patch16-224": "hub_b16",
 }
 
 
 def _write_sources(folder):
-    """Writes the files that the pages load. Returns the model whose weights are in TFViT's file."""
-    plain = randomize(keras_vit.ViTTi16(), scale=0.02)
+    """Writes the files that the pages load. Returns the model whose weights are in TFViT's file.
+
+    The models differ in their numbers of blocks and heads, so that the shapes in comments belong to one model only.
+    """
+    keras_vit.save_weights(keras_vit.ViTTi16(), folder / "hub_ti16", "timm")
+    # As narrow as Ti/16, for speed, but with the blocks and heads of B/16.
+    narrow = keras_vit.ViT("Ti/16", num_heads=12, mlp="gelu_exact")
+    keras_vit.save_weights(narrow, folder / "hub_b16", "huggingface")
+    plain = randomize(keras_vit.ViT("Ti/16", num_layers=2), scale=0.02)
     keras_vit.save_weights(plain, folder / "vit.npz", "google")
     keras_vit.save_weights(plain, folder / "vit_timm", "timm")
     plain.save(folder / "fine_tuned_earlier.keras")
-    model = randomize(keras_vit.ViT("Ti/16", mlp="gelu_exact"), scale=0.02)
+    model = randomize(keras_vit.ViT("Ti/16", num_layers=2, mlp="gelu_exact"), scale=0.02)
     keras_vit.save_weights(model, folder / "vit_preset", "keras_hub")
     keras_vit.save_weights(model, folder / "vit_folder", "huggingface")
     keras_vit.save_weights(model, folder / "tf_vit", "huggingface")
