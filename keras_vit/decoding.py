@@ -163,7 +163,8 @@ def _bounds_reader():
         has_many = has_too_many_scans(image_bytes[None], _most_scans(sizes, MAX_PIXELS))
         return sizes[0], _most_pixels(sizes, _LARGE_SIDE)[0], has_many[0]
 
-    return tf.function(read, [tf.TensorSpec([], tf.string)], autograph=False)
+    # The concrete function: threads that call a new tf.function at the same time would each trace it, with a warning.
+    return tf.function(read, [tf.TensorSpec([], tf.string)], autograph=False).get_concrete_function()
 
 
 def _starts_with(image_bytes, prefix):

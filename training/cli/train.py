@@ -47,5 +47,6 @@ def run(options):
     print(f"  {program_path()} -m training {predict}{'' if is_classifier else ' --to predictions'}")
     if is_classifier:
         print(f"  {program_path()} -m training explain {shlex.quote(str(run.folder))}")
-        print(f"  {program_path()} -m training train folder data.directory=path/to/your/photographs")
+        if recipe.data.directory is None:
+            print(f"  {program_path()} -m training train folder data.directory=path/to/your/photographs")
     print(f"  {program_path('tensorboard')} --logdir {shlex.quote(options.runs)}")

@@ -5,6 +5,7 @@ import pathlib
 import shlex
 import subprocess
 import sys
+import textwrap
 
 import keras
 
@@ -45,7 +46,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
     seed(recipe)  # Seeded again, because the first preparation of a data set draws random numbers.
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
-        print(f"{sizes} in {len(dataset.class_names)} classes")
+        print(f"{sizes} in {len(dataset.class_names)} classes: {textwrap.shorten(', '.join(dataset.class_names), 300)}")
     run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
     try:
         with hold(run) if engine.is_chief else contextlib.nullcontext(), sigterm_as_keyboard_interrupt():

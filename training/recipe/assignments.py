@@ -64,7 +64,7 @@ def override(recipe, assignments):
     Args:
         recipe: `Recipe`
         assignments: Strings `section.field=value`, applied in this order. Elements of lists are separated by commas.
-            `None` is written as `none`.
+            `None` is written as `none`. `fit.epochs` replaces the recipe's `fit.steps`, and the reverse.
 
     Returns:
         The new `Recipe`.
@@ -86,7 +86,15 @@ def override(recipe, assignments):
         if not isinstance(section, dict) or not (name in section or is_change):
             raise _unknown_field(path, fields)
         section[name] = _parse(path, text, is_section=isinstance(section.get(name), dict))
+    _clear_other_duration(fields["fit"], {assignment.partition("=")[0] for assignment in assignments})
     return from_dict(fields)
+
+
+def _clear_other_duration(fit, assigned):
+    """Removes the recipe's number of steps if only a number of epochs was assigned, and the reverse."""
+    for name, other in (("epochs", "steps"), ("steps", "epochs")):
+        if f"fit.{name}" in assigned and f"fit.{other}" not in assigned and fit[name] is not None:
+            fit[other] = None
 
 
 def leaves(fields, prefix=""):

@@ -300,7 +300,7 @@ class Fit:
     def __post_init__(self):
         if (self.epochs is None) == (self.steps is None):
             raise ValueError(
-                f"exactly one of fit.epochs and fit.steps must be set, as in fit.epochs=none fit.steps=1000. "
+                f"exactly one of fit.epochs and fit.steps must be set. "
                 f"Received: epochs={self.epochs}, steps={self.steps}"
             )
         if self.batch_size % self.accumulation_steps:

@@ -171,3 +171,22 @@ def test_unknown_recipe_lists_those_there_are(tmp_path):
             recipes.load(str(broken))
     with pytest.raises(InputError, match=r"not the recipe\.json"):
         recipes.load(str(tmp_path))  # A run's folder is not a recipe file.
+
+
+@pytest.mark.parametrize(
+    ("assignments", "duration"),
+    [
+        (["fit.epochs=3"], (3, None)),
+        (["fit.steps=7"], (None, 7)),
+        (["fit.epochs=none", "fit.steps=7"], (None, 7)),
+    ],
+)
+@pytest.mark.parametrize("name", ["digits", "folder"])  # One has epochs, the other steps.
+def test_a_duration_replaces_the_other_one(name, assignments, duration):
+    fit = override(recipes.load(name), assignments).fit
+    assert (fit.epochs, fit.steps) == duration
+
+
+def test_two_durations_are_refused():
+    with pytest.raises(InputError, match=r"exactly one of fit\.epochs and fit\.steps"):
+        override(recipes.load("digits"), ["fit.epochs=3", "fit.steps=7"])

@@ -224,4 +224,5 @@ def examine(path):
 def _decoder():
     """A decoder that TensorFlow traces only once, because a folder may have many thousands of images."""
     signature = [tf.TensorSpec([], tf.string)]
-    return tf.function(lambda image_bytes: decode_upright(image_bytes, 3), signature, autograph=False)
+    decoder = tf.function(lambda image_bytes: decode_upright(image_bytes, 3), signature, autograph=False)
+    return decoder.get_concrete_function()
