@@ -277,7 +277,7 @@ def _parse(arguments):
     add("--steps", type=int, default=6, help="number of steps in a turn")
     add("--rounds", type=int, default=9, help="number of turns of each contender")
     add("--everything", action="store_true", help="measure all models, works and precisions, which takes hours")
-    add("--list", action="store_true", help="show what would run, and do not measure")
+    add("--list", action="store_true", help="list the measurements without running them")
     add_options(parser, "bench", "comparison")
     options = parser.parse_args(arguments)
     if options.document and not (options.models or options.results.is_file()):

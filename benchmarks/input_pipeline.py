@@ -195,7 +195,7 @@ def ratios_to(other, rates):
 def main(arguments=None):
     """Measures, prints and saves the results. Returns the exit status of the process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="number of measurements of each")
+    parser.add_argument("--rounds", type=int, default=5, help="number of measurements of each implementation")
     parser.add_argument("--seconds", type=float, default=2.0, help="processor time of each measurement")
     add_options(parser, "bench-input", "input")
     options = parser.parse_args(arguments)

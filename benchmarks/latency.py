@@ -246,10 +246,13 @@ def main(arguments=None):
 def _parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--variant", default="B/16", help="a variant of keras_vit.ViT")
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="rows to compare ours with")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="runtimes to compare with ours")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32], help="numbers of images in a request")
     parser.add_argument(
-        "--rounds", type=int, default=40, help=f"requests; divided by the number of images, at least {MIN_ROUNDS}"
+        "--rounds",
+        type=int,
+        default=40,
+        help=f"number of requests of one image; for N images, this number / N, but at least {MIN_ROUNDS}",
     )
     parser.add_argument("--cold-rounds", type=int, default=3, help="number of cold loads of each row")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="number of threads of each runtime")

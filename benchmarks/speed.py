@@ -208,7 +208,7 @@ def main(arguments=None):
         for size in options.sizes
     ]
     if options.only_plot and not (options.plot and options.results.is_file()):
-        parser.error(f"--only-plot needs {options.results}, which must exist, and --plot with the file to write.")
+        parser.error(f"--only-plot needs an existing file {options.results}, and --plot FILE.")
     for job in [] if options.only_plot else jobs:
         state = provenance()  # Measuring takes long, and the code may change meanwhile, so this is read first.
         row = measure(job, options.max_batch) | state

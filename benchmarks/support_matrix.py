@@ -164,7 +164,7 @@ def main(arguments=None):
     if options.document:
         DOCUMENT.write_text(text)
     wrong = [name for _, name, error in rows if not error <= (HYBRID_TOLERANCE if is_hybrid(name) else TOLERANCE)]
-    print(f"{len(rows)} structures compared; read and wrong: {', '.join(wrong) or 'none'}")
+    print(f"{len(rows)} structures compared. Loaded with wrong outputs: {', '.join(wrong) or 'none'}")
     return bool(wrong)
 
 

@@ -147,8 +147,8 @@ def check_decoding_cost(image_bytes):
         )
     if most_pixels > MAX_PIXELS:
         raise ValueError(
-            f"The image has {size[1]:,} x {size[0]:,} pixels, more than {MAX_PIXELS:,} in all, or it would "
-            f"have more while its short side is resized to {_LARGE_SIDE}. Make it smaller."
+            f"The image has {size[1]:,} x {size[0]:,} pixels. It must have at most {MAX_PIXELS:,} pixels, also after "
+            f"its short side is resized to {_LARGE_SIDE}. Make the image smaller."
         )
     if has_many:
         raise ValueError("The JPEG file has more scans than are allowed for its size. Save it again.")
@@ -218,8 +218,8 @@ def input_protocol(model, size=None):
         size = protocol_size
     else:
         raise ValueError(
-            f"The model takes images of any size, and its preprocessing layer defines none: resize={protocol.resize}, "
-            f"crop={protocol.crop}. Give image_size=(height, width)."
+            f"The model takes images of any size, and its preprocessing layer defines no size: "
+            f"resize={protocol.resize}, crop={protocol.crop}. Give image_size=(height, width)."
         )
     if len(size) != 2 or any(own not in (None, side) for own, side in zip(own_size, size, strict=False)):
         raise ValueError(f"The model takes images of {_sides(own_size)} pixels. Received: size={tuple(size)}")

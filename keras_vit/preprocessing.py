@@ -192,7 +192,7 @@ def _find(model):
     matches = list(_preprocessing_layers(model))
     if len(matches) != 1:
         raise ValueError(
-            f"A model of keras_vit has one Preprocessing layer; {model.name!r} has {len(matches)}. Build the model "
+            f"A model of keras_vit has one Preprocessing layer, but {model.name!r} has {len(matches)}. Build the model "
             f"with keras_vit.ViT or another function of keras_vit, or load such a model."
         )
     return matches[0]

@@ -72,9 +72,9 @@ def test_sizes_with_changes():
     assert config == VTResNetConfig((1, 2), num_modules=2)
     assert config.related_modules == (0, 1)
     assert changed_config(VT_RESNETS, "VT-R18", {"num_modules": 4}).related_modules == (0, 1, 2, 3)
-    with pytest.raises(ValueError, match=r"is no VT-ResNet.* give a keras_vit\.architectures\.VTResNetConfig"):
+    with pytest.raises(ValueError, match=r"is not a published VT-ResNet.* A keras_vit\.architectures\.VTResNetConfig"):
         changed_config(VT_RESNETS, ResNetConfig((1, 2)), {})
-    with pytest.raises(ValueError, match=r"is no ResNet.* give a keras_vit\.architectures\.ResNetConfig"):
+    with pytest.raises(ValueError, match=r"is not a published ResNet.* A keras_vit\.architectures\.ResNetConfig"):
         changed_config(RESNETS, VTResNetConfig((1, 2)), {})
     with pytest.raises(TypeError, match=r"'widht' is not a field of ResNetConfig\. Did you mean 'width'"):
         changed_config(RESNETS, "R18", {"widht": 3})

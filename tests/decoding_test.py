@@ -352,7 +352,7 @@ def _png_of(height, width):
         (b"", "Input is empty"),
         (b"no image", "Unknown image file format"),
         (BAD["animated WebP"], "animated WebP"),
-        (_png_of(20_000, 20_001), "has 20,001 x 20,000 pixels, more than 89,478,485"),
+        (_png_of(20_000, 20_001), "has 20,001 x 20,000 pixels. It must have at most 89,478,485"),
         (_png_of(1, 60_000), "resized to 512"),
         (BAD["many scans"], "more scans"),
     ],

@@ -303,7 +303,7 @@ def test_a_variant_checks_the_size_of_its_weights(cached):
 def test_a_config_takes_weights_that_fit(files):
     weights, path = files["timm"]
     assert_same_weights(keras_vit.ViT(EXACT, weights=path, input_shape=SHAPE, classes=5), weights)
-    with pytest.raises(ValueError, match="has 5 classes, and the model has 1000"):
+    with pytest.raises(ValueError, match="has 5 classes, but the model has 1000"):
         keras_vit.ViT(EXACT, weights=path, input_shape=SHAPE)
     with pytest.raises(ValueError, match="missing: encoder_block_2/attention_norm/gamma"):
         keras_vit.ViT(EXACT, weights=path, input_shape=SHAPE, classes=5, num_layers=3)

@@ -30,13 +30,15 @@ def parse(arguments):
     )
     commands = parser.add_subparsers(dest="command", required=True)
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--folder", type=pathlib.Path, default=FOLDER, help="mutants, compiled programs and logs")
+    common.add_argument(
+        "--folder", type=pathlib.Path, default=FOLDER, help="folder of mutants, compiled programs and logs"
+    )
     common.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="file of records")
     _add_draw(commands.add_parser("draw", parents=[common], help="draws mutants"))
     _add_trace(commands.add_parser("trace", parents=[common], help="records which tests execute which lines"))
     _add_run(commands.add_parser("run", parents=[common], help="tests the mutants"))
     report = commands.add_parser("report", parents=[common], help="prints totals and surviving mutants")
-    report.add_argument("--document", action="store_true", help=f"write it into {DOCUMENT.name}")
+    report.add_argument("--document", action="store_true", help=f"write the report into {DOCUMENT.name}")
     own, pytest_arguments = _divide(sys.argv[1:] if arguments is None else list(arguments))
     options = parser.parse_args(own)
     options.pytest = pytest_arguments
@@ -68,8 +70,8 @@ def _add_run(parser):
     add("--old", type=pathlib.Path, nargs="*", default=[], metavar="TRACE", help="traces of the suite to compare with")
     add("--workers", type=int, default=2)
     add("--budget", type=float, default=120, help="seconds of processor time for each mutant in each new suite")
-    add("--old-budget", type=float, default=240, help="the same in each old suite")
-    add("--ids", nargs="+", help="mutants to examine, instead of all")
+    add("--old-budget", type=float, default=240, help="seconds of processor time for each mutant in each old suite")
+    add("--ids", nargs="+", help="identifiers of the mutants to examine (default: all mutants)")
     add("--again", nargs="+", choices=STATUSES, help="examine mutants of this status again, e.g. with a larger budget")
 
 

@@ -81,7 +81,9 @@ def _check_names(layers, known, prefix):
         if layer not in known:
             raise ValueError(f"There is no layer {layer!r}.{did_you_mean(layer, known)} Layers: {', '.join(known)}")
         if known.count(layer) > 1:
-            raise ValueError(f"{known.count(layer)} layers have the name {layer!r}. Pass the nested model, or rename.")
+            raise ValueError(
+                f"{known.count(layer)} layers have the name {layer!r}. Pass the nested model, or rename the layers."
+            )
         if token and token not in prefix:
             raise ValueError(
                 f"{name!r}: this model has no {token!r}. Tokens before the patch tokens: {', '.join(prefix) or 'none'}"
@@ -125,7 +127,10 @@ def patch_tokens(model, images):
 
     outputs = graph.collect(model, images, collect_tokens)
     if len(outputs) < 2:
-        raise ValueError(f"{model.name!r} contains no encoder block that can be found. Pass the model nested in it.")
+        raise ValueError(
+            f"{model.name!r} contains no encoder block that this function can find. If a model of keras_vit is nested "
+            f"in it, pass that model."
+        )
     tokens = list(outputs.values())[-1][:, config.num_prefix_tokens :]
     return ops.reshape(tokens, (-1, *outputs["patch_embedding"], config.hidden_dim))
 
@@ -156,7 +161,7 @@ def representation(model, images):
     vectors = inputs[names[-1]] if names else outputs[0]
     if len(vectors.shape) != 2:
         raise ValueError(
-            f"{model.name!r} returns no vector for an image, but an array of shape {tuple(vectors.shape)}. Build it "
-            f"with a pooling."
+            f"{model.name!r} must return one vector per image. Received: an array of shape {tuple(vectors.shape)}. "
+            f"Build the model with a pooling."
         )
     return vectors

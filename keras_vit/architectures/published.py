@@ -56,7 +56,7 @@ def changed_config(sizes, size, changes):
     kind = type(next(iter(sizes.values())))
     if type(size) is not kind and not (isinstance(size, str) and size in sizes):
         raise ValueError(
-            f"{size!r} is no {kind.title}.{did_you_mean(str(size), sizes)} Available: {', '.join(sizes)}; or give a "
-            f"keras_vit.architectures.{kind.__name__}."
+            f"{size!r} is not a published {kind.title}.{did_you_mean(str(size), sizes)} Available: {', '.join(sizes)}. "
+            f"A keras_vit.architectures.{kind.__name__} is also accepted."
         )
     return (sizes[size] if isinstance(size, str) else size).replace(**changes)

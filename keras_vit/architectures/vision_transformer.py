@@ -271,8 +271,8 @@ class ViTConfig(Architecture):
             )
         if kind == "learned_2d" and width % 2:
             raise ValueError(
-                f"position_embedding='learned_2d' needs an even hidden_dim, half of it for each coordinate. Received: "
-                f"hidden_dim={width}"
+                f"position_embedding='learned_2d' needs an even hidden_dim, because half of it is used for each "
+                f"coordinate. Received: hidden_dim={width}"
             )
         if kind in ("none", "relative") and placement != "stem":
             reason = "there are no positions to add" if kind == "none" else "it acts in the attention of every block"
@@ -370,7 +370,7 @@ def get_variant(name):
         meant = spelled_variant(str(name), VARIANTS)
         hint = f" Did you mean {meant!r}?" if meant else did_you_mean(name, VARIANTS)
         raise ValueError(
-            f"{name!r} is not a published variant.{hint} Available: {', '.join(VARIANTS)}; or give a "
-            f"keras_vit.ViTConfig."
+            f"{name!r} is not a published variant.{hint} Available: {', '.join(VARIANTS)}. A keras_vit.ViTConfig is "
+            f"also accepted."
         )
     return VARIANTS[name]

@@ -60,9 +60,9 @@ class Parity:
             signature, difference = wrong[0], self.max_difference[wrong[0]]
             raise ValueError(
                 f"The outputs of the export differ from the model's: {signature!r} by {difference:.1e} on "
-                f"{self.images} images, {limits[signature]:.0e} is allowed. Nothing was exported. (Another compiler "
-                f"may sum float32 values in another order. For a large model, this can change the outputs by about "
-                f"1e-5. In this case, give a larger tolerance than {tolerance:.0e}.)"
+                f"{self.images} images, but at most {limits[signature]:.0e} is allowed. Nothing was exported. (Another "
+                f"compiler may sum float32 values in another order. For a large model, this can change the outputs by "
+                f"about 1e-5. In this case, give a larger tolerance than {tolerance:.0e}.)"
             )
         if not exact and not self.top_1_agreement >= min_agreement:
             raise ValueError(

@@ -28,8 +28,9 @@ def write_warmup(folder, model_name, specs, photograph, batch_sizes):
 
     if len(specs) * len(batch_sizes) > MAX_RECORDS:
         raise ValueError(
-            f"batch_sizes may have at most {MAX_RECORDS // len(specs)} numbers, because a server accepts {MAX_RECORDS} "
-            f"warm-up requests, and there are {len(specs)} signatures. Received: {len(batch_sizes)} numbers."
+            f"batch_sizes must have at most {MAX_RECORDS // len(specs)} numbers, because a server accepts "
+            f"{MAX_RECORDS} warm-up requests, and there are {len(specs)} signatures. Received: {len(batch_sizes)} "
+            f"numbers."
         )
     path = pathlib.Path(folder) / "assets.extra" / NAME
     path.parent.mkdir(exist_ok=True)

@@ -34,6 +34,6 @@ def rematerialize(model: keras.Model, enabled: bool = True) -> None:
     check_flag("enabled", enabled)
     blocks = [layer for layer in all_layers(vision_model(model)) if isinstance(layer, EncoderBlock)]
     if not blocks:
-        raise ValueError(f"Encoder blocks can be rematerialised, and {model.name!r} has none.")
+        raise ValueError(f"Only encoder blocks can be rematerialised, but {model.name!r} has none.")
     for block in blocks:
         block.use_rematerialization = enabled

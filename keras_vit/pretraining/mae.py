@@ -297,16 +297,16 @@ def _check_noise(noise, shape):
 
 def _check_architecture(config):
     reasons = {
-        "a stem": (config.stem is not None, "its convolutions need the hidden patches; use stem=None"),
+        "a stem": (config.stem is not None, "its convolutions need the hidden patches. Use stem=None"),
         "relative positions": (
             config.position_embedding == "relative",
-            "they need all tokens; use position_embedding='learned_1d'",
+            "they need all tokens. Use position_embedding='learned_1d'",
         ),
         "positions in every layer": (
             config.position_placement != "stem",
-            "they need all patches in every block; use position_placement='stem'",
+            "they need all patches in every block. Use position_placement='stem'",
         ),
-        "axial attention": (config.axial, "it needs whole rows and columns of patches; use axial=False"),
+        "axial attention": (config.axial, "it needs whole rows and columns of patches. Use axial=False"),
     }
     for what, (has_it, why) in reasons.items():
         if has_it:

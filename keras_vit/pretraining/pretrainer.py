@@ -154,7 +154,7 @@ def _check_model(model):
         raise TypeError(f"model must be a model of keras_vit. Received: {model!r}")
     if vision_model(model) is not model:
         raise ValueError(
-            f"{model.name!r} contains a model of keras_vit: pass {vision_model(model).name!r}, which is inside it."
+            f"{model.name!r} contains a model of keras_vit. Pass the inner model, {vision_model(model).name!r}."
         )
     missing = {"patch_embedding", "position_dropout"} - {layer.name for layer in model.layers}
     if missing:

@@ -46,7 +46,7 @@ _REFUSED_SIGNATURES = (
     (rb"version https://git-lfs", "is a pointer of Git LFS, not the file: run `git lfs pull` in the repository."),
     (
         rb"\x80[\x02-\x05]",
-        "is a pickle, which may run any code when loaded: convert it with the program that wrote it.",
+        "is a pickle, which can run any code when it is loaded. Convert it with the program that wrote it.",
     ),
     (rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|.{257}ustar", "is a compressed file or a tar archive: unpack it first."),
     (rb"\x93NUMPY", "is a single array without a name (.npy)."),
@@ -87,7 +87,7 @@ def _format_of(path):
     for pattern, problem in _REFUSED_SIGNATURES:
         if re.match(pattern, head, re.DOTALL):
             raise ValueError(f"{path} {problem} {_ACCEPTED}")
-    raise ValueError(f"{path} is of an unknown format; it begins with {head[:8]!r}. {_ACCEPTED} {_ADVICE}")
+    raise ValueError(f"{path} is of an unknown format. It begins with {head[:8]!r}. {_ACCEPTED} {_ADVICE}")
 
 
 def _zip_format(path):
@@ -214,7 +214,7 @@ def _open_index(path, resources):
         metadata |= shard_metadata
     missing = [name for name, shard in shard_of.items() if name not in arrays_by_shard[shard]]
     if missing:
-        raise ValueError(f"its shards lack {len(missing)} arrays, the first {missing[0]!r}")
+        raise ValueError(f"{len(missing)} of its arrays are missing in its shards, such as {missing[0]!r}")
     return {name: arrays_by_shard[shard][name] for name, shard in shard_of.items()}, metadata
 
 

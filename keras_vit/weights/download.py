@@ -75,8 +75,8 @@ def download(address, path, sha256=None):
             if pause is None or not error.retry:
                 kind = OSError if isinstance(error.__cause__, urllib.error.HTTPError) else ConnectionError
                 raise kind(
-                    f"Could not download {redacted(address)}: {error}. Check the address, call again later (the "
-                    f"download resumes), download the file elsewhere and put it at {path}, or pass the path of a file."
+                    f"Could not download {redacted(address)}: {error}. Check the address, or call again later: "
+                    f"the download then resumes. Or download the file elsewhere, and put it at {path} or pass its path."
                 ) from error
             time.sleep(max(pause, error.pause))
     origin["sha256"] = _checked_sum(address, partial, sha256, origin["md5"])

@@ -182,7 +182,7 @@ def fetch_from_hub(source):
         problem = re.sub(r"(://[^\s?#]+)[?#]\S*", r"\1", str(error))
         raise OSError(
             f"Could not download {redacted(source)}: {problem}. Check the name. For a gated or private repository, "
-            f"call huggingface_hub.login(). Without network, pass the path of a copy."
+            f"call huggingface_hub.login(). Without a network connection, pass the path of a local copy."
         ) from None
 
 
@@ -258,7 +258,8 @@ def _cached_path(address):
     names = parts.path.split("/")[1:]
     if not names or any(urllib.parse.unquote(name) in ("", ".", "..") for name in names):
         raise ValueError(
-            f"{redacted(address)!r} does not have the path of a file. Accepted: names between single slashes, not '..'"
+            f"{redacted(address)!r} does not contain a valid path. Accepted: names that are separated by single "
+            f"slashes, without '..'"
         )
     if parts.query:
         name = pathlib.PurePosixPath(names[-1])

@@ -131,7 +131,7 @@ def check_kind(checkpoint, config_class, head="reset"):
     """Checks that a kind of model can load the weights of a checkpoint and, with `head="keep"`, also its head."""
     source_title, title = checkpoint.config.title, config_class.title
     if type(checkpoint.config) is not LOADABLE_CONFIGS[config_class]:
-        raise ValueError(f"{checkpoint.source} contains the weights of a {source_title}, and the model is a {title}.")
+        raise ValueError(f"{checkpoint.source} contains the weights of a {source_title}, but the model is a {title}.")
     if head == "keep" and type(checkpoint.config) is not config_class:
         raise ValueError(
             f"{checkpoint.source} contains the weights of a {source_title}. A {title} can load "
@@ -214,7 +214,7 @@ def _check_classes(checkpoint, target, head):
         return
     source_head = "no classifier" if checkpoint.classes is None else f"{checkpoint.classes} classes"
     raise ValueError(
-        f"{checkpoint.source} has {source_head}, and the model has {classes} classes. For a new classifier that starts "
+        f"{checkpoint.source} has {source_head}, but the model has {classes} classes. For a new classifier that starts "
         f"at zero, call keras_vit.from_pretrained(..., classes={classes}) or keras_vit.load_weights(..., "
         f"head='reset'). Otherwise build the model with "
         f"{'' if checkpoint.classes is None else f'classes={checkpoint.classes} or '}include_top=False."

@@ -70,7 +70,9 @@ def _torch():
             return torch
     except ImportError:
         pass
-    raise ImportError("PyTorch's files need torch 2.6 or newer: install it, or convert the file to .safetensors.")
+    raise ImportError(
+        "Loading PyTorch's files needs torch 2.6 or newer. Install it, or convert the file to .safetensors."
+    )
 
 
 def _tensors(tree, prefix, seen):

@@ -91,8 +91,8 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
     unrelated = [name for name in _READ_TOGETHER if name not in files and (path / name).exists()]
     if unrelated:
         raise ValueError(
-            f"The folder {os.fspath(path)!r} contains files of another model: {', '.join(unrelated)}. They would be "
-            f"read together with the saved weights. Pass another folder, or remove these files."
+            f"The folder {os.fspath(path)!r} contains files of another model: {', '.join(unrelated)}. Programs "
+            f"that load the saved weights would also read these files. Pass another folder, or remove the files."
         )
     _write_folder(path, files)
 

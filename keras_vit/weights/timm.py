@@ -156,7 +156,7 @@ def _check_known(file, hints):
         check_architecture(hints.config)
     elif hints.family is None:
         raise ValueError(
-            f"The file has timm's layout, and no config.json beside it contains an architecture. The arrays do not "
+            f"The file has timm's layout, but no config.json beside it contains an architecture. The arrays do not "
             f"show the kind of positions, the activation, the LayerNorm epsilon and the pixel normalisation. Pass "
             f"family=... to keras_vit.from_pretrained or load_weights. The names in the file suggest "
             f"family={_likely_family(file)!r}. Accepted: {', '.join(FAMILIES)}."
@@ -204,7 +204,7 @@ def _positions(shapes, config, hints, size):
         if hints.config.get("model_args", {}).get("pos_embed") not in ("none", ""):
             raise ValueError(
                 "The file has no table of positions (pos_embed), and no config.json beside it has pos_embed='none' in "
-                "model_args. The model may have positions of a kind that has no array."
+                "model_args. The model could have positions that are not stored in an array."
             )
         return config.replace(position_embedding="none"), None
     choices = range(config.num_class_tokens, -1, -1)

@@ -132,7 +132,9 @@ def test_the_representation_of_a_model_around_a_model(inner):
 def test_tokens_and_maps_are_no_representation():
     [images] = random_inputs(SHAPE)
     for build, shape in ((HEADLESS["token"], "2, 7, 12"), (HEADLESS["BiT"], "2, 2, 3, 128")):
-        with pytest.raises(ValueError, match=rf"no vector for an image, but .* \({shape}\). Build it with a pooling"):
+        with pytest.raises(
+            ValueError, match=rf"one vector per image\. .* \({shape}\)\. Build the model with a pooling"
+        ):
             representation(build(pooling=None), images)
 
 

@@ -137,7 +137,7 @@ def test_what_is_measured_is_added_and_drawn(tmp_path, monkeypatch, capsys):
 def test_without_results_nothing_is_drawn(tmp_path, capsys):
     with pytest.raises(SystemExit):
         speed.main(["--only-plot", "--plot", str(tmp_path / "x.png"), "--results", str(tmp_path / "speed.jsonl")])
-    assert f"--only-plot needs {tmp_path / 'speed.jsonl'}, which must exist" in capsys.readouterr().err
+    assert f"--only-plot needs an existing file {tmp_path / 'speed.jsonl'}" in capsys.readouterr().err
 
 
 def row_of(size, rate, **changes):

@@ -73,5 +73,5 @@ def test_many_images_need_no_space(tmp_path):
 
 def test_as_many_requests_as_the_server_accepts(tmp_path):
     assert len(_records(tmp_path, batch_sizes=[1] * 250)) == 1000
-    with pytest.raises(ValueError, match=r"batch_sizes may have at most 250 numbers.* Received: 251 numbers"):
+    with pytest.raises(ValueError, match=r"batch_sizes must have at most 250 numbers.* Received: 251 numbers"):
         write_warmup(tmp_path, "pets", SPECS, PHOTOGRAPH, [1] * 251)

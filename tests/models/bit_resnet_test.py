@@ -147,7 +147,7 @@ def test_what_needs_a_vision_transformer_is_refused(model):
     for function in (keras_vit.attention_maps, keras_vit.attention_rollout):
         with pytest.raises(ValueError, match="encoder block"):
             function(model, images)
-    with pytest.raises(ValueError, match=r"Encoder blocks can be rematerialised, and 'bit_resnet' has none"):
+    with pytest.raises(ValueError, match=r"Only encoder blocks can be rematerialised, but 'bit_resnet' has none"):
         keras_vit.rematerialize(model)
 
 

@@ -111,5 +111,5 @@ def test_refusals(model):
     outer.trainable = False
     with pytest.raises(ValueError, match="'outer', in which 'inner' is nested, has trainable=False"):
         keras_vit.freeze(outer, "encoder_block_0")
-    with pytest.raises(ValueError, match="has one Preprocessing layer; 'stranger' has 0"):
+    with pytest.raises(ValueError, match="has one Preprocessing layer, but 'stranger' has 0"):
         keras_vit.freeze(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="stranger"))

@@ -103,7 +103,7 @@ def test_every_block_is_switched_on_and_off():
 
 def test_refuses_what_has_no_blocks():
     stranger = keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten()], name="stranger")
-    with pytest.raises(ValueError, match="has one Preprocessing layer; 'stranger' has 0"):
+    with pytest.raises(ValueError, match="has one Preprocessing layer, but 'stranger' has 0"):
         keras_vit.rematerialize(stranger)
     model = tiny_model()
     headless = keras.Model(model.input, model.get_layer("position_embedding").output, name="headless")

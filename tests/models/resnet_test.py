@@ -186,9 +186,9 @@ def test_freezing():
         (
             {"size": "R152"},
             ValueError,
-            "'R152' is no ResNet.* Available: R18, R34, R50, R101; or give a keras_vit.arch",
+            "'R152' is not a published ResNet.* Available: R18, R34, R50, R101. A keras_vit.arch",
         ),
-        ({"size": 50}, ValueError, "50 is no ResNet.* Available: R18"),
+        ({"size": 50}, ValueError, "50 is not a published ResNet.* Available: R18"),
         (
             {"depths": (1,)},
             TypeError,
@@ -217,7 +217,7 @@ def test_what_needs_a_vision_transformer_is_refused(model, tmp_path):
     [images] = random_inputs(SHAPE)
     with pytest.raises(ValueError, match="encoder block"):
         keras_vit.attention_maps(model, images)
-    with pytest.raises(ValueError, match="Encoder blocks can be rematerialised, and 'resnet' has none"):
+    with pytest.raises(ValueError, match="Only encoder blocks can be rematerialised, but 'resnet' has none"):
         keras_vit.rematerialize(model)
     with pytest.raises(ValueError, match="written for Vision Transformers, and 'resnet' is a ResNet"):
         keras_vit.save_weights(model, tmp_path / "folder", "timm")

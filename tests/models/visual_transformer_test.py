@@ -282,7 +282,11 @@ def test_freezing():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"size": "R18"}, ValueError, "'R18' is no VT-ResNet.* Available: VT-R18, VT-R34, VT-R50, VT-R101; or give"),
+        (
+            {"size": "R18"},
+            ValueError,
+            "'R18' is not a published VT-ResNet.* Available: VT-R18, VT-R34, VT-R50, VT-R101. A keras",
+        ),
         ({"tokens": 3}, TypeError, "'tokens' is not a field of VTResNetConfig.*num_tokens"),
         ({"num_tokens": 0}, ValueError, "num_tokens must be a positive integer. Received: 0"),
         (

@@ -268,5 +268,5 @@ def test_refuses_impossible_arguments(arguments, error, message):
 def test_refuses_what_the_pyramid_does_not_have():
     with pytest.raises(TypeError, match="'num_tokens' is not a field of PanopticFPNConfig"):
         tiny("PanopticFPN", num_tokens=8)
-    with pytest.raises(ValueError, match=r"'R51' is no VT-FPN.*Did you mean 'R50'.*R18, R34, R50, R101"):
+    with pytest.raises(ValueError, match=r"'R51' is not a published VT-FPN.*Did you mean 'R50'.*R18, R34, R50, R101"):
         keras_vit.VTFPN("R51")

@@ -253,7 +253,7 @@ def test_refusals(model):
     with pytest.raises(TypeError, match=r"model must be a model of keras_vit. Received: 'B/16'"):
         MASKED_PATCHES("B/16")
     around = keras.Sequential([keras.Input(SHAPE), model])
-    with pytest.raises(ValueError, match=rf"contains a model of keras_vit: pass '{model.name}', which is inside"):
+    with pytest.raises(ValueError, match=rf"contains a model of keras_vit\. Pass the inner model, '{model.name}'"):
         MASKED_PATCHES(around)
     with pytest.raises(ValueError, match=r"A model of keras_vit has one Preprocessing layer"):
         MASKED_PATCHES(keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten()]))

@@ -253,7 +253,7 @@ def test_evaluate_refuses_other_classes(brief_run, tmp_path, capsys):
     (other / "model.keras").symlink_to(run.model)
     (other / "recipe.json").write_text(json.dumps(facts | {"class_names": ["ant", "bee"]}))
     assert main(["evaluate", str(other)]) == 2
-    assert "The model has the classes ant, bee; the data set has 0, 1" in capsys.readouterr().err
+    assert "The model has the classes ant, bee, but the data set has the classes 0, 1" in capsys.readouterr().err
 
 
 def test_assignments_may_stand_behind_options(capsys):
@@ -279,7 +279,7 @@ def test_a_recipe_that_is_needed_is_asked_for(arguments, capsys):
     with pytest.raises(SystemExit) as exit_:
         main(arguments)
     assert exit_.value.code == 2
-    assert f"error: name a RECIPE before {arguments[1]}: " in capsys.readouterr().err
+    assert f"error: RECIPE is missing before {arguments[1]}. " in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -211,7 +211,7 @@ def test_sharded_weights_are_gathered(plans):
         ("odd heads", "num_heads must be a multiple of the 4"),
         ("odd heads of published weights", "num_heads must be a multiple of the 4"),
         ("odd width", "hidden_dim must be a multiple of the 4"),
-        ("float16", "choose mixed_bfloat16"),
+        ("float16", "Choose mixed_bfloat16"),
     ],
 )
 def test_refuses_what_cannot_be(plans, name, message):

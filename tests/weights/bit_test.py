@@ -220,8 +220,8 @@ def test_what_does_not_fit_is_refused(model, tmp_path):
             lambda: keras_vit.BiTResNet((1, 1), 32, weights=path, classes=5),
             "stage_depths=.1, 2., width=32.*the model is",
         ),
-        (lambda: keras_vit.BiTResNet((1, 2), 32, weights=path), "5 classes, and the model has 1000 classes"),
-        (lambda: keras_vit.ViT("Ti/16", weights=path), "the weights of a BiT-ResNet, and the model is a Vision Trans"),
+        (lambda: keras_vit.BiTResNet((1, 2), 32, weights=path), "5 classes, but the model has 1000 classes"),
+        (lambda: keras_vit.ViT("Ti/16", weights=path), "the weights of a BiT-ResNet, but the model is a Vision Trans"),
         (lambda: keras_vit.load_weights(tiny((1, 1)), path), "not in the model: stage_1_unit_1/conv_1/kernel"),
         (lambda: keras_vit.from_pretrained(path, num_layers=2), "of a BiT-ResNet, which has no num_layers"),
         (lambda: keras_vit.load_weights(model, "B/16@i21k"), "are weights of B/16, not of BiT-ResNet"),
@@ -233,7 +233,7 @@ def test_what_does_not_fit_is_refused(model, tmp_path):
             attempt()
     vit = keras_vit.ViT("Ti/16", num_layers=1, classes=5)
     keras_vit.save_weights(vit, tmp_path / "vit.npz", "google")
-    with pytest.raises(ValueError, match="the weights of a Vision Transformer, and the model is a BiT-ResNet"):
+    with pytest.raises(ValueError, match="the weights of a Vision Transformer, but the model is a BiT-ResNet"):
         keras_vit.load_weights(model, tmp_path / "vit.npz")
     assert not (tmp_path / "x.npz").exists()
     assert all((before[path] == array).all() for path, array in canonical_weights(model).items())

@@ -21,7 +21,7 @@ from tests.weights.refusals import refused, refuses_at_once
         (b"", "is empty"),
         (b"\n<!DOCTYPE html><html>", "is a web page that was saved instead"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git lfs pull"),
-        (pickle.dumps({"a": 1}), "is a pickle, which may run any code"),
+        (pickle.dumps({"a": 1}), "is a pickle, which can run any code"),
         (b"\x1f\x8b\x08" + bytes(50), "is a compressed file or a tar archive"),
         (bytes(257) + b"ustar\x0000", "is a compressed file or a tar archive"),
         (b'{\n  "hidden_size": {"a": 12}}', "is JSON, but without the weight_map"),
@@ -31,7 +31,7 @@ from tests.weights.refusals import refused, refuses_at_once
         (b"PK\x05\x06" + bytes(18), "is an empty zip archive"),
         (b"PK\x03\x04" + bytes(99), "cannot be read: File is not a zip file"),
         (b"\x89HDF\r\n\x1a\n" + bytes(99), "cannot be read"),
-        (b"\x07anything", "is of an unknown format; it begins with b'.*x07anythin'"),
+        (b"\x07anything", "is of an unknown format. It begins with b'.*x07anythin'"),
     ],
 )
 def test_says_what_a_file_seems_to_be(content, match, tmp_path):

@@ -29,7 +29,7 @@ def test_another_number_of_classes_needs_a_new_head(saved):
     others, headless = saved(config=CONFIG, include_top=False, seed=3)
     model = make(CONFIG, classes=6, seed=5)
     for source, expected, match in (
-        (path, weights, r"has 5 classes, and the model has 6 classes\. .*classes=6.*head='reset'.*classes=5 or"),
+        (path, weights, r"has 5 classes, but the model has 6 classes\. .*classes=6.*head='reset'.*classes=5 or"),
         (headless, others, r"has no classifier, .* 6 classes\. .*head='reset'.*with include_top=False"),
     ):
         assert_refused(lambda source=source: keras_vit.load_weights(model, source), model, match)

@@ -331,12 +331,12 @@ def test_what_does_not_fit_is_refused(plain, tmp_path):
     refusals = [
         (lambda: keras_vit.ResNet50(weights=path, classes=5), r"ResNetConfig\(stage_depths=\(1, 2\), .*the model is"),
         (lambda: tiny("R18", weights=path), "expansion=4.*the model is .*expansion=1"),
-        (lambda: tiny(weights=path, classes=7), "5 classes, and the model has 7 classes"),
+        (lambda: tiny(weights=path, classes=7), "5 classes, but the model has 7 classes"),
         (
             lambda: keras_vit.ViT("Ti/16", weights=path),
-            "the weights of a ResNet, and the model is a Vision Transformer",
+            "the weights of a ResNet, but the model is a Vision Transformer",
         ),
-        (lambda: keras_vit.BiTResNet((1, 2), 32, weights=path), "of a ResNet, and the model is a BiT-ResNet"),
+        (lambda: keras_vit.BiTResNet((1, 2), 32, weights=path), "of a ResNet, but the model is a BiT-ResNet"),
         (lambda: keras_vit.from_pretrained(path, num_layers=2), "of a ResNet, which has no num_layers"),
         (lambda: keras_vit.from_pretrained(path, root_padding="zeros"), "of a ResNet, which has no root_padding"),
         (lambda: keras_vit.load_weights(model, "B/16@i21k"), "are weights of B/16, not of ResNet"),
@@ -346,7 +346,7 @@ def test_what_does_not_fit_is_refused(plain, tmp_path):
             attempt()
     keras_vit.save_weights(keras_vit.ViT("Ti/16", num_layers=1, classes=5), tmp_path / "vit.npz", "google")
     for target, title in ((model, "ResNet"), (tiny_vt(), "VT-ResNet")):
-        with pytest.raises(ValueError, match=f"of a Vision Transformer, and the model is a {title}"):
+        with pytest.raises(ValueError, match=f"of a Vision Transformer, but the model is a {title}"):
             keras_vit.load_weights(target, tmp_path / "vit.npz")
     assert all((before[name] == array).all() for name, array in canonical_weights(model).items())
 

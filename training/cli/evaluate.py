@@ -7,7 +7,12 @@ def add_to(subparsers):
     parser = subparsers.add_parser("evaluate", help="measure the accuracy of a run's model or of published weights")
     add_source_arguments(parser)
     splits = ("train", "validation", "test", "all")
-    parser.add_argument("--split", default="test", choices=splits, help="default: test; all: only for unseen data sets")
+    parser.add_argument(
+        "--split",
+        default="test",
+        choices=splits,
+        help="split (default: test); all is only for data sets that the model was not trained on",
+    )
     parser.set_defaults(command=run)
 
 

@@ -16,8 +16,20 @@ def add_to(subparsers):
     add("images", nargs="*", metavar="IMAGE", help="JPEG, PNG, GIF, BMP or WebP file (default: the run's samples)")
     add("--path", type=pathlib.Path, metavar="FOLDER", help="output folder (default: explain, in a run's figures)")
     add("--compare", nargs="+", default=(), metavar="RUN", help="further runs, .keras files or weights to compare")
-    add("--neighbours", type=count, default=5, metavar="N", help="training images to show per image (default: 5)")
-    add("--image-size", type=positive, nargs=2, metavar=("H", "W"), help="for models of variable input size")
+    add(
+        "--neighbours",
+        type=count,
+        default=5,
+        metavar="N",
+        help="number of similar training images per picture (default: 5)",
+    )
+    add(
+        "--image-size",
+        type=positive,
+        nargs=2,
+        metavar=("H", "W"),
+        help="size of the images, for a model that takes any size",
+    )
     parser.set_defaults(command=run)
 
 

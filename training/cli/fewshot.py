@@ -15,7 +15,14 @@ def add_to(subparsers):
     add = parser.add_argument
     add("--shots", type=positive, nargs="+", default=(1, 5, 10, 25), metavar="N", help="images per class (1 5 10 25)")
     add("--seeds", type=positive, default=3, metavar="N", help="number of random choices of these images (default: 3)")
-    add("--knn", type=positive, nargs="?", const=20, metavar="K", help="also classify by K nearest neighbours (20)")
+    add(
+        "--knn",
+        type=positive,
+        nargs="?",
+        const=20,
+        metavar="K",
+        help="also classify by the K nearest neighbours (default of K: 20)",
+    )
     add("--csv", type=new_file, metavar="FILE", help="write the accuracy of each seed to a file")
     parser.set_defaults(command=run)
 

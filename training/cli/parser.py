@@ -30,7 +30,9 @@ def parse(arguments):
         options.assignments = [*options.assignments, *assignments]
     if is_assignment(getattr(options, "recipe", None) or ""):  # The recipe was left out.
         if options.command not in _RECIPE_IS_OPTIONAL:
-            parser.error(f"name a RECIPE before {options.recipe}: {', '.join(recipes.NAMES)}, or a run's recipe.json")
+            parser.error(
+                f"RECIPE is missing before {options.recipe}. Choose {', '.join(recipes.NAMES)}, or a run's recipe.json"
+            )
         options.recipe, options.assignments = None, [options.recipe, *options.assignments]
     return options
 

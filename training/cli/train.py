@@ -13,7 +13,9 @@ def add_to(subparsers):
         help="train a model",
         epilog=f"Recipes: {', '.join(recipes.NAMES)}; or the path of a run's recipe.json.",
     )
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="name or path (default: the run's own, or digits)")
+    parser.add_argument(
+        "recipe", nargs="?", metavar="RECIPE", help="name or path (default: the recipe of run=PATH, or digits)"
+    )
     add_assignments(parser, "change the recipe; run=PATH: folder of the run")
     parser.add_argument("--show", action="store_true", help="print all fields of the recipe and exit")
     parser.add_argument("--runs", default="runs", metavar="FOLDER", help="parent folder of new runs (default: runs)")

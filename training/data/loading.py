@@ -67,8 +67,9 @@ def _load_folder(data):
     splits = _file_sources(folder, lambda label: tf.cast(label, tf.int64))
     if "test" not in splits:
         raise InputError(
-            f"{data.directory} has no test images, and too few images to hold any out: {splits['train'].size} in "
-            f"{len(folder.class_names)} classes. Add images, at least two in a class, or raise data.test_fraction."
+            f"{data.directory} has no test images, and too few images for a test split: {splits['train'].size} in "
+            f"{len(folder.class_names)} classes. Add images, so that a class has at least two, or raise "
+            f"data.test_fraction."
         )
     return Dataset(folder.class_names, splits, folder.overlap)
 
@@ -96,8 +97,8 @@ def _load_mask_folder(data):
     _print_skipped(folder)
     if not folder.splits["test"]:
         raise InputError(
-            f"{data.directory} has too few images to hold any out for the test: {len(folder.splits['train'])}. Add "
-            f"images, or raise data.test_fraction."
+            f"{data.directory} has too few images for a test split: {len(folder.splits['train'])}. Add images, or "
+            f"raise data.test_fraction."
         )
     return Dataset(folder.class_names, _file_sources(folder, tf.io.read_file), folder.overlap)
 

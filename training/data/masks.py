@@ -24,7 +24,9 @@ def read_values(content):
     file = io.BytesIO(content)
     with _open(file) as image:
         if image.mode not in ("L", "P", "1"):
-            raise ValueError(f"its mode is {image.mode}; a mask has one channel of 8 bits, gray or with a palette")
+            raise ValueError(
+                f"its mode is {image.mode}, but a mask must have one channel of 8 bits, gray or with a palette"
+            )
         values = np.asarray(image).astype("uint8")
     bits, color = file.getvalue()[24:26]
     # Pillow scales gray values of two or four bits to eight bits. The division restores the stored values.

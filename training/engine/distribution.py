@@ -41,8 +41,8 @@ def start(recipe):
     engine = _ENGINES[kind](recipe.distribution)
     if kind != "none" and engine.num_devices == 1:
         raise InputError(
-            f"distribution.kind={kind} needs more than one device; there is one. Choose distribution.kind=none. "
-            f"Without an accelerator, the CPU can be split into parts: distribution.devices=2."
+            f"distribution.kind={kind} needs more than one device, but there is only one. Choose "
+            f"distribution.kind=none. Without an accelerator, the CPU can be split into parts: distribution.devices=2."
         )
     _check_batch(recipe.fit, engine)
     _check_precision(recipe.fit.precision)
@@ -317,22 +317,22 @@ def _check_environment(kind):
         )
     if defined and len(defined) < len(_JAX_PROCESSES):
         missing = ", ".join(name for name in _JAX_PROCESSES if name not in defined)
-        raise InputError(f"Set all of {', '.join(_JAX_PROCESSES)}, or none. Missing: {missing}")
+        raise InputError(f"Set all of the variables {', '.join(_JAX_PROCESSES)}, or none of them. Missing: {missing}")
 
 
 def _check_batch(fit, engine):
     parts = engine.num_replicas * fit.accumulation_steps
     if fit.batch_size % parts:
         raise InputError(
-            f"fit.batch_size must be a multiple of {parts}: {engine.num_replicas} replicas of the model, times "
-            f"fit.accumulation_steps={fit.accumulation_steps}. Received: {fit.batch_size}"
+            f"fit.batch_size must be a multiple of {parts} ({engine.num_replicas} replicas of the model x "
+            f"fit.accumulation_steps={fit.accumulation_steps}). Received: {fit.batch_size}"
         )
 
 
 def _check_precision(precision):
     if precision == "mixed_float16" and keras.backend.backend() == "jax" and jax.default_backend() == "cpu":
         raise InputError(
-            "JAX has no float16 matrix products on the CPU. Received: fit.precision=mixed_float16; choose "
+            "JAX has no float16 matrix products on the CPU. Received: fit.precision=mixed_float16. Choose "
             "mixed_bfloat16."
         )
 
@@ -379,7 +379,8 @@ def _join_processes():
     addresses, count, index = (os.environ[name] for name in _JAX_PROCESSES)
     if not (count.isdecimal() and index.isdecimal() and int(index) < int(count)):
         raise InputError(
-            f"{_JAX_PROCESSES[2]} must be from 0 to {_JAX_PROCESSES[1]} - 1. Received: {index!r} and {count!r}"
+            f"{_JAX_PROCESSES[2]} must be a number from 0 to {_JAX_PROCESSES[1]} - 1. Received: "
+            f"{_JAX_PROCESSES[2]}={index!r}, {_JAX_PROCESSES[1]}={count!r}"
         )
     if not jax.distributed.is_initialized():
         keras.distribution.initialize(addresses, int(count), int(index))

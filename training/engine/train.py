@@ -36,7 +36,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
     """
     if is_finished(recipe, runs, folder):
         run = Run(pathlib.Path(folder))
-        print(f"run={folder} is finished. Its report: {run.report}. For a new run, leave out or change run=.")
+        print(f"run={folder} is finished. Its report: {run.report}. For a new run, omit run=PATH or change PATH.")
         return run, None
     seed(recipe)
     engine = distribution.start(recipe)
@@ -63,7 +63,7 @@ def _load(task):
         dataset.source(split)
     if task.recipe.fit.final_weights == "best" and "validation" not in dataset.splits:
         raise InputError(
-            "fit.final_weights=best needs validation images, and there are none. Name some with data.validation_split, "
+            "fit.final_weights=best needs validation images, but there are none. Set data.validation_split, "
             "or set fit.final_weights=last."
         )
     return dataset
@@ -77,7 +77,7 @@ def train_once(recipe, runs, folder, leave=None):
     keras.backend.clear_session()
     if is_finished(recipe, runs, folder):
         return True
-    print("Stopped. The same command resumes the runs that are not finished.")
+    print("Stopped. To resume the unfinished runs, repeat the command.")
     return False
 
 

@@ -40,7 +40,7 @@ def evaluate_source(source, assignments=(), split="test"):
     if opened.recipe is None:
         recipe = override(recipe, [f"fit.loss={_activation(opened)}"])
     if split == "all" and opened.is_own_data(recipe.data):
-        raise InputError(f"{source} was trained on images of these data. Choose the test split, or name other data.")
+        raise InputError(f"{source} was trained on images of these data. Choose --split test, or another data set.")
     task = TASKS[recipe.task](recipe)
     dataset = task.load(disjoint=split == "all")
     splits = list(dataset.splits) if split == "all" else [split]
@@ -52,7 +52,7 @@ def evaluate_source(source, assignments=(), split="test"):
         return f"{title}\n{_describe_objectnet(opened.model, shared_part(dataset, splits), splits, recipe)}"
     if list(dataset.class_names) != opened.class_names:
         raise InputError(
-            f"The model has the classes {shortened_names(opened.class_names)}; the data set has "
+            f"The model has the classes {shortened_names(opened.class_names)}, but the data set has the classes "
             f"{shortened_names(dataset.class_names)}."
         )
     return f"{title}\n{task.describe(task.evaluate(opened.model, dataset, splits))}"

@@ -53,7 +53,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     train, test = dataset.source("train"), dataset.source("test")
     labels, test_labels = read_labels(train, "the train split"), read_labels(test, "the test split")
     if neighbours is not None and neighbours > len(labels):
-        raise InputError(f"{neighbours} neighbours are more than the {len(labels):,} training images. Take fewer.")
+        raise InputError(f"--knn={neighbours} must be at most {len(labels):,}, the number of training images.")
     seeds = range(num_seeds)
     chosen = [choose_shots(labels, max(shots), seed) for seed in seeds]
     needed = np.unique(np.concatenate(chosen)) if neighbours is None else np.arange(len(labels))

@@ -195,7 +195,7 @@ def _known_images(data):
         raise InputError(f"{data.dataset} is not prepared on this machine. Give --images=N (training images).")
     total = _TRAIN_IMAGES[data.dataset]
     kept = data.train_images or total - round(data.validation_fraction * total)
-    return kept, f"assumed: {data.dataset} has {total:,}, and is not on this machine"
+    return kept, f"assumed from the {total:,} images of {data.dataset}, which is not on this machine"
 
 
 def _is_prepared(data):

@@ -172,8 +172,9 @@ def _accelerators_text(plan):
             f"{plan.device_hours(a):>14,.1f}{plan.device_hours(a) / plan.num_devices:>10,.1f}"
             for a in ACCELERATORS
         ),
-        f"Hours assume {UTILIZATION:.0%} of the peak for dense bfloat16; float32 is slower. Fits: yes if both totals",
-        "of memory fit, no if neither does. XLA for CPUs computes bfloat16 in float32, and fuses other operations than",
-        "XLA for GPUs and TPUs, so its total is only a rough estimate.",
+        f"Hours assume that {UTILIZATION:.0%} of the peak for dense bfloat16 are reached. float32 takes longer.",
+        "The column fits is yes if both totals of memory fit into the accelerator, and no if neither total fits.",
+        "The total of XLA for CPUs is only a rough estimate, because XLA for CPUs computes bfloat16 in float32, and",
+        "because it fuses other operations than XLA for GPUs and TPUs.",
     ]
     return "\n".join(lines)

@@ -38,7 +38,7 @@ class Model:
         None, description="to train from scratch: a published variant such as B/16, or fields of keras_vit.ViTConfig"
     )
     weights: str | None = Field(
-        None, description="to fine-tune: published weights, by catalogue name, path, hf:// or https://"
+        None, description="to fine-tune: catalogue name, path or address (hf://, https://) of published weights"
     )
     changes: dict[str, Any] = Field(
         {}, description="with weights: fields of keras_vit.ViTConfig to change, such as drop_path_rate"
@@ -47,25 +47,25 @@ class Model:
         None, description="to train another architecture from scratch: a function of keras_vit such as BiTResNet"
     )
     arguments: dict[str, Any] = Field(
-        {}, description="with function: its arguments, such as stage_depths and width of BiTResNet"
+        {}, description="with function: arguments of this function, such as stage_depths and width of BiTResNet"
     )
     input_shape: tuple[PositiveInt, PositiveInt, Literal[1, 3]] | None = Field(
-        None, description="height, width and channels (3, or 1 for gray); none: 224,224,3, or the weights' shape"
+        None, description="height, width, channels (3, or 1 for gray); none: those of the weights, or 224,224,3"
     )
     resize: PositiveInt | None = Field(
         None,
-        description="from scratch: images are resized to this short side in pixels and cropped at the centre, unless "
-        "crops are random; none: the whole image is resized to input_shape",
+        description="from scratch: images are resized so that the short side has this many pixels, then the centre is "
+        "cropped (augment.crop replaces this in training); none: the whole image is resized to input_shape",
     )
     freeze_up_to: str | None = Field(
-        None, description="layers up to this one, such as encoder_block_5, are frozen; none: all are trained"
+        None, description="last of the frozen layers, such as encoder_block_5; none: all layers are trained"
     )
 
     def __post_init__(self):
         if sum(value is not None for value in (self.config, self.weights, self.function)) != 1:
             raise ValueError(
-                "model needs either a config or a function, to train from scratch, or weights to start from; set the "
-                "others to none"
+                "exactly one of model.config, model.function and model.weights must be set. The first two train from "
+                "scratch, and model.weights is fine-tuned. Set the others to none"
             )
         if self.function is None:
             refuse_unused(self, ["arguments"], "with model.function")
@@ -108,40 +108,39 @@ class Data:
     )
     label: str | None = Field(
         None,
-        description="for TFDS: feature to learn, such as label_azimuth of smallnorb, or a derived label, such as count "
-        "of clevr; none: the feature named label or, if missing, real_label",
+        description="for TFDS: name of the label, which is a feature (such as label_azimuth of smallnorb) or is "
+        "derived from features (such as count of clevr); none: label, or real_label if there is no label",
     )
     directory: str | None = Field(
         None, description="for folder: directory with one folder per class; for records: directory of the shards"
     )
     mask: str | None = Field(
-        None, description="for segmentation with TFDS: feature to learn, such as segmentation_mask of oxford_iiit_pet"
+        None, description="for segmentation with TFDS: mask feature, such as segmentation_mask of oxford_iiit_pet"
     )
     mask_classes: tuple[str, ...] | None = Field(
-        None, description="with mask: class names in the order of the mask's values; other values are void"
+        None, description="with mask: class names, in the order of their values in the mask; other values are void"
     )
-    mask_offset: NonNegativeInt = Field(0, description="with mask: mask value of the first class")
+    mask_offset: NonNegativeInt = Field(0, description="with mask: value of the first class in the mask")
     tfds_directory: str | None = Field(None, description="directory of the TFDS data; none: the default of TFDS")
     train_split: str | None = Field(None, description="for TFDS: training split, such as train[:99%]; none: train")
     validation_split: str | None = Field(
         None,
-        description="for TFDS: validation split; none: the data set's validation split, or validation_fraction of the "
-        "training images; none and train_split given: no validation",
+        description="for TFDS: validation split; none: the data set's own or, if it has none, validation_fraction of "
+        "the training images (no validation if train_split is set)",
     )
-    test_split: str | None = Field(None, description="for TFDS: test split; none: test or, if missing, validation")
+    test_split: str | None = Field(None, description="for TFDS: test split; none: test, or else validation")
     validation_fraction: Fraction = Field(0.1, description="fraction of the training images held out for validation")
-    train_images: PositiveInt | None = Field(None, description="number of training images, drawn at random; none: all")
-    train_images_seed: NonNegativeInt = Field(0, description="with train_images: seed of the draw")
+    train_images: PositiveInt | None = Field(None, description="number of training images, chosen at random; none: all")
+    train_images_seed: NonNegativeInt = Field(0, description="with train_images: seed of the random choice")
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.2, description="for folder: fraction of each class held out for testing"
     )
     cache: bool = Field(
-        True, description="keep the images in memory: resized pixels, or with crop=inception the encoded files"
+        True, description="keep the images in memory, as resized pixels or, with crop=inception, as encoded files"
     )
     shuffle_buffer: PositiveInt = Field(
         10_000,
-        description="with cache=false: size of the shuffle buffer in images, for data that are read as a stream "
-        "(records, and TFRecord files of TFDS)",
+        description="with cache=false, for records and TFDS's TFRecord files: number of images in the shuffle buffer",
     )
 
     def __post_init__(self):
@@ -165,7 +164,7 @@ class Data:
         if self.train_images is None:
             refuse_unused(self, ["train_images_seed"], "with data.train_images")
         if (self.train_split or self.validation_split) and self.validation_fraction:
-            raise ValueError("data.validation_fraction must be 0 if data.train_split or validation_split is given")
+            raise ValueError("data.validation_fraction must be 0 if data.train_split or data.validation_split is set")
 
 
 @_section
@@ -173,21 +172,21 @@ class Augment:
     """Random changes of training images, in the order of the fields. For a maximum m, changes are in [-m, m]."""
 
     library: Literal["tensorflow", "keras_cv"] = Field(
-        "tensorflow", description="library that changes the images; only runs with tensorflow are exactly repeatable"
+        "tensorflow", description="library that augments the images; runs are exactly repeatable only with tensorflow"
     )
     crop: Literal["none", "random", "inception"] = Field(
         "none", description="none: the whole image; random: a window of input_shape; inception: a window of random size"
     )
     crop_from: PositiveInt | None = Field(
-        None, description="for crop=random: side in pixels to which the image is resized before it is cropped"
+        None, description="for crop=random: images are first resized to a square with this side in pixels"
     )
     crop_area: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = Field(
         (0.05, 1.0), description="for crop=inception: smallest and largest fraction of the image's area"
     )
-    flip: bool = Field(False, description="mirror half of the images left to right, at random")
+    flip: bool = Field(False, description="flip each image left to right with probability 0.5")
     scale_range: tuple[PositiveFloat, PositiveFloat] = Field(
         (1.0, 1.0),
-        description="for segmentation: smallest and largest scale, relative to the model's input, before a random crop",
+        description="for segmentation: smallest and largest random scale before the crop; 1: the model's input size",
     )
     color_jitter: Fraction = Field(
         0.0, description="for segmentation: maximum change of brightness, contrast and saturation, as a fraction"
@@ -195,19 +194,19 @@ class Augment:
     translation: Fraction = Field(0.0, description="maximum shift, as a fraction of the image's side")
     rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="maximum rotation, in degrees")
     scale: Fraction = Field(0.0, description="maximum change of the size, as a fraction")
-    fill: Literal["reflect", "black"] = Field("reflect", description="what fills the area beyond the border")
+    fill: Literal["reflect", "black"] = Field("reflect", description="what fills the area outside the moved image")
     randaugment_ops: NonNegativeInt = Field(0, description="number of random operations per image (arXiv 1909.13719)")
-    randaugment_magnitude: Annotated[float, Field(ge=0, le=30)] = Field(10, description="operations' strength, 0 to 30")
+    randaugment_magnitude: Annotated[float, Field(ge=0, le=30)] = Field(
+        10, description="strength of the RandAugment operations, from 0 to 30"
+    )
     autoaugment: bool = Field(False, description="AutoAugment, policy v0 for ImageNet (arXiv 1805.09501)")
     erasing: Fraction = Field(0.0, description="probability that a random rectangle is erased (arXiv 1708.04896)")
-    mixup: NonNegativeFloat = Field(0.0, description="a of Beta(a, a) for mixing images; 0: off (arXiv 1710.09412)")
-    cutmix: NonNegativeFloat = Field(
-        0.0, description="a of Beta(a, a) for pasting windows of other images; 0: off (arXiv 1905.04899)"
-    )
+    mixup: NonNegativeFloat = Field(0.0, description="a of Mixup's Beta(a, a) (arXiv 1710.09412); 0: no Mixup")
+    cutmix: NonNegativeFloat = Field(0.0, description="a of CutMix's Beta(a, a) (arXiv 1905.04899); 0: no CutMix")
 
     def __post_init__(self):
         if (self.crop == "random") != (self.crop_from is not None):
-            raise ValueError("augment.crop=random needs augment.crop_from, and no other crop accepts it")
+            raise ValueError("augment.crop_from must be set for crop=random, and none for all other crops")
         if self.crop != "inception":
             refuse_unused(self, ["crop_area"], "for augment.crop=inception")
         for name in ("crop_area", "scale_range"):
@@ -226,18 +225,18 @@ class Optimizer:
 
     kind: Literal["adamw", "sgd", "rmsprop"] = Field("adamw", description="AdamW, SGD with momentum, or RMSProp")
     learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
-    weight_decay: NonNegativeFloat = Field(0.1, description="each step subtracts this x learning rate x kernel")
+    weight_decay: NonNegativeFloat = Field(0.1, description="each step subtracts weight_decay x learning rate x kernel")
     momentum: Fraction = Field(0.9, description="beta 1 of AdamW, or momentum of SGD and RMSProp")
     square_momentum: Fraction | None = Field(
         None, description="beta 2 of AdamW (none: 0.999), or rho of RMSProp (none: 0.9)"
     )
-    epsilon: PositiveFloat = Field(1e-8, description="keeps AdamW and RMSProp from dividing by zero")
+    epsilon: PositiveFloat = Field(1e-8, description="avoids a division by zero in AdamW and RMSProp")
     clip_norm: PositiveFloat | None = Field(1.0, description="maximum global norm of the gradients; none: no limit")
     layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="learning rate of each layer divided by that of the next layer (arXiv 2106.08254)"
+        1.0, description="ratio of a layer's learning rate to the next layer's (arXiv 2106.08254); 1: all are equal"
     )
     ema: Fraction = Field(
-        0.0, description="momentum of the weights' moving average, which is evaluated and saved instead; 0: no average"
+        0.0, description="momentum of the moving average that replaces the weights in evaluation and files; 0: none"
     )
 
     def __post_init__(self):
@@ -249,7 +248,9 @@ class Optimizer:
 class Schedule:
     """The learning rate over the steps: linear warm-up, then decay. Durations: `5%`, `10000 steps`, `5 epochs`."""
 
-    decay: Literal["cosine", "linear", "exponential", "constant"] = Field("cosine", description="shape of the decay")
+    decay: Literal["cosine", "linear", "exponential", "constant"] = Field(
+        "cosine", description="how the learning rate changes after the warm-up"
+    )
     warmup: Duration = Field("5%", description="duration of the warm-up to the peak learning rate")
     start: NonNegativeFloat = Field(0.0, description="learning rate at the first step of the warm-up")
     end: NonNegativeFloat = Field(0.0, description="for cosine and linear: learning rate at the last step")
@@ -261,7 +262,9 @@ class Schedule:
     def __post_init__(self):
         is_exponential = self.decay == "exponential"
         if is_exponential != (self.rate is not None) or is_exponential != (self.every is not None):
-            raise ValueError("schedule.rate and schedule.every are for schedule.decay=exponential, which needs both")
+            raise ValueError(
+                "schedule.rate and schedule.every must be set for schedule.decay=exponential, and none for other decays"
+            )
         if self.decay not in ("cosine", "linear"):
             refuse_unused(self, ["end"], "for schedule.decay=cosine and linear")
 
@@ -271,17 +274,17 @@ class Fit:
     """How the model is fitted. Durations: `5%` of all steps, `10000 steps`, `5 epochs`."""
 
     epochs: PositiveInt | None = Field(None, description="passes over the training images")
-    steps: PositiveInt | None = Field(None, description="instead of epochs: optimizer steps")
-    batch_size: PositiveInt = Field(description="images per step, on all devices together")
+    steps: PositiveInt | None = Field(None, description="instead of epochs: number of optimizer steps")
+    batch_size: PositiveInt = Field(description="number of images in a step, on all devices together")
     accumulation_steps: PositiveInt = Field(
         1,
-        description="number of parts into which a batch is split to save memory; the result is the same, except that "
-        "batch norms use one part at a time",
+        description="number of parts into which a batch is split to save memory; the result does not change, except "
+        "with batch norms, which use each part separately",
     )
     loss: Literal["softmax", "sigmoid"] = Field(
-        "softmax", description="cross-entropy with a softmax or sigmoids, which are also the model's last activation"
+        "softmax", description="softmax or sigmoid after the last layer; the loss is the cross-entropy of the result"
     )
-    label_smoothing: Fraction = Field(0.0, description="probability that is spread evenly over all classes")
+    label_smoothing: Fraction = Field(0.0, description="label probability that is spread evenly over all classes")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
         "float32", description="precision of the computation; weights are always float32"
     )
@@ -297,7 +300,7 @@ class Fit:
     def __post_init__(self):
         if (self.epochs is None) == (self.steps is None):
             raise ValueError(
-                f"exactly one of epochs and steps must be set, as in fit.epochs=none fit.steps=1000. "
+                f"exactly one of fit.epochs and fit.steps must be set, as in fit.epochs=none fit.steps=1000. "
                 f"Received: epochs={self.epochs}, steps={self.steps}"
             )
         if self.batch_size % self.accumulation_steps:
@@ -312,10 +315,12 @@ class Distillation:
     """Distillation: the model learns from a teacher's predictions and the labels (arXiv 1503.02531)."""
 
     teacher: str | None = Field(
-        None, description="folder of a run, .keras file or published weights, for the same classes; none: no teacher"
+        None, description="folder of a run, .keras file or published weights, with the same classes; none: no teacher"
     )
-    weight: Annotated[float, Field(gt=0, le=1)] = Field(0.8, description="w in w x teacher loss + (1 - w) x label loss")
-    temperature: PositiveFloat = Field(1.0, description="divides the logits of both models")
+    weight: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.8, description="weight w in the loss: w x teacher loss + (1 - w) x label loss"
+    )
+    temperature: PositiveFloat = Field(1.0, description="number that divides the logits of teacher and student")
 
     def __post_init__(self):
         if self.teacher is None:
@@ -332,9 +337,9 @@ class Distribution:
         "with JAX: data_parallel or model_parallel",
     )
     devices: Annotated[int, Field(gt=0, lt=100_000)] | None = Field(
-        None, description="number of devices of this machine; none: all; without accelerators the CPU simulates them"
+        None, description="number of devices of this machine (simulated by the CPU without accelerators); none: all"
     )
-    model_devices: PositiveInt = Field(1, description="for model_parallel: devices that share a copy of the model")
+    model_devices: PositiveInt = Field(1, description="for model_parallel: number of devices per copy of the model")
     shard_weights: bool = Field(
         False, description="for model_parallel: split each weight over all devices (FSDP, arXiv 2304.11277)"
     )
@@ -355,7 +360,7 @@ class Recipe:
         0, description="seed of the initial weights, the order of the images, and all other randomness"
     )
     task: Literal["classification", "segmentation"] = Field(
-        "classification", description="classify whole images, or each pixel"
+        "classification", description="classify whole images (classification) or each pixel (segmentation)"
     )
     model: Model
     data: Data

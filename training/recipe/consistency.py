@@ -16,7 +16,7 @@ def refuse_unused(section, names, condition):
         if field.name in names and value != default:
             full_name = f"{type(section).__name__.lower()}.{field.name}"
             default_text = "none" if default is None else repr(default)
-            raise ValueError(f"{full_name} is only used {condition}. Received: {value!r}; leave it at {default_text}")
+            raise ValueError(f"{full_name} is only used {condition}. Leave it at {default_text}. Received: {value!r}")
 
 
 def check_recipe(recipe):
@@ -40,8 +40,8 @@ def _check_task(recipe):
     is_segmenter = recipe.model.function in SEGMENTERS
     if is_segmenter != (recipe.task == "segmentation"):
         raise ValueError(
-            f"task=segmentation needs model.function={' or '.join(SEGMENTERS)}, which no other task accepts. Received: "
-            f"task={recipe.task} and model.function={recipe.model.function or 'none'}"
+            f"task=segmentation needs model.function={' or '.join(SEGMENTERS)}, and other tasks need another model. "
+            f"Received: task={recipe.task} and model.function={recipe.model.function or 'none'}"
         )
     if not is_segmenter:
         refuse_unused(recipe.data, ["mask"], "with task=segmentation")
@@ -60,11 +60,11 @@ def _check_function(recipe):
     function = recipe.model.function
     if recipe.fit.rematerialize:
         raise ValueError(
-            f"fit.rematerialize recomputes encoder blocks, and {function} has none; to save memory, set "
+            f"fit.rematerialize recomputes encoder blocks, but {function} has none. To save memory, set "
             f"fit.accumulation_steps, which computes the statistics of batch norms for each part of a batch separately"
         )
     if recipe.distribution.kind == "model_parallel":
         raise ValueError(
-            f"distribution.kind=model_parallel splits the heads of a Vision Transformer, which {function} is not; "
-            f"choose data_parallel"
+            f"distribution.kind=model_parallel splits the heads of a Vision Transformer, but {function} is not a "
+            f"Vision Transformer. Choose data_parallel"
         )

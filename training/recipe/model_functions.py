@@ -26,7 +26,7 @@ def check_function(name, arguments):
     functions = (*models.RESNETS, *models.SEGMENTERS, *baselines.__all__)
     if name not in functions:
         raise ValueError(
-            f"model.function must be one of {', '.join(functions)}; Vision Transformers have model.config."
+            f"model.function must be one of {', '.join(functions)}. For a Vision Transformer, set model.config."
             f"{did_you_mean(name, functions)} Received: {name!r}"
         )
     known = set(inspect.signature(get_function(name)).parameters)

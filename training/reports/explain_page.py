@@ -246,7 +246,7 @@ _CAPTIONS = {
     "position_similarity": (
         "Similarity of position embeddings",
         "Each tile shows the similarity of one patch's position embedding to the embeddings of all patches (ViT, "
-        "figures 7, centre, and 10). Learned embeddings are similar for neighbours and along rows and columns.",
+        "figure 7, centre, and figure 10). Learned embeddings are similar for neighbours and along rows and columns.",
     ),
     "neighbours": (
         "Most similar training images",

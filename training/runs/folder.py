@@ -85,7 +85,9 @@ def new_folder(recipe, runs, engine):
         InputError: If there are several processes, because they need a folder that all of them can access.
     """
     if engine.num_processes > 1:
-        raise InputError("Several processes need a shared run folder. Set run=PATH to a folder that all can access.")
+        raise InputError(
+            "Several processes need a shared run folder. Set run=PATH to a folder that all processes can access."
+        )
     name = f"{recipe.name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     for attempt in itertools.count(1):
         folder = pathlib.Path(runs) / (name if attempt == 1 else f"{name}-{attempt}")

@@ -55,7 +55,7 @@ def test_a_mask_is_resized_by_its_nearest_pixels(size):
 
 
 def test_colours_and_more_bits_are_refused():
-    with pytest.raises(ValueError, match="its mode is RGB; a mask has one channel of 8 bits"):
+    with pytest.raises(ValueError, match="its mode is RGB, but a mask must have one channel of 8 bits"):
         read_values(encode_png(np.zeros((3, 4, 3), "uint8")))
     with pytest.raises(ValueError, match="its mode is I;16"):
         read_values(encode_png(np.full((3, 4), 700, "uint16")))

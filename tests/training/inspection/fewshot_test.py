@@ -130,7 +130,7 @@ def test_the_command_prints_a_table_and_writes_the_seeds(run, splits, tmp_path, 
 
 
 def test_too_many_neighbours_are_refused(run):
-    with pytest.raises(InputError, match=r"2000 neighbours are more than the 1,293 training images"):
+    with pytest.raises(InputError, match="--knn=2000 must be at most 1,293, the number of training images"):
         measure(run.folder, [], [1], 1, 2000)
 
 

@@ -240,7 +240,7 @@ def test_masks_of_tfds(recipe, tmp_path, file_format):
     expected = np.resize(np.array([0, 1, VOID], "uint8"), (6, 10))
     np.testing.assert_array_equal(read_values(example["label"]), expected)
     for fields, message in (
-        ({"mask": "masks"}, r"has no mask 'masks'. Features that may be masks: mask\.$"),
+        ({"mask": "masks"}, r"has no mask 'masks'. Features that could be masks: mask\.$"),
         ({"mask": "colors"}, "has no mask 'colors'"),
         ({"mask": "mask"}, "data.mask_classes="),
         ({}, "has no masks"),

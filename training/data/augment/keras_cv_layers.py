@@ -85,14 +85,14 @@ def _layers():
 def _check(config, channels):
     missing = None
     if config.autoaugment:
-        missing = "AutoAugment: set augment.autoaugment=false"
+        missing = "AutoAugment. Set augment.autoaugment=false"
     elif config.randaugment_ops and config.randaugment_magnitude > _MAX_MAGNITUDE:
         missing = (
-            f"RandAugment beyond magnitude {_MAX_MAGNITUDE}, received {config.randaugment_magnitude:g}: lower "
+            f"RandAugment beyond magnitude {_MAX_MAGNITUDE}. Received: {config.randaugment_magnitude:g}. Lower "
             f"augment.randaugment_magnitude"
         )
     elif config.randaugment_ops and channels == 1:
-        missing = "RandAugment for gray images: set augment.randaugment_ops=0"
+        missing = "RandAugment for gray images. Set augment.randaugment_ops=0"
     if missing:
         raise InputError(f"KerasCV has no {missing}, or choose augment.library=tensorflow.")
 

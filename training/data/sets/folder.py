@@ -72,7 +72,9 @@ def read_folder(directory, test_fraction, validation_fraction):
     for split, images in by_split.items():
         unknown = sorted(set(images) - set(classes))
         if unknown:
-            raise InputError(f"{folders[split]} has classes that {folders['train']} lacks: {', '.join(unknown)}")
+            raise InputError(
+                f"{folders[split]} has classes that are missing in {folders['train']}: {', '.join(unknown)}"
+            )
     fractions = {"test": test_fraction, "validation": validation_fraction}
     missing = {split: fraction for split, fraction in fractions.items() if split not in by_split}
     held = {name: hold_out(paths, missing, digests) for name, paths in by_split["train"].items()}
@@ -101,8 +103,8 @@ def find_splits(directory, contents, unsplit_layout, layout):
     if len(folders) > len(splits) or len(splits) == 1:
         other_folders = ", ".join(sorted(set(folders) - {"train"})) or "none"
         raise InputError(
-            f"{root} has the folder train, so it must be split. Its other folders: {other_folders}. Expected the "
-            f"folders train, test and optionally validation; or {unsplit_layout}."
+            f"{root} contains a folder train, so its folders must be train, test and optionally validation. Its other "
+            f"folders: {other_folders}. If your data are not split, {root} must contain {unsplit_layout}."
         )
     return root, splits
 
@@ -129,7 +131,7 @@ def _check_classes(root, images, skipped):
     unreadable = "".join(f"\n  {path}: {problem}" for path, problem in skipped.items())
     expected = _LAYOUT + (f" Skipped:{unreadable}" if skipped else "")
     if classes:
-        raise InputError(f"{root} has images of one class only, {classes[0]!r}; a classifier needs two. {expected}")
+        raise InputError(f"{root} has images of only one class, {classes[0]!r}. A classifier needs two. {expected}")
     loose = sum(map(_is_image, root.iterdir()))
     if loose:
         raise InputError(f"{root} has {loose} images and no class folders. {expected}")

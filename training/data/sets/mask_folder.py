@@ -121,7 +121,7 @@ def _unknown_classes(values, names):
     """{image: problem} for each mask with values that are not indices of classes."""
     largest = {image: int(classes.max(initial=0)) for image, classes in values.items()}
     return {
-        image: f"its mask has the value {value}, but there are {len(names)} classes, counted from 0; void is {VOID}"
+        image: f"its mask has the value {value}, but values must be from 0 to {len(names) - 1}, or {VOID} for void"
         for image, value in largest.items()
         if value >= len(names)
     }

@@ -34,7 +34,9 @@ class _Index(pydantic.BaseModel):
         for (one, files), (other, other_files) in itertools.combinations(splits.items(), 2):
             shared = sorted(files.keys() & other_files.keys())
             if shared:
-                raise ValueError(f"{shared[0]} is in the splits {one} and {other}; an image must be in one only")
+                raise ValueError(
+                    f"{shared[0]} is in the splits {one} and {other}, but a file must be in only one split"
+                )
         return splits
 
 

@@ -108,12 +108,12 @@ def _prepared_builder(data):
 def _how_to_prepare(builder, name):
     if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
         return (
-            "TFDS may not download these files. Put them into that folder yourself and start again, or set "
+            "TFDS cannot download these files. Put them into that folder yourself and start again, or set "
             "data.tfds_directory to a folder in which TFDS has already prepared them."
         )
     return (
         f'On a machine with a network run: python -c "import tensorflow_datasets as tfds; '
-        f"tfds.builder('{name}').download_and_prepare()\"; copy its ~/tensorflow_datasets to this machine, and set "
+        f"tfds.builder('{name}').download_and_prepare()\". Copy its ~/tensorflow_datasets to this machine, and set "
         f"data.tfds_directory to the copy."
     )
 
@@ -143,12 +143,13 @@ def _find_mask(builder, data):
     ]
     if "image" not in parts or data.mask not in mask_names:
         raise InputError(
-            f"{builder.name} has no mask {data.mask!r}. Features that may be masks: {', '.join(mask_names) or 'none'}."
+            f"{builder.name} has no mask {data.mask!r}. Features that could be masks: "
+            f"{', '.join(mask_names) or 'none'}."
         )
     if data.mask_classes is None:
         raise InputError(
-            f"TFDS has no names for the values of {data.mask}. Name them: data.mask_classes=pet,ground,border. Also "
-            f"set data.mask_offset=1 if the first class has the value 1."
+            f"TFDS has no names for the values of {data.mask}. Give the names of the classes, for example "
+            f"data.mask_classes=pet,ground,border. Also set data.mask_offset=1 if the first class has the value 1."
         )
 
     def read(example):

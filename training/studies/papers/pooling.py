@@ -28,7 +28,9 @@ def points(recipe):
 
 def figure(summaries, folder):
     """Accuracy against the learning rate."""
-    note = "In the paper's Figure 9, which has no numbers, both poolings work similarly well, at different rates."
+    note = (
+        "In the paper's Figure 9, which has no numbers, both poolings work similarly well at different learning rates."
+    )
     return plot_panels(
         [measured_panel(summaries, "learning_rate", "peak learning rate", "Measured, from scratch", note)]
     )

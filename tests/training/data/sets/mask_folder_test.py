@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_skipped_and_named(tmp_path):
     assert problems["a.jpg"] == "has no mask a.png"
     assert problems["b.jpg"].startswith("its mask cannot be read")
     assert problems["c.jpg"] == "has 9 x 6 pixels, but its mask has 6 x 9"
-    assert "its mask has the value 2, but there are 2 classes" in problems["d.jpg"]
+    assert "its mask has the value 2, but values must be from 0 to 1, or 255 for void" in problems["d.jpg"]
     assert "Unknown image file format" in problems["e.jpg"]
     assert sorted(stems(found.splits["train"] + found.splits["test"])) == ["f", "g"]
 
@@ -108,7 +108,10 @@ def test_a_turned_photograph_has_an_upright_mask(tmp_path):
     [
         (lambda root: None, "has no folders images and masks. Expected"),
         (lambda root: write_pairs(root, ""), "has no image with a mask that can be used"),
-        (lambda root: write_pairs(root / "train", "ab"), "so it must be split.*; or the folders images and masks"),
+        (
+            lambda root: write_pairs(root / "train", "ab"),
+            "so its folders must be .* must contain the folders images and masks",
+        ),
         (lambda root: (write_pairs(root, "ab"), (root / "classes.txt").write_text("a\na\n")), "per line"),
     ],
 )

@@ -63,7 +63,7 @@ def test_shards_hold_the_same_images(photographs, tmp_path):
         ('{"class_names": ["a"], "splits": {"train": {"a": 0}}}', "greater than 0"),
         (
             '{"class_names": ["a"], "splits": {"train": {"a": 1, "b": 2}, "test": {"b": 2}}}',
-            "b is in the splits train and test; an image must be in one only",
+            "b is in the splits train and test, but a file must be in only one split",
         ),
     ],
 )
