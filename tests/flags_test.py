@@ -66,14 +66,17 @@ def test_other_functions(tmp_path):
     model = tiny_model(include_preprocessing=True)
     _assert_refused(functools.partial(keras_vit.rematerialize, model), "enabled")
     _assert_refused(functools.partial(keras_vit.pretraining.MaskedAutoencoder, model), "normalize_targets")
-    for flag in ("overwrite", "jit_compile"):
+    for flag in ("overwrite", "jit_compile", "card"):
         _assert_refused(functools.partial(keras_vit.export_saved_model, model, tmp_path), flag)
-    _assert_refused(functools.partial(keras_vit.export_model, model, tmp_path / "a.onnx", "onnx"), "overwrite")
+    for flag in ("overwrite", "card"):
+        _assert_refused(functools.partial(keras_vit.export_model, model, tmp_path / "a.onnx", "onnx"), flag)
+    _assert_refused(functools.partial(keras_vit.save_weights, model, tmp_path / "a.npz", "google"), "card")
     for flag in ("include_top", "include_preprocessing"):
         _assert_refused(functools.partial(keras_vit.from_pretrained, "missing.npz"), flag)
     public = {name: value for name, value in vars(keras_vit).items() if inspect.isfunction(value)}
     others = {case for case in _cases(public) if case[0] not in FACTORIES}
     assert others == {
-        *(("rematerialize", "enabled"), ("export_model", "overwrite")),
-        *(("export_saved_model", flag) for flag in ("overwrite", "jit_compile")),
+        *(("rematerialize", "enabled"), ("save_weights", "card")),
+        *(("export_model", flag) for flag in ("overwrite", "card")),
+        *(("export_saved_model", flag) for flag in ("overwrite", "jit_compile", "card")),
     }

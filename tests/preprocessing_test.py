@@ -149,7 +149,7 @@ def test_preprocess_input_as_a_model_says():
 
 def test_preprocess_input_needs_one_preprocessing_layer():
     model = keras.Sequential([keras.Input((8, 12, 3)), keras.layers.Flatten()], name="other")
-    with pytest.raises(ValueError, match="has one Preprocessing layer; 'other' has 0"):
+    with pytest.raises(ValueError, match="has one Preprocessing layer, but 'other' has 0"):
         keras_vit.preprocess_input(_pixels(2, 8, 12, 3), model)
     layers = [keras_vit.Preprocessing(), keras_vit.Preprocessing()]
     with pytest.raises(ValueError, match="'twice' has 2"):

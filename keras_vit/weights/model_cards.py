@@ -58,10 +58,10 @@ def check_card(card, path, file):
 
     Raises:
         FileExistsError: If the file at `path` describes another file, or was written or changed by somebody else.
-        TypeError: If `card` has another type.
+        ValueError: If `card` has another type.
     """
     if not isinstance(card, (bool, Evaluation)):
-        raise TypeError(f"card must be True, False or a keras_vit.Evaluation. Received: {card!r}")
+        raise ValueError(f"card must be True, False or a keras_vit.Evaluation. Received: {card!r}")
     if card and path.exists() and not _is_own(path, file):
         raise FileExistsError(
             f"{path} is not the model card that keras_vit wrote for {file}, or it was changed. It is not replaced. "

@@ -1,3 +1,5 @@
+import logging
+
 import keras
 import numpy as np
 import pytest
@@ -135,3 +137,16 @@ def test_computes_in_float32():
         keras.config.set_dtype_policy("float32")
     assert not computes_in_float32(mixed)
     assert not computes_in_float32(keras.Sequential([keras.Input(mixed.input_shape[1:]), mixed]))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow writes the export")
+def test_temporary_folder_is_not_logged(tmp_path, caplog):
+    caplog.set_level("INFO", logger="tensorflow")
+    logger = logging.getLogger("tensorflow")
+    logger.addHandler(caplog.handler)  # TensorFlow does not pass its messages on.
+    try:
+        keras_vit.export_saved_model(tiny_model(), tmp_path)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert not caplog.records

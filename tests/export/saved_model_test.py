@@ -1,5 +1,4 @@
 import json
-import logging
 import pathlib
 import subprocess
 import sys
@@ -385,18 +384,6 @@ def test_signatures_of_each_kind_of_model(monkeypatch):
     assert _signature_names(tiny_segmenter("PanopticFPN", (32, 32, 3))) == of_all
     monkeypatch.setattr(signatures, "has_rollout", lambda model: False)
     assert _signature_names(_model()) == of_all | {"embed", "tokens"}
-
-
-@tensorflow_only
-def test_temporary_folder_is_not_logged(tmp_path, caplog):
-    caplog.set_level("INFO", logger="tensorflow")
-    logger = logging.getLogger("tensorflow")
-    logger.addHandler(caplog.handler)  # TensorFlow does not pass its messages on.
-    try:
-        keras_vit.export_saved_model(_perceptron(), tmp_path)
-    finally:
-        logger.removeHandler(caplog.handler)
-    assert not caplog.records
 
 
 def test_what_would_be_guessed_is_refused(tmp_path):

@@ -346,7 +346,7 @@ def test_uses_an_earlier_copy_without_network(hub):
     assert fetch_from_hub("hf://owner/name") == folder
     assert fetch_from_hub("hf://owner/name/model.safetensors") == folder / "model.safetensors"
     for source in ("hf://owner/other", "hf://owner/name@v2", "hf://owner/name/vit.npz"):
-        with pytest.raises(OSError, match=f"Could not download {source}: .*pass the path of a copy"):
+        with pytest.raises(OSError, match=f"Could not download {source}: .*pass the path of a local copy"):
             fetch_from_hub(source)
 
 

@@ -137,7 +137,7 @@ def test_torch_is_asked_for_by_name(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "a.pth", "w") as archive:
         archive.writestr("archive/data.pkl", b"")
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r"install it, or convert the file to \.safetensors"):
+    with pytest.raises(ImportError, match=r"Install it, or convert the file to \.safetensors"):
         open_arrays(tmp_path / "a.pth")
 
 

@@ -153,7 +153,7 @@ def test_never_replaces_another_card(tmp_path):
             keras_vit.save_weights(model, tmp_path / name, "google", card=True)
         assert card.read_text() == text
         assert not (tmp_path / name).exists()
-    with pytest.raises(TypeError, match=r"card must be True, False or a keras_vit\.Evaluation\. Received: 'yes'"):
+    with pytest.raises(ValueError, match=r"card must be True, False or a keras_vit\.Evaluation\. Received: 'yes'"):
         keras_vit.save_weights(model, tmp_path / "c.npz", "google", card="yes")
 
 

@@ -251,7 +251,7 @@ def test_a_run_outlives_an_export_that_is_refused(brief_recipe, tmp_path, monkey
     [
         (("test", "validation"), r"has no train split\. It has: test, validation"),
         (("train", "validation"), r"has no test split"),
-        (("train", "test"), r"fit\.final_weights=best needs validation images, and there are none"),
+        (("train", "test"), r"fit\.final_weights=best needs validation images, but there are none"),
     ],
 )
 def test_splits_that_a_run_needs_are_asked_for_before_it_begins(brief_recipe, splits, message, tmp_path, monkeypatch):

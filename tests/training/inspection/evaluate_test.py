@@ -109,7 +109,7 @@ def test_a_split_of_other_data_may_be_one_that_others_would_learn_from(run):
         (["data.test_split=train"], "test", "data.test_split cannot be changed"),
         (["data.dataset=tiny", "data.validation_fraction=0.5"], "test", "data.validation_fraction cannot be changed"),
         (["data.dataset=tiny"], "validation", "no validation split. It has: test"),
-        ([], "test", "The model has the classes ant, bee, cat, dog, elk, fox, gnu; the data set has 0, 1"),
+        ([], "test", "The model has the classes ant, bee, .* gnu, but the data set has the classes 0, 1"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(run, assignments, split, message):
@@ -127,7 +127,7 @@ def test_of_many_other_classes_the_first_are_named(run, tmp_path):
     facts = json.loads(run.recipe.read_text()) | {"class_names": [f"class {i}" for i in range(1000)]}
     other.recipe.write_text(json.dumps(facts))
     other.model.symlink_to(run.model)
-    with pytest.raises(InputError, match=r"class 9, … \(1,000 in all\); the data set has ant, bee"):
+    with pytest.raises(InputError, match=r"class 9, … \(1,000 in all\), but the data set has the classes ant, bee"):
         evaluate_source(other.folder, ["data.dataset=tiny"])
 
 
@@ -186,12 +186,13 @@ def test_a_model_of_imagenet_is_evaluated_on_objectnet(imagenet_model, tmp_path)
 
 def test_folders_of_some_classes_of_imagenet_are_other_classes(imagenet_model, tmp_path):
     write_photographs(tmp_path, [wnid for wnid, _ in imagenet1k_classes()[:2]])
-    with pytest.raises(InputError, match=r"\(1,000 in all\); the data set has n01440764, n01443537"):
+    with pytest.raises(InputError, match=r"\(1,000 in all\), but the data set has the classes n01440764"):
         evaluate_source(imagenet_model[0], ["data.dataset=folder", f"data.directory={tmp_path}"], "all")
 
 
 @pytest.mark.parametrize(
-    ("split", "message"), [("all", "was trained on images of these data"), ("train", r"ant.*the data set has 0, 1")]
+    ("split", "message"),
+    [("all", "was trained on images of these data"), ("train", "ant.*the data set has the classes 0")],
 )
 def test_all_images_of_its_own_data_are_refused(run, split, message):
     with pytest.raises(InputError, match=message):

@@ -91,7 +91,7 @@ def test_mixes_images_but_not_padding(config, num_real):
 def test_refuses_what_keras_cv_lacks():
     for channels, config, message in (
         (3, {"autoaugment": True}, "has no AutoAugment. Set augment.autoaugment=false, or choose augment.library"),
-        (3, {"randaugment_ops": 2, "randaugment_magnitude": 15}, "beyond magnitude 10, received 15: lower"),
+        (3, {"randaugment_ops": 2, "randaugment_magnitude": 15}, "beyond magnitude 10. Received: 15. Lower"),
         (1, {"randaugment_ops": 2}, "has no RandAugment for gray images. Set augment.randaugment_ops=0"),
     ):
         with pytest.raises(InputError, match=message):
