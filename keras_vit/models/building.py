@@ -127,8 +127,8 @@ def convolutional(trunk):
     """Returns a function that builds models with a backbone.
 
     Args:
-        trunk: The backbone, a function `trunk(pixels, config)`. `pixels` are normalised, (B, H, W, C). It returns a
-            map (B, h, w, D) or tokens (B, L, D). The pixels and the result are Keras tensors.
+        trunk: The backbone, a function `trunk(pixels, config)`. `pixels` are normalised, (B, H, W, C). The
+            result is a map (B, h, w, D) or tokens (B, L, D). The pixels and the result are Keras tensors.
     """
     return functools.partial(_build, trunk)
 

@@ -154,7 +154,7 @@ def write_safetensors(path, arrays, metadata=None):
 
     Args:
         path: Path of the file. An existing file is replaced.
-        arrays: {name: array}, written with these types.
+        arrays: {name: array}. Each array is written with its own dtype.
         metadata: {name: text} for the file's header, or `None`.
 
     Raises:

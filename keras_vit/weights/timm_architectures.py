@@ -1,8 +1,9 @@
 """Settings of timm's models that the arrays of a file do not show, such as the number of heads.
 
 timm's `config.json` contains the name of the architecture. Its `model_args` contain the arguments that differ from the
-defaults. Some structures have no array, such as rotary positions, windows and activations. An architecture is therefore
-read only if its name and arguments are in these tables. `make support-matrix` compares the results with timm.
+defaults. Some parts of an architecture leave no trace in the arrays, such as rotary positions, windows and activations.
+An architecture is therefore read only if its name and arguments are in these tables. `make support-matrix` compares the
+results with timm.
 """
 
 import re

@@ -99,8 +99,8 @@ class _TensorFlowModel(_Model):
 def _after(data):
     """Returns a context manager. Operations created in it run only after a batch has been read.
 
-    TensorFlow starts the step once more after the last batch. Outside this context, operations that need no batch, such
-    as weight decay and the update of seeds, would run in this extra step on some replicas only.
+    TensorFlow starts the step once more after the last batch. Some operations need no batch, such as weight decay and
+    the update of seeds. Without this context, some replicas would run them in this extra step, and others would not.
     """
     return tf.control_dependencies(data)
 

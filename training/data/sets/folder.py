@@ -88,7 +88,7 @@ def read_folder(directory, test_fraction, validation_fraction):
 def find_splits(directory, contents, unsplit_layout, layout):
     """Returns the path of `data.directory`, and {split: folder}. Without split folders, "train" is the whole directory.
 
-    `contents`, `unsplit_layout` and `layout` describe the expected files in the message of an InputError.
+    `contents`, `unsplit_layout` and `layout` are texts for error messages. They describe the files that are expected.
     """
     if directory is None:
         raise InputError(f"The folder data set needs data.directory=<path of your {contents}>. {layout}")

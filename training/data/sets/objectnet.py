@@ -51,8 +51,9 @@ class Shared:
     def restrict(self, probabilities, has_sigmoids=False):
         """Restricts probabilities of ImageNet-1k's classes to the shared classes.
 
-        This follows Kolesnikov et al. (BiT, arXiv 1912.11370). If a class has several ImageNet classes, it gets the
-        largest of their probabilities. The most probable shared ImageNet class thus determines the prediction.
+        This follows Kolesnikov et al. (BiT, arXiv 1912.11370). If several ImageNet classes correspond to one class of
+        ObjectNet, it gets the largest of their probabilities. The most probable shared ImageNet class thus determines
+        the prediction.
 
         Args:
             probabilities: (B, 1000)
