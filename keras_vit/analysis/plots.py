@@ -132,7 +132,7 @@ def plot_attention_entropy(entropies, num_tokens=None):
     """
     figure, axes = _plot_heads(entropies, "attention entropy (nats)")
     for ax, name in zip(axes, entropies if num_tokens else (), strict=False):
-        ax.axhline(math.log(num_tokens[name]), color=MUTED, lw=1, ls=(0, (4, 3)), label="all tokens alike")
+        ax.axhline(math.log(num_tokens[name]), color=MUTED, lw=1, ls=(0, (4, 3)), label="uniform attention")
     _legend(figure, axes[0])
     return figure
 

@@ -36,7 +36,7 @@ def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) ->
 
     Args:
         backbone: `"R18"`, `"R34"`, `"R50"`, `"R101"`, a `keras_vit.architectures.ResNetConfig`, or a
-            `keras_vit.architectures.VTFPNConfig`. A name selects `strides_first=True`, as in Detectron2.
+            `keras_vit.architectures.VTFPNConfig`. With a string, `strides_first` is true, as in Detectron2.
         weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
             wrote for a model of the same shape. Published weights of a ResNet, as in `keras_vit.ResNet`: they are
             loaded into the backbone, and also define `strides_first`.
@@ -80,7 +80,7 @@ def PanopticFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.A
 
     Args:
         backbone: `"R18"`, `"R34"`, `"R50"`, `"R101"`, or a `ResNetConfig` or `PanopticFPNConfig` of
-            `keras_vit.architectures`. A name selects `strides_first=True`, as in Detectron2.
+            `keras_vit.architectures`. With a string, `strides_first` is true, as in Detectron2.
         weights: As in `keras_vit.VTFPN`.
         {shared_arguments}
         **config_changes: Any field of `keras_vit.architectures.PanopticFPNConfig`, including the backbone's fields.

@@ -68,7 +68,7 @@ def test_the_widest_entropy_is_drawn():
     assert set(axes.lines[-1].get_ydata()) == {np.log(17)}
     assert axes.get_ylim()[1] >= np.log(17)
     [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["mean of the heads", "a head", "all tokens alike"]
+    assert [text.get_text() for text in legend.get_texts()] == ["mean of the heads", "a head", "uniform attention"]
     assert len(plots.plot_attention_entropy({"m": np.ones((3, 2))}).axes[0].lines) == 2
 
 

@@ -105,7 +105,7 @@ class _Update(keras.optimizers.Optimizer):
 
     Under `tf.distribute`, Keras 3.15 clips the gradients of each replica before it sums them, so a step differs from
     the step on one device. This class sums before it clips. https://github.com/tensorflow/tensorflow/issues/33929
-    describes the problem for Keras 2. We found no issue for Keras 3.
+    describes the problem for Keras 2. There was no such report for Keras 3.
 
     Args:
         learning_rate: Number or schedule.

@@ -16,8 +16,8 @@ from keras_vit.layers.visual_tokens.token_grid import shrink
 class PoolingTokenizer(CompositeLayer):
     """Resizes a map bilinearly to a small grid. The pixels of this grid are the tokens. No attention is learned.
 
-    This is an ablation of Visual Transformers (arXiv 2006.03677, Table 3). If CT is not C, a learned linear
-    projection follows.
+    This is an ablation of Visual Transformers (arXiv 2006.03677, Table 3). If `token_dim` is not the map's number
+    of channels, a learned linear projection follows.
 
     Args:
         grid_size: Size (h, w) of the grid.
