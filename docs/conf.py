@@ -37,7 +37,7 @@ extensions = [
     "notebooks",
 ]
 exclude_patterns = ["_build", "_extensions"]
-suppress_warnings = ["config.cache"]
+suppress_warnings = ["config.cache"]  # Settings that are functions or modules cannot be cached.
 
 # Markdown. Links inside a page use the headings' anchors, as on GitHub.
 myst_enable_extensions = ["attrs_block", "colon_fence", "dollarmath"]

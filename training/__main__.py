@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shlex
 import sys
 import tempfile
 
@@ -20,15 +21,22 @@ def main(arguments=None):
     except (InputError, OSError) as error:  # Invalid input can cause an OSError, e.g. a file name that is too long.
         print(f"error: {shortened_lines(str(error))}", file=sys.stderr)
         return 2
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] in ("keras_vit", "training"):
-            raise
-        command = f"{sys.executable} -m pip install '.[training]'"
-        print(f"error: {error.name} is not installed. In the clone, install it with: {command}", file=sys.stderr)
+    except ImportError as error:
+        print(f"error: {_missing(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
+
+
+def _missing(error):
+    """What to say about a package that is not installed. Raises the error again if it has another reason."""
+    if not isinstance(error, ModuleNotFoundError):
+        return str(error)  # The message of keras_vit for optional packages.
+    if error.name is None or error.name.partition(".")[0] in ("keras_vit", "training"):
+        raise error
+    command = f"{shlex.quote(sys.executable)} -m pip install '.[training]'"
+    return f"{error.name} is not installed. In the clone, install it with: {command}"
 
 
 def _import_tensorflow():

@@ -16,7 +16,6 @@ from benchmarks.mutation.suites import commit, digests, fingerprint, read_suite,
 from benchmarks.records import append, newest, put_between, read
 
 ROOT = pathlib.Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "testing.md"
 RESULTS = ROOT / "benchmarks" / "results" / "mutation.jsonl"
 FOLDER = ROOT / "mutation"
 """Folder of files that the commands can make again. git ignores it."""
@@ -38,7 +37,7 @@ def parse(arguments):
     _add_trace(commands.add_parser("trace", parents=[common], help="records which tests execute which lines"))
     _add_run(commands.add_parser("run", parents=[common], help="tests the mutants"))
     report = commands.add_parser("report", parents=[common], help="prints totals and surviving mutants")
-    report.add_argument("--document", action="store_true", help=f"write the report into {DOCUMENT.name}")
+    report.add_argument("--document", action="store_true", help="write the report into testing.md")
     own, pytest_arguments = _divide(sys.argv[1:] if arguments is None else list(arguments))
     options = parser.parse_args(own)
     options.pytest = pytest_arguments
@@ -145,7 +144,7 @@ def _report(options):
     text = markdown(newest(rows, ("id", "source")))
     print(text)
     if options.document:
-        put_between("mutation", text, DOCUMENT)
+        put_between("mutation", text)
     return 0
 
 

@@ -162,9 +162,8 @@ def keras_application(
         return build_model(**values | {"name": values["name"] or model_name})
 
     build.__name__ = build.__qualname__ = function_name
-    build.__module__ = (
-        module or build_model.__module__
-    )  # Pickle and documentation tools look for the function in this module.
+    # Pickle and documentation tools look for the function in this module.
+    build.__module__ = module or build_model.__module__
     build.__signature__ = signature  # type: ignore[attr-defined]
     package = "keras_vit.baselines" if "baselines" in build_model.__module__ else "keras_vit"
     build.__doc__ = f"""{about}
