@@ -45,8 +45,8 @@ def checked_name(name):
     """Returns a name. Raises ValueError if extracting a file of this name could write outside the folder."""
     if not isinstance(name, str) or not name or name[0] == "/" or "\\" in name or ".." in name.split("/"):
         raise ValueError(
-            f"the array's name {name!r} is not accepted: it must be text that is not empty, does not start with '/' and "
-            f"does not contain '..' or '\\'"
+            f"the array's name {name!r} is not accepted: it must be text that is not empty, does not start with '/' "
+            f"and does not contain '..' or '\\'"
         )
     if len(name) > _MAX_NAME_LENGTH:
         raise ValueError(f"an array's name has {len(name):,} characters, and at most {_MAX_NAME_LENGTH} are accepted")
