@@ -18,6 +18,7 @@ _RESTRICTIONS = {
 }
 """{pattern of whole words in the name of a licence: what the licence restricts}"""
 _HUB_IDENTIFIERS = re.compile(r"apache-2\.0|mit|bsd-[23]-clause|cc0-1\.0|cc-by(-nc)?(-nd|-sa)?-[234]\.0")
+_NAME = re.compile(r"[\w.+()][\w.+() -]{0,99}", re.ASCII)  # `.npz` files store ASCII.
 _NO_NAMES = ("unknown", "other")  # The Hub names a licence `other` if its name is in the field `license_name`.
 _MAX_HEADER = 65_536
 
@@ -53,8 +54,9 @@ def _package(frame):
 
 def checked_licence(name):
     """The licence that a file names, or `None` if it names none. SPDX identifiers get their usual capitals."""
-    if not isinstance(name, str) or not re.fullmatch(r"[\w.+()][\w.+() -]{0,99}", name) or name.lower() in _NO_NAMES:
-        return None  # Files are not trusted. The name is printed in messages and model cards.
+    # Files are not trusted. The name is printed in messages and model cards.
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower() in _NO_NAMES:
+        return None
     if not _HUB_IDENTIFIERS.fullmatch(name.lower()):
         return name
     return {"apache-2.0": "Apache-2.0", "bsd-2-clause": "BSD-2-Clause", "bsd-3-clause": "BSD-3-Clause"}.get(

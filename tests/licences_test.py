@@ -47,6 +47,7 @@ def test_restriction(licence, expected):
         ("other", None, None),
         ("Other", None, None),
         ("two\nlines", None, None),
+        ("licen\u00e7a", None, None),
         (["mit"], None, None),
         ("x" * 101, None, None),
     ],
