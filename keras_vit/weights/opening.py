@@ -154,8 +154,8 @@ def _describe(path, hints):
                 f"{path} has the layout of {ADAPTERS[adapter]}, but arrays or settings are missing. The file has "
                 f"another architecture, or is incomplete. If you downloaded it, download it and its config.json again."
             ) from error
+        origin = {"source": hints.source, "licence": _declared_licence(folder, hints.config, arrays[0].metadata)}
         opened = stack.pop_all()
-    origin = {"source": hints.source, "licence": _declared_licence(folder, hints.config, arrays[0].metadata)}
     read = functools.partial(_read, checkpoint.read, opened)
     return _normalized(dataclasses.replace(checkpoint, read=read, origin=origin))
 
