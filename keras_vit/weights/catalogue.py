@@ -8,6 +8,7 @@ import types
 from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.checks import did_you_mean
+from keras_vit.licences import warn_if_restricted
 from keras_vit.weights.published_google import AUGREG_STEM, augreg_entry, google_entries
 from keras_vit.weights.published_meta import meta_entries
 
@@ -186,6 +187,24 @@ def entry_at(address):
     stem = address.rpartition("/")[2].removesuffix(".npz")
     entry = augreg_entry(stem) if AUGREG_STEM.fullmatch(stem) else None
     return entry if entry and entry.url == address else None
+
+
+def origin_of(layer):
+    """The `origin` of a `Preprocessing` layer.
+
+    Files that were written before `origin` existed contain only `source`. The licence of their weights is then that of
+    the catalogue entry of `source`, with a warning if it restricts their use. `None`: the origin is unknown.
+    """
+    if layer.origin is not None or layer.source is None:
+        return layer.origin
+    try:
+        entry = get_entry(layer.source)
+    except ValueError:
+        entry = entry_at(layer.source)
+    if entry is None:
+        return None
+    warn_if_restricted(entry.licence, layer.source)
+    return {"source": layer.source, "licence": entry.licence, "checksum": None}
 
 
 def _unknown(variant, weights):

@@ -80,6 +80,22 @@ def test_a_saved_model_warns_when_it_is_loaded(tmp_path):
         keras.saving.load_model(tmp_path / "saved.keras")
 
 
+@pytest.mark.parametrize("source", ["B/16@mae", "hf://timm/vit_base_patch16_224.mae", "somewhere"])
+def test_files_without_origin(source, tmp_path):
+    """Earlier versions stored only the source. The catalogue contains its licence."""
+    model = make(num_layers=1)
+    preprocessing_layer(model).source = source
+    model.save(tmp_path / "saved.keras")
+    licence = None if source == "somewhere" else "CC-BY-NC-4.0"
+    for load in (keras.saving.load_model, keras_vit.from_pretrained):
+        warn_if_restricted.cache_clear()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", keras_vit.LicenceWarning)
+            assert keras_vit.describe(load(tmp_path / "saved.keras")).licence == licence
+        messages = [str(warning.message) for warning in caught if warning.category is keras_vit.LicenceWarning]
+        assert [repr(source) in message for message in messages] == [True] * (licence is not None)
+
+
 def test_published_accuracy_is_claimed_for_unchanged_weights_only(published, tmp_path):
     model = keras_vit.from_pretrained(DEIT)
     model.save(tmp_path / "saved.keras")
