@@ -178,15 +178,18 @@ def get_entry(name, variant=None):
 
 
 def entry_at(address):
-    """The catalogue entry of the file or repository at an address, or `None`."""
+    """(catalogue entry of the file or repository at an address or `None`, whether the entry describes the weights)
+
+    Another revision or file of a repository has the licence of its entry, but can have other weights.
+    """
     address = address.replace("gs://", "https://storage.googleapis.com/", 1)
     for entry in ENTRIES.values():
         path, _, rest = address.partition(entry.url)
         if address and not path and rest[:1] in ("", "/", "@"):
-            return entry
+            return entry, re.fullmatch(r"(@main)?(/|/model\.safetensors)?", rest) is not None
     stem = address.rpartition("/")[2].removesuffix(".npz")
     entry = augreg_entry(stem) if AUGREG_STEM.fullmatch(stem) else None
-    return entry if entry and entry.url == address else None
+    return (entry, True) if entry and entry.url == address else (None, False)
 
 
 def origin_of(layer):
@@ -200,7 +203,7 @@ def origin_of(layer):
     try:
         entry = get_entry(layer.source)
     except ValueError:
-        entry = entry_at(layer.source)
+        entry, _ = entry_at(layer.source)
     if entry is None:
         return None
     warn_if_restricted(entry.licence, layer.source)

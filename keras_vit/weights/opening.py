@@ -57,7 +57,7 @@ def open_checkpoint(source, variant=None, **given):
     if entry is None:
         hints = Hints(source=redacted(str(source)), **given)
         checkpoint = _with_given_settings(_describe(locate(source), hints), given)
-        return _with_origin(checkpoint, entry_at(str(source)))
+        return _with_origin(checkpoint, *entry_at(str(source)))
     hints = Hints(source=entry.name, **{"family": entry.family, "image_size": pair(entry.image_size), **given})
     path = locate(entry.url) if entry.url.startswith("hf://") else fetch(entry.url, entry.sha256)
     checkpoint = _with_given_settings(_describe(path, hints), given)
@@ -115,11 +115,12 @@ def _with_catalogue_facts(checkpoint, entry):
     return dataclasses.replace(checkpoint, config=config, pixels=pixels)
 
 
-def _with_origin(checkpoint, entry):
-    """The checkpoint with the name and licence of its catalogue entry, if there is one."""
+def _with_origin(checkpoint, entry, has_its_weights=True):
+    """The checkpoint with the licence of its catalogue entry, if there is one, and the entry's name for its weights."""
     if entry is None:
         return checkpoint
-    return dataclasses.replace(checkpoint, origin={"source": entry.name, "licence": entry.licence})
+    source = entry.name if has_its_weights else checkpoint.origin["source"]
+    return dataclasses.replace(checkpoint, origin={"source": source, "licence": entry.licence})
 
 
 def _declared_licence(folder, config, metadata):

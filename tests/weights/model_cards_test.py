@@ -182,6 +182,17 @@ def test_entries_at_addresses():
         "gs://vit_models/sam/ViT-B_16.npz": "B/16@sam",
         f"gs://vit_models/augreg/{stem}.npz": f"B/16@{stem}",
     }.items():
-        assert entry_at(address).name == name
+        entry, has_its_weights = entry_at(address)
+        assert (entry.name, has_its_weights) == (name, True)
     for address in ("", "vit.npz", "hf://timm/vit_base_patch16_224.mae2", f"gs://mine/{stem}.npz"):
-        assert entry_at(address) is None
+        assert entry_at(address) == (None, False)
+
+
+@pytest.mark.parametrize("rest", ["@refs%2Fpr%2F1", "@v2/model.safetensors", "/other.safetensors"])
+def test_another_revision_or_file_has_only_the_licence(rest, published, tmp_path):
+    source = get_entry(DEIT).url + rest
+    model = keras_vit.from_pretrained(source)
+    assert preprocessing_layer(model).origin["source"] == source
+    assert keras_vit.describe(model).licence == "Apache-2.0"
+    keras_vit.save_weights(model, tmp_path / "saved", "timm", card=True)
+    assert "No metrics were measured." in card_of(tmp_path / "saved")[1]
