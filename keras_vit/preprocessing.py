@@ -211,7 +211,7 @@ def _checked_origin(origin):
     """A copy of `origin` with a checked licence, because files are not trusted. Raises ValueError if it is invalid."""
     none = type(None)
     accepted = {
-        "source": (str, "a string"),
+        "source": ((str,), "a string"),
         "licence": ((str, none), "a string or None"),
         "checksum": ((int, none), "an integer or None"),
     }
