@@ -89,8 +89,8 @@ process. The restriction also applies to models that are fine-tuned from these w
 
 `keras_vit.describe(model).licence` returns the licence. It is stored in `.keras` files and in the files of
 `keras_vit.save_weights`, and remains after fine-tuning. For weights that are not in the catalogue, the licence is read
-from the file itself, from the `config.json` in its folder (`license`), or from the model card in its folder. If no
-licence is found there, `licence` is `None`.
+from the file itself, from the `config.json` in its folder (`license`), or from the model card in its folder. For the
+path or URL of an `.npz` file, only the file itself is read. If no licence is found, `licence` is `None`.
 
 `keras_vit.save_weights(…, card=True)` writes a model card with the source and licence of the weights. The licence is in
 the front matter of the card only if the weights are unchanged or their use is restricted. Otherwise the author of the

@@ -12,20 +12,21 @@ class LicenceWarning(UserWarning):
 
 
 _RESTRICTIONS = {
-    "NC": "Commercial use is not permitted.",
-    "NONCOMMERCIAL": "Commercial use is not permitted.",
-    "RESEARCH": "Only research is permitted.",
+    "NC|NON[-_ ]?COMMERCIAL": "Commercial use is not permitted.",
+    "RESEARCH|AMLR": "Only research is permitted.",  # apple-amlr: Apple's Model License for Research.
     "ND": "Changed weights must not be published.",
 }
-"""{word in the name of a licence: what the licence restricts}"""
+"""{pattern of whole words in the name of a licence: what the licence restricts}"""
 _HUB_IDENTIFIERS = re.compile(r"apache-2\.0|mit|bsd-[23]-clause|cc0-1\.0|cc-by(-nc)?(-nd|-sa)?-[234]\.0")
+_NAME = re.compile(r"[\w.+()][\w.+() -]{0,99}", re.ASCII)  # `.npz` files store ASCII.
+_NO_NAMES = ("unknown", "other")  # The Hub names a licence `other` if its name is in the field `license_name`.
 _MAX_HEADER = 65_536
 
 
 def restriction(licence):
     """Sentences on what a licence restricts, or an empty text for `None` and for a licence without restrictions."""
-    words = re.split(r"[^A-Z]+", (licence or "").upper())
-    return " ".join(dict.fromkeys(text for word, text in _RESTRICTIONS.items() if word in words))
+    name = (licence or "").upper()
+    return " ".join(text for words, text in _RESTRICTIONS.items() if re.search(f"(?<![A-Z])({words})(?![A-Z])", name))
 
 
 @functools.cache
@@ -53,8 +54,9 @@ def _package(frame):
 
 def checked_licence(name):
     """The licence that a file names, or `None` if it names none. SPDX identifiers get their usual capitals."""
-    if not isinstance(name, str) or not re.fullmatch(r"[\w.+()][\w.+() -]{0,99}", name) or name == "unknown":
-        return None  # Files are not trusted. The name is printed in messages and model cards.
+    # Files are not trusted. The name is printed in messages and model cards.
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower() in _NO_NAMES:
+        return None
     if not _HUB_IDENTIFIERS.fullmatch(name.lower()):
         return name
     return {"apache-2.0": "Apache-2.0", "bsd-2-clause": "BSD-2-Clause", "bsd-3-clause": "BSD-3-Clause"}.get(

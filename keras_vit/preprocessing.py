@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_flag
-from keras_vit.licences import warn_if_restricted
+from keras_vit.licences import checked_licence, warn_if_restricted
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -74,9 +74,9 @@ class Preprocessing(keras.layers.Layer):
         self.architecture = architecture
         self.adaptations = dict(adaptations or {})
         self.normalize = check_flag("normalize", normalize)
-        self.origin = origin
-        if origin is not None:
-            warn_if_restricted(origin["licence"], origin["source"])
+        self.origin = None if origin is None else _checked_origin(origin)
+        if self.origin is not None:
+            warn_if_restricted(self.origin["licence"], self.origin["source"])
         self.built = True
 
     def set_protocol(self, mean=0.5, std=0.5, resize=None, crop=None, interpolation="bilinear", label_space=None):
@@ -205,6 +205,22 @@ def _preprocessing_layers(model):
             yield model, layer
         elif isinstance(layer, keras.Model):
             yield from _preprocessing_layers(layer)
+
+
+def _checked_origin(origin):
+    """A copy of `origin` with a checked licence, because files are not trusted. Raises ValueError if it is invalid."""
+    none = type(None)
+    accepted = {
+        "source": ((str,), "a string"),
+        "licence": ((str, none), "a string or None"),
+        "checksum": ((int, none), "an integer or None"),
+    }
+    if not isinstance(origin, dict) or origin.keys() != accepted.keys():
+        raise ValueError(f"origin must be None or a dictionary with {', '.join(accepted)}. Received: {origin!r}")
+    for name, (types, description) in accepted.items():
+        if not isinstance(origin[name], types):
+            raise ValueError(f"The {name} of origin must be {description}. Received: {origin[name]!r}")
+    return {**origin, "licence": checked_licence(origin["licence"])}
 
 
 def _are_numbers(values, lowest, highest):

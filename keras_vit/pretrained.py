@@ -18,6 +18,7 @@ from keras_vit.models.factories import ModelArguments
 from keras_vit.models.vit import build_model, check_pixels
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.assign import is_own_layer
+from keras_vit.weights.catalogue import origin_of
 from keras_vit.weights.keras_files import open_model
 from keras_vit.weights.loading import build_with_weights, check_head
 from keras_vit.weights.opening import open_checkpoint
@@ -207,4 +208,5 @@ def describe(model: keras.Model) -> Description:
     layer = preprocessing_layer(model)
     pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation", "normalize")}
     config = read_architecture(layer.architecture)
-    return Description(config, layer.source, layer.adaptations, pixels, layer.label_space, layer.licence)
+    licence = (origin_of(layer) or {}).get("licence")
+    return Description(config, layer.source, layer.adaptations, pixels, layer.label_space, licence)

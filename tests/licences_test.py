@@ -24,7 +24,11 @@ def test_restrictions_of_published_weights():
         ("CC-BY-4.0", ""),
         ("cc-by-nc-nd-4.0", "Commercial use is not permitted. Changed weights must not be published."),
         ("fair-noncommercial-research-license", "Commercial use is not permitted. Only research is permitted."),
+        ("flux-1-dev-non-commercial-license", "Commercial use is not permitted."),
+        ("Non_Commercial", "Commercial use is not permitted."),
+        ("apple-amlr", "Only research is permitted."),
         ("dinov3-license", ""),
+        ("commercial-nonprofit-candid", ""),
     ],
 )
 def test_restriction(licence, expected):
@@ -40,7 +44,10 @@ def test_restriction(licence, expected):
         ("mit", "MIT", "mit"),
         ("dinov3-license", "dinov3-license", None),
         ("unknown", None, None),
+        ("other", None, None),
+        ("Other", None, None),
         ("two\nlines", None, None),
+        ("licen\u00e7a", None, None),
         (["mit"], None, None),
         ("x" * 101, None, None),
     ],

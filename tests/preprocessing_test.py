@@ -1,3 +1,5 @@
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -91,6 +93,18 @@ def test_refused_arguments():
             keras_vit.Preprocessing(resize=sides)
     with pytest.raises(ValueError, match="crop must be None or"):
         keras_vit.Preprocessing(crop=224)
+
+
+def test_origin():
+    origin = {"source": "somewhere", "licence": "mit", "checksum": None}
+    assert keras_vit.Preprocessing(origin=origin).licence == "MIT"
+    assert keras_vit.Preprocessing(origin={**origin, "licence": "two\nlines"}).licence is None
+    for received in ("somewhere", {"source": "somewhere"}, {**origin, "name": "a"}):
+        with pytest.raises(ValueError, match=r"origin must be None or .* with source, licence, checksum\. Received"):
+            keras_vit.Preprocessing(origin=received)
+    for name, value in (("source", None), ("licence", ["MIT"]), ("checksum", "7")):
+        with pytest.raises(ValueError, match=rf"The {name} of origin must be .*Received: {re.escape(repr(value))}"):
+            keras_vit.Preprocessing(origin={**origin, name: value})
 
 
 @pytest.mark.parametrize("protocol", [{"mean": MEAN}, {"std": STD}, {"mean": MEAN[:1]}])

@@ -8,6 +8,7 @@ import types
 from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.checks import did_you_mean
+from keras_vit.licences import warn_if_restricted
 from keras_vit.weights.published_google import AUGREG_STEM, augreg_entry, google_entries
 from keras_vit.weights.published_meta import meta_entries
 
@@ -177,15 +178,36 @@ def get_entry(name, variant=None):
 
 
 def entry_at(address):
-    """The catalogue entry of the file or repository at an address, or `None`."""
+    """(catalogue entry of the file or repository at an address or `None`, whether the entry describes the weights)
+
+    Another revision or file of a repository has the licence of its entry, but can have other weights.
+    """
     address = address.replace("gs://", "https://storage.googleapis.com/", 1)
     for entry in ENTRIES.values():
         path, _, rest = address.partition(entry.url)
         if address and not path and rest[:1] in ("", "/", "@"):
-            return entry
+            return entry, re.fullmatch(r"(@main)?(/|/model\.safetensors)?", rest) is not None
     stem = address.rpartition("/")[2].removesuffix(".npz")
     entry = augreg_entry(stem) if AUGREG_STEM.fullmatch(stem) else None
-    return entry if entry and entry.url == address else None
+    return (entry, True) if entry and entry.url == address else (None, False)
+
+
+def origin_of(layer):
+    """The `origin` of a `Preprocessing` layer.
+
+    Files that were written before `origin` existed contain only `source`. The licence of their weights is then that of
+    the catalogue entry of `source`, with a warning if it restricts their use. `None`: the origin is unknown.
+    """
+    if layer.origin is not None or layer.source is None:
+        return layer.origin
+    try:
+        entry = get_entry(layer.source)
+    except ValueError:
+        entry, _ = entry_at(layer.source)
+    if entry is None:
+        return None
+    warn_if_restricted(entry.licence, layer.source)
+    return {"source": layer.source, "licence": entry.licence, "checksum": None}
 
 
 def _unknown(variant, weights):

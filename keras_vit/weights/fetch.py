@@ -153,7 +153,7 @@ def fetch_from_hub(source):
             or one of these followed by `/path/of/file`.
 
     Returns:
-        `pathlib.Path` of the folder or file. If the file's folder on the Hub has a `config.json` or
+        `pathlib.Path` of the folder or file. If the file's folder on the Hub has a `README.md`, `config.json` or
         `preprocessor_config.json`, these files are downloaded to the same folder.
 
     Raises:
@@ -189,7 +189,7 @@ def fetch_from_hub(source):
 def _hub_file(hub, repository, revision, file):
     from huggingface_hub.errors import EntryNotFoundError
 
-    for name in ("config.json", "preprocessor_config.json"):
+    for name in ("README.md", "config.json", "preprocessor_config.json"):
         with contextlib.suppress(EntryNotFoundError):
             hub.hf_hub_download(repository, str(pathlib.PurePosixPath(file).with_name(name)), revision=revision)
     return _checked_hub_file(pathlib.Path(hub.hf_hub_download(repository, file, revision=revision)))

@@ -141,7 +141,7 @@ def write_npz(path, arrays, licence=None):
     arrays = {checked_name(name): np.asarray(array, order="C") for name, array in arrays.items()}
     with replace_file_atomically(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         if licence:
-            archive.comment = f"license: {licence}".encode("ascii", "replace")
+            archive.comment = f"license: {licence}".encode("ascii")
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise ValueError(f"The array {name!r} contains Python objects. Accepted are arrays of numbers.")

@@ -8,6 +8,7 @@ from keras_vit.architectures import BiTResNetConfig, ResNetConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays
+from keras_vit.weights.catalogue import origin_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.fetch import locate
 from keras_vit.weights.loading import target_of
@@ -57,5 +58,5 @@ def open_model(source):
         },
         read=functools.partial(canonical_arrays, model),
         arguments=arguments,
-        origin=layer.origin,
+        origin=origin_of(layer),
     )

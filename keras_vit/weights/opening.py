@@ -57,7 +57,7 @@ def open_checkpoint(source, variant=None, **given):
     if entry is None:
         hints = Hints(source=redacted(str(source)), **given)
         checkpoint = _with_given_settings(_describe(locate(source), hints), given)
-        return _with_origin(checkpoint, entry_at(str(source)))
+        return _with_origin(checkpoint, *entry_at(str(source)))
     hints = Hints(source=entry.name, **{"family": entry.family, "image_size": pair(entry.image_size), **given})
     path = locate(entry.url) if entry.url.startswith("hf://") else fetch(entry.url, entry.sha256)
     checkpoint = _with_given_settings(_describe(path, hints), given)
@@ -115,11 +115,12 @@ def _with_catalogue_facts(checkpoint, entry):
     return dataclasses.replace(checkpoint, config=config, pixels=pixels)
 
 
-def _with_origin(checkpoint, entry):
-    """The checkpoint with the name and licence of its catalogue entry, if there is one."""
+def _with_origin(checkpoint, entry, has_its_weights=True):
+    """The checkpoint with the licence of its catalogue entry, if there is one, and the entry's name for its weights."""
     if entry is None:
         return checkpoint
-    return dataclasses.replace(checkpoint, origin={"source": entry.name, "licence": entry.licence})
+    source = entry.name if has_its_weights else checkpoint.origin["source"]
+    return dataclasses.replace(checkpoint, origin={"source": source, "licence": entry.licence})
 
 
 def _declared_licence(folder, config, metadata):
@@ -154,8 +155,8 @@ def _describe(path, hints):
                 f"{path} has the layout of {ADAPTERS[adapter]}, but arrays or settings are missing. The file has "
                 f"another architecture, or is incomplete. If you downloaded it, download it and its config.json again."
             ) from error
+        origin = {"source": hints.source, "licence": _declared_licence(folder, hints.config, arrays[0].metadata)}
         opened = stack.pop_all()
-    origin = {"source": hints.source, "licence": _declared_licence(folder, hints.config, arrays[0].metadata)}
     read = functools.partial(_read, checkpoint.read, opened)
     return _normalized(dataclasses.replace(checkpoint, read=read, origin=origin))
 

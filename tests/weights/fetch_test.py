@@ -13,6 +13,7 @@ import filelock
 import pytest
 
 import keras_vit
+from keras_vit.licences import licence_of_card
 from keras_vit.weights import fetch as module
 from keras_vit.weights.fetch import cache_folder, fetch, fetch_from_hub, locate
 from tests.weights import file_server
@@ -329,12 +330,14 @@ def test_refuses_a_repository_without_one_readable_file(hub, names):
 
 
 def test_brings_a_revision_and_a_file(hub):
-    hub.repositories["owner/name"] = {"a/config.json": b"1", "a/vit.npz": b"2", "config.json": b"3", "vit.npz": b"4"}
+    described = {"config.json": b"3", "README.md": b"---\nlicense: mit\n---\n"}
+    hub.repositories["owner/name"] = {"a/config.json": b"1", "a/vit.npz": b"2", "vit.npz": b"4", **described}
     place = hub.folder / "owner--name"
     assert fetch_from_hub("hf://owner/name@v1.0/a/vit.npz") == place / "v1.0" / "a" / "vit.npz"
     assert _names(place) == {"v1.0/a/vit.npz", "v1.0/a/config.json"}
     assert fetch_from_hub("hf://owner/name/vit.npz") == place / "main" / "vit.npz"
     assert (place / "main" / "config.json").read_bytes() == b"3"
+    assert licence_of_card(place / "main" / "README.md") == "MIT"  # The licence of a file is in the model card.
     del hub.repositories["owner/name"]["a/vit.npz"]
     assert fetch_from_hub("hf://owner/name@refs%2Fpr%2F1/") == place / "refs" / "pr" / "1"
 

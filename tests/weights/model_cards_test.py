@@ -80,6 +80,22 @@ def test_a_saved_model_warns_when_it_is_loaded(tmp_path):
         keras.saving.load_model(tmp_path / "saved.keras")
 
 
+@pytest.mark.parametrize("source", ["B/16@mae", "hf://timm/vit_base_patch16_224.mae", "somewhere"])
+def test_files_without_origin(source, tmp_path):
+    """Earlier versions stored only the source. The catalogue contains its licence."""
+    model = make(num_layers=1)
+    preprocessing_layer(model).source = source
+    model.save(tmp_path / "saved.keras")
+    licence = None if source == "somewhere" else "CC-BY-NC-4.0"
+    for load in (keras.saving.load_model, keras_vit.from_pretrained):
+        warn_if_restricted.cache_clear()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", keras_vit.LicenceWarning)
+            assert keras_vit.describe(load(tmp_path / "saved.keras")).licence == licence
+        messages = [str(warning.message) for warning in caught if warning.category is keras_vit.LicenceWarning]
+        assert [repr(source) in message for message in messages] == [True] * (licence is not None)
+
+
 def test_published_accuracy_is_claimed_for_unchanged_weights_only(published, tmp_path):
     model = keras_vit.from_pretrained(DEIT)
     model.save(tmp_path / "saved.keras")
@@ -166,6 +182,17 @@ def test_entries_at_addresses():
         "gs://vit_models/sam/ViT-B_16.npz": "B/16@sam",
         f"gs://vit_models/augreg/{stem}.npz": f"B/16@{stem}",
     }.items():
-        assert entry_at(address).name == name
+        entry, has_its_weights = entry_at(address)
+        assert (entry.name, has_its_weights) == (name, True)
     for address in ("", "vit.npz", "hf://timm/vit_base_patch16_224.mae2", f"gs://mine/{stem}.npz"):
-        assert entry_at(address) is None
+        assert entry_at(address) == (None, False)
+
+
+@pytest.mark.parametrize("rest", ["@refs%2Fpr%2F1", "@v2/model.safetensors", "/other.safetensors"])
+def test_another_revision_or_file_has_only_the_licence(rest, published, tmp_path):
+    source = get_entry(DEIT).url + rest
+    model = keras_vit.from_pretrained(source)
+    assert preprocessing_layer(model).origin["source"] == source
+    assert keras_vit.describe(model).licence == "Apache-2.0"
+    keras_vit.save_weights(model, tmp_path / "saved", "timm", card=True)
+    assert "No metrics were measured." in card_of(tmp_path / "saved")[1]

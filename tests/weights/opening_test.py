@@ -2,6 +2,7 @@
 
 import functools
 import json
+import unittest.mock
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import keras_vit
 from keras_vit.weights import opening
 from keras_vit.weights.catalogue import get_entry
+from keras_vit.weights.files import open_arrays
 from keras_vit.weights.opening import open_checkpoint
 from tests.test_case import to_numpy
 from tests.weights.converter_case import assert_refused, assert_same_weights, make, make_shell
@@ -206,3 +208,19 @@ def test_a_refused_model_leaves_no_folder(tmp_path):
     with pytest.raises(ValueError, match="Google's code cannot express mlp="):
         keras_vit.save_weights(make_shell(SMALL, SHAPE), tmp_path / "new" / "a.npz", "google")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_unreadable_model_card_leaves_no_file_open(folder, monkeypatch):
+    opened = []
+
+    def open_and_keep(path):
+        opened.append(open_arrays(path))
+        return opened[-1]
+
+    monkeypatch.setattr(opening, "open_arrays", open_and_keep)
+    monkeypatch.setattr(opening, "licence_of_card", unittest.mock.Mock(side_effect=PermissionError("README.md")))
+    with pytest.raises(PermissionError, match=r"README\.md"):
+        open_checkpoint(folder)
+    [arrays] = opened
+    with pytest.raises(ValueError, match="is closed"):
+        arrays[next(iter(arrays))]
