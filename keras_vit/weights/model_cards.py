@@ -69,6 +69,12 @@ def check_card(card, path, file):
         )
 
 
+def remove_card(path, file):
+    """Removes the card at `path` if keras_vit wrote it for an earlier `file` and nobody changed it."""
+    if path.is_file() and _is_own(path, file):
+        path.unlink()
+
+
 def _is_own(path, file):
     text, _, mark = path.read_text(encoding="utf-8", errors="replace").rpartition("<!--")
     return mark == _mark(text, file).removeprefix("<!--")

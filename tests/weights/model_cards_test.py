@@ -1,6 +1,7 @@
 """Model cards are valid for the Hub, claim only what is known, and contain code that runs."""
 
 import dataclasses
+import json
 import re
 import warnings
 
@@ -155,6 +156,33 @@ def test_never_replaces_another_card(tmp_path):
         assert not (tmp_path / name).exists()
     with pytest.raises(ValueError, match=r"card must be True, False or a keras_vit\.Evaluation\. Received: 'yes'"):
         keras_vit.save_weights(model, tmp_path / "c.npz", "google", card="yes")
+
+
+@pytest.mark.parametrize(("format", "name"), [("google", "a.npz"), ("timm", "")])
+def test_weights_without_a_card_remove_the_card_of_the_replaced_weights(format, name, tmp_path):
+    restricted, other = licensed(make(FORMATS[format], num_layers=1)), make(FORMATS[format], num_layers=1)
+    path, card = tmp_path / name, tmp_path / "README.md"
+    keras_vit.save_weights(restricted, path, format, card=True)
+    changed = card.read_text().replace("## Weights", "## My weights")
+    keras_vit.save_weights(other, path, format)
+    assert not card.exists()
+    card.write_text(changed)
+    keras_vit.save_weights(other, path, format)
+    assert card.read_text() == changed
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_argument_is_checked_in_every_format(format, tmp_path):
+    model = make(FORMATS[format], num_layers=1)
+    with pytest.raises(ValueError, match=r"card must be True, False or a keras_vit\.Evaluation\. Received: None"):
+        keras_vit.save_weights(model, tmp_path / ("a.npz" if format == "google" else "a"), format, card=None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_task_of_a_preset_has_no_licence(tmp_path):
+    keras_vit.save_weights(licensed(make(FORMATS["keras_hub"], num_layers=1)), tmp_path, "keras_hub")
+    assert json.loads((tmp_path / "config.json").read_text())["license"] == "CC-BY-NC-4.0"
+    assert "license" not in (tmp_path / "task.json").read_text()
 
 
 def test_entries_at_addresses():
