@@ -102,7 +102,7 @@ def model_card(model, format, file, card, classes, precision="float32", transfor
     if format == "google":
         format = "vision_transformer" if fits_vision_transformer(facts.config) else "big_vision"
     sections = [
-        f"# {model.name}",
+        f"# {_escaped(model.name)}",
         f"{facts.kind}, written by keras_vit for {CARD_FORMATS[format].title}.",
         "## Architecture\n\n" + _table(_architecture(facts)),
         "## Weights\n\n" + _weights(facts),
@@ -199,20 +199,23 @@ def _scalar(value):
 
 
 def _table(rows):
-    lines = (f"| {name} | {_cell(value)} |" for name, value in rows)
+    """A table of two columns of Markdown."""
+    lines = (f"| {name} | {value} |" for name, value in rows)
     return "\n".join(["| | |", "|---|---|", *lines])
 
 
-def _cell(value):
-    """A value in a table. Names of classes and models come from users."""
-    return " ".join(str(value).replace("|", "\\|").replace("<", "&lt;").split())
+def _escaped(text):
+    """A text of one line without Markdown. Names of classes, models and sources come from users and their files."""
+    return " ".join(re.sub(r"([\\`*_\[\]<|])", r"\\\1", str(text)).split())
 
 
 def _names(label_space):
     """The classes of a label space, in brackets."""
     if isinstance(label_space, list):
-        label_space = ", ".join([*label_space[:_NUM_NAMES], *(["…"] if len(label_space) > _NUM_NAMES else [])])
-    return f" ({label_space})" if label_space else ""
+        label_space = ", ".join(
+            [*map(str, label_space[:_NUM_NAMES]), *(["…"] if len(label_space) > _NUM_NAMES else [])]
+        )
+    return f" ({_escaped(label_space)})" if label_space else ""
 
 
 def _architecture(facts):
@@ -243,13 +246,13 @@ def _weights(facts):
         if facts.is_unchanged
         else "The weights differ from the source: they were adapted, fine-tuned, extended or rounded."
     )
-    lines = [f"* Source: `{source}`{link}{paper}. {state}"]
-    lines += [f"* Adapted: `{name}`: {_cell(change)}" for name, change in facts.layer.adaptations.items()]
+    lines = [f"* Source: {_escaped(source)}{link}{paper}. {state}"]
+    lines += [f"* Adapted: {_escaped(name)}: {_escaped(change)}" for name, change in facts.layer.adaptations.items()]
     if facts.precision != "float32":
         lines.append(f"* The file stores weights in {facts.precision}.")
     if facts.licence is None:
         return "\n".join([*lines, "* Licence: not known. Ask the publisher of the source."])
-    lines.append(f"* Licence of the source: {facts.licence}. {restriction(facts.licence)}".rstrip())
+    lines.append(f"* Licence of the source: {_escaped(facts.licence)}. {restriction(facts.licence)}".rstrip())
     if not facts.is_unchanged:
         restricted = "The restriction also applies to these weights."
         lines[-1] += (
@@ -278,8 +281,8 @@ def _metrics(facts):
     lines = []
     if evaluation := facts.evaluation:
         images = f" ({evaluation.num_images:,} images)" if evaluation.num_images else ""
-        rows = [(name, f"{value:.4f}") for name, value in evaluation.metrics.items()]
-        text = f"Measured on the {evaluation.split} split of {_cell(evaluation.dataset)}{images}"
+        rows = [(_escaped(name), f"{value:.4f}") for name, value in evaluation.metrics.items()]
+        text = f"Measured on the {_escaped(evaluation.split)} split of {_escaped(evaluation.dataset)}{images}"
         stored = "" if facts.precision == "float32" else f", before the weights were stored in {facts.precision}"
         lines.append(f"{text}{stored}:\n\n{_table(rows)}")
     if facts.entry and facts.entry.top1 and facts.is_unchanged:

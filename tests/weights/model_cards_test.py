@@ -185,6 +185,28 @@ def test_the_task_of_a_preset_has_no_licence(tmp_path):
     assert "license" not in (tmp_path / "task.json").read_text()
 
 
+def test_names_of_users_and_files_are_not_markdown(tmp_path):
+    text = r"[free](https://x.y) `a` *b* _c_ <b> d|e \ f" + "\ng"
+    shown = r"\[free\](https://x.y) \`a\` \*b\* \_c\_ \<b> d\|e \\ f g"
+    model = licensed(make(FORMATS["timm"], num_layers=1))
+    model.name = "a_[b]"
+    layer = preprocessing_layer(model)
+    layer.origin["source"], layer.adaptations, layer.label_space = text, {text: text}, [text] * model.output_shape[-1]
+    evaluation = keras_vit.Evaluation(text, {text: 0.5}, text)
+    keras_vit.save_weights(model, tmp_path, "timm", card=evaluation)
+    card = card_of(tmp_path)[1]
+    for line in (
+        r"# a\_\[b\]",
+        f"* Source: {shown}. The weights differ",
+        f"* Adapted: {shown}: {shown}\n",
+        f"({shown}, {shown}",
+        f"Measured on the {shown} split of {shown}:",
+        f"| {shown} | 0.5000 |",
+    ):
+        assert line in card
+    assert "[free]" not in card
+
+
 def test_entries_at_addresses():
     stem = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224"
     for address, name in {
