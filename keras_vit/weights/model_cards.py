@@ -17,8 +17,8 @@ from keras_vit.weights.catalogue import get_entry
 from keras_vit.weights.google import fits_vision_transformer
 
 CARD = "README.md"
-_DATASETS = {"imagenet1k": "imagenet-1k", "imagenet21k": "imagenet-21k"}
-"""{label space: name of its data set in model cards}"""
+_DATASETS = {"imagenet1k": ("imagenet-1k", 1000), "imagenet21k": ("imagenet-21k", 21843)}
+"""{label space: (name of its data set in model cards, number of classes)}"""
 _NUM_NAMES = 20
 _PLAIN = r"(?!(?i:y|n|yes|no|on|off|true|false|null)$)[A-Za-z][\w.+/-]*"
 """Texts that need no quotes in YAML."""
@@ -85,7 +85,7 @@ def _mark(text, file):
     return f"<!-- Model card of {file}, written by keras_vit ({zlib.crc32(text.encode()):08x}) -->\n"
 
 
-def model_card(model, format, file, card, classes, precision="float32", transformers_class=None):
+def model_card(model, format, file, card, classes, precision="float32", transformers_class=None, class_names=None):
     """Returns the text of a model card. Its code loads the model, and must run in the folder of the card.
 
     Args:
@@ -97,8 +97,9 @@ def model_card(model, format, file, card, classes, precision="float32", transfor
         classes: Number of classes, or `None` without a classifier.
         precision: Precision of the weights in the file.
         transformers_class: Name of the class of transformers that loads the files.
+        class_names: Names of the classes, or `None`: those of the model's label space.
     """
-    facts = _Facts(model, classes, precision, card if isinstance(card, Evaluation) else None)
+    facts = _Facts(model, classes, precision, card if isinstance(card, Evaluation) else None, class_names)
     if format == "google":
         format = "vision_transformer" if fits_vision_transformer(facts.config) else "big_vision"
     sections = [
@@ -119,10 +120,11 @@ def model_card(model, format, file, card, classes, precision="float32", transfor
 class _Facts:
     """Facts about a model that several sections use."""
 
-    def __init__(self, model, classes, precision, evaluation):
+    def __init__(self, model, classes, precision, evaluation, class_names):
         layer = preprocessing_layer(model)
         self.model, self.layer, self.classes = model, layer, classes
         self.precision, self.evaluation = precision, evaluation
+        self.label_space = class_names or _label_space(layer, classes)
         self.config: typing.Any = read_architecture(layer.architecture)
         self.origin = layer.origin or {}
         self.licence = layer.licence
@@ -149,6 +151,13 @@ class _Facts:
         return self.entry.url if self.entry else source if "://" in source else None
 
 
+def _label_space(layer, classes):
+    """The label space of a model, or `None` if the model has another number of classes, such as a head added later."""
+    if isinstance(layer.label_space, str):
+        return layer.label_space if _DATASETS.get(layer.label_space, ("", None))[1] == classes else None
+    return layer.class_names(classes)
+
+
 def _front_matter(facts, library):
     repository = re.match(r"hf://([^/@]+/[^/@]+)", facts.address or "")
     # Whoever changed the weights chooses their licence, unless the licence of the published weights restricts it.
@@ -156,7 +165,7 @@ def _front_matter(facts, library):
     licence = {"license": hub_identifier(facts.licence) or "other"} if has_licence else {}
     if licence.get("license") == "other":
         licence["license_name"] = facts.licence
-    dataset = isinstance(facts.layer.label_space, str) and _DATASETS.get(facts.layer.label_space)
+    dataset = _DATASETS[facts.label_space][0] if isinstance(facts.label_space, str) else None
     results = {"model-index": [{"name": facts.model.name, "results": [_result(facts)]}]} if facts.evaluation else {}
     return {
         **licence,
@@ -211,7 +220,7 @@ def _escaped(text):
 
 def _names(label_space):
     """The classes of a label space, in brackets."""
-    if isinstance(label_space, list):
+    if isinstance(label_space, (list, tuple)):
         label_space = ", ".join(
             [*map(str, label_space[:_NUM_NAMES]), *(["…"] if len(label_space) > _NUM_NAMES else [])]
         )
@@ -227,7 +236,7 @@ def _architecture(facts):
         ("images", f"{size}, {channels} channels"),
     ]
     if facts.classes is not None:
-        rows.append(("classes", f"{facts.classes}{_names(facts.layer.label_space)}"))
+        rows.append(("classes", f"{facts.classes}{_names(facts.label_space)}"))
     for field in dataclasses.fields(facts.config):
         value = getattr(facts.config, field.name)
         if value != field.default:

@@ -31,7 +31,7 @@ def test_a_saved_model(pets, tmp_path, monkeypatch):
     assert (data["library_name"], data["pipeline_tag"]) == ("tensorflow", "image-classification")
     assert "license" not in data
     assert "The SavedModel does all steps itself" in text
-    assert f"| classes | {len(LABELS)} |" in text
+    assert f"| classes | {len(LABELS)} ({', '.join(LABELS)}) |" in text
     assert names["answers"]["labels"].shape == (1, TOP_K)
 
 

@@ -14,6 +14,7 @@ from keras_vit.licences import warn_if_restricted
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights import opening
 from keras_vit.weights.catalogue import entry_at, get_entry
+from keras_vit.weights.model_cards import model_card
 from tests.test_case import canonical_weights
 from tests.weights.converter_case import assert_same_weights, make
 from tests.weights.saving_test import FORMATS
@@ -205,6 +206,18 @@ def test_names_of_users_and_files_are_not_markdown(tmp_path):
     ):
         assert line in card
     assert "[free]" not in card
+
+
+def test_classes_are_those_of_the_head():
+    """A head that was added later does not have the classes of the published weights."""
+    features = make(FORMATS["timm"], num_layers=1, include_top=False)
+    preprocessing_layer(features).label_space = "imagenet1k"
+    model = keras.Sequential([features, keras.layers.Dense(5)])
+    text = model_card(model, "onnx", "a.onnx", True, 5)
+    assert "| classes | 5 |" in text
+    assert "datasets" not in text
+    assert "| classes | 1000 (imagenet1k) |" in model_card(model, "onnx", "a.onnx", True, 1000)
+    assert "| classes | 2 (cat, dog) |" in model_card(model, "onnx", "a.onnx", True, 2, class_names=["cat", "dog"])
 
 
 def test_entries_at_addresses():
