@@ -9,6 +9,7 @@ import zlib
 
 from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.checks import check_positive_integer, is_number
 from keras_vit.licences import hub_identifier, restriction
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays, checksum
@@ -34,6 +35,9 @@ class Evaluation:
         split: Split of the data set on which the metrics were measured.
         num_images: Number of images of this split, or `None`.
 
+    Raises:
+        ValueError: If a value has another type, there are no metrics, or a metric is not a finite number.
+
     Example:
 
     >>> import keras_vit
@@ -46,6 +50,24 @@ class Evaluation:
     metrics: collections.abc.Mapping[str, float]
     split: str = "test"
     num_images: int | None = None
+
+    def __post_init__(self):
+        for name in ("dataset", "split"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise ValueError(f"{name} must be a name. Received: {getattr(self, name)!r}")
+        is_mapping = isinstance(self.metrics, collections.abc.Mapping)
+        if not is_mapping or not self.metrics or not all(map(_is_metric, self.metrics.items())):
+            raise ValueError(
+                f"metrics must be a dictionary of names and finite numbers, such as {{'accuracy': 0.93}}. Received: "
+                f"{self.metrics!r}"
+            )
+        if self.num_images is not None:
+            check_positive_integer("num_images", self.num_images)
+
+
+def _is_metric(item):
+    name, value = item
+    return isinstance(name, str) and name != "" and is_number(value)
 
 
 def check_card(card, path, file):

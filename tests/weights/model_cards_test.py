@@ -6,6 +6,7 @@ import re
 import warnings
 
 import keras
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
@@ -218,6 +219,20 @@ def test_classes_are_those_of_the_head():
     assert "datasets" not in text
     assert "| classes | 1000 (imagenet1k) |" in model_card(model, "onnx", "a.onnx", True, 1000)
     assert "| classes | 2 (cat, dog) |" in model_card(model, "onnx", "a.onnx", True, 2, class_names=["cat", "dog"])
+
+
+@pytest.mark.parametrize(
+    "metrics", [{"accuracy": "93 %"}, {"accuracy": float("nan")}, {1: 0.5}, {}, [("accuracy", 0.5)]]
+)
+def test_metrics_are_names_and_numbers(metrics):
+    with pytest.raises(ValueError, match=r"metrics must be a dictionary of names and finite numbers.* Received: "):
+        keras_vit.Evaluation("pets", metrics)
+
+
+@pytest.mark.parametrize(("name", "value"), [("dataset", None), ("split", ""), ("num_images", "many")])
+def test_other_fields_of_an_evaluation_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a .* Received: {value!r}"):
+        keras_vit.Evaluation(**{"dataset": "pets", "metrics": {"accuracy": np.float32(0.5)}, name: value})
 
 
 def test_entries_at_addresses():
