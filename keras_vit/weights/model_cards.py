@@ -8,13 +8,13 @@ import typing
 import zlib
 
 from keras_vit.architectures import read_architecture
-from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
 from keras_vit.checks import check_positive_integer, is_number
 from keras_vit.licences import hub_identifier, restriction
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays, checksum
 from keras_vit.weights.card_code import CARD_FORMATS, loading_code
-from keras_vit.weights.catalogue import get_entry
+from keras_vit.weights.catalogue import FAMILIES, get_entry
 from keras_vit.weights.google import fits_vision_transformer
 
 CARD = "README.md"
@@ -308,6 +308,20 @@ def _preprocessing(facts, format):
     return "\n".join([*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *(["", note] if note else [])])
 
 
+def _has_published_settings(facts):
+    """Whether a model also has the published settings that its weights do not show."""
+    config, family, variant = facts.config, FAMILIES[facts.entry.family], VARIANTS.get(facts.entry.variant)
+    published = {
+        "num_heads": variant.num_heads if variant else config.num_heads,
+        "layer_norm_epsilon": family.layer_norm_epsilon,
+        "position_placement": "stem",
+        "token_merging": 0,
+    }
+    has_mlp = config.mlp in (family.gelu, "swiglu")  # SwiGLU has other weights.
+    is_same = all(getattr(config, name) == value for name, value in published.items())
+    return has_mlp and is_same and not facts.layer.adaptations
+
+
 def _metrics(facts):
     lines = []
     if evaluation := facts.evaluation:
@@ -316,7 +330,7 @@ def _metrics(facts):
         text = f"Measured on the {_escaped(evaluation.split)} split of {_escaped(evaluation.dataset)}{images}"
         stored = "" if facts.precision == "float32" else f", before the weights were stored in {facts.precision}"
         lines.append(f"{text}{stored}:\n\n{_table(rows)}")
-    if facts.entry and facts.entry.top1 and facts.is_unchanged:
+    if facts.entry and facts.entry.top1 and facts.is_unchanged and _has_published_settings(facts):
         lines.append(
             f"Published for these weights: {facts.entry.top1:.2f} % top-1 accuracy on the validation set of "
             f"ImageNet-1k ({facts.entry.top1_protocol}). It was not measured with these files."

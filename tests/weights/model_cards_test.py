@@ -235,6 +235,18 @@ def test_other_fields_of_an_evaluation_are_checked(name, value):
         keras_vit.Evaluation(**{"dataset": "pets", "metrics": {"accuracy": np.float32(0.5)}, name: value})
 
 
+@pytest.mark.parametrize("changes", [{"token_merging": 2}, {"mlp": "gelu_tanh"}, {"layer_norm_epsilon": 1e-5}])
+def test_published_accuracy_is_not_claimed_for_other_settings(changes, published):
+    """The weights of these models are the published ones."""
+    model = keras_vit.from_pretrained(DEIT)
+    layer = preprocessing_layer(model)
+    assert "Published for these weights" in model_card(model, "onnx", "a.onnx", True, 1000)
+    layer.architecture = layer.architecture | changes
+    text = model_card(model, "onnx", "a.onnx", True, 1000)
+    assert "The weights are unchanged" in text
+    assert "Published for these weights" not in text
+
+
 def test_entries_at_addresses():
     stem = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224"
     for address, name in {
