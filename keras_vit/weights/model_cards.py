@@ -269,7 +269,7 @@ def _architecture(facts):
 def _weights(facts):
     source = facts.origin.get("source")
     if source is None:
-        return "The weights are not derived from published weights that keras_vit knows. Their licence is not known."
+        return "It is not recorded from which weights the model comes. Their licence is not known."
     link = f" ({facts.address.replace('hf://', 'https://huggingface.co/')})" if facts.entry else ""
     paper = f", [paper](https://arxiv.org/abs/{facts.entry.paper})" if facts.entry else ""
     state = (

@@ -247,6 +247,14 @@ def test_published_accuracy_is_not_claimed_for_other_settings(changes, published
     assert "Published for these weights" not in text
 
 
+def test_a_model_without_an_origin():
+    """Files of earlier versions have a source, but no origin."""
+    model = make(num_layers=1)
+    preprocessing_layer(model).source = "B/16@mae"
+    text = model_card(model, "onnx", "a.onnx", True, 5)
+    assert "It is not recorded from which weights the model comes. Their licence is not known." in text
+
+
 def test_entries_at_addresses():
     stem = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224"
     for address, name in {
