@@ -24,7 +24,7 @@ from keras_vit.export.signatures import check_output, probabilities
 from keras_vit.graph import is_quantized
 from keras_vit.layers.ops.textbook import textbook_operations
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer
-from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card
+from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
 
 _BATCH_SIZES = (1, 3)
 _MESSAGE_BYTES = 2**31 - 1
@@ -96,7 +96,8 @@ def export_model(
         overwrite: Whether existing files may be replaced.
         card: Whether a model card, `README.md`, is written in the folder of the file. It describes the architecture,
             the source and licence of the weights, the preprocessing and the loading, in the format of the Hugging Face
-            Hub. To include measured metrics, pass a `keras_vit.Evaluation`. Any other `README.md` is not replaced.
+            Hub. To include measured metrics, pass a `keras_vit.Evaluation`. Any other `README.md` is not replaced. With
+            `False`, the card that keras_vit wrote for a replaced file is removed, unless it was changed.
 
     Returns:
         A `RuntimeFile`: the path, the size, and the differences between the outputs.
@@ -142,6 +143,8 @@ def export_model(
         if card:
             text = model_card(model, format, path.name, card, model.output_shape[-1], precision)
             (folder / CARD).write_text(text, encoding="utf-8")
+    if not card:
+        remove_card(path.with_name(CARD), path.name)
     num_bytes = sum(target.stat().st_size for target in targets)
     difference = parity.max_difference["serving_default"]
     return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, parity.top_1_agreement)

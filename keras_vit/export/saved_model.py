@@ -180,7 +180,7 @@ def export_saved_model(
         write = functools.partial(_write, name=folder.name, **options)
         parity = verified(write, model, working, exact, tolerance, min_agreement)
         unfinished = working / folder.name
-        _write_descriptions(model, _facts(model, int(version), options, parity, unfinished), card, unfinished)
+        _write_descriptions(model, _facts(model, int(version), options, parity, unfinished), card, labels, unfinished)
     write_operator_files(path, options["model_name"], version, options["batch_sizes"], jit_compile)
     return folder
 
@@ -266,11 +266,12 @@ def _facts(model, version, options, parity, folder):
     }
 
 
-def _write_descriptions(model, facts, card, folder):
+def _write_descriptions(model, facts, card, labels, folder):
     """Writes `keras_vit.json` and, if `card` is given, the model card."""
     (folder / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
     if card:
-        text = model_card(model, "saved_model", _MAIN_FILE, card, facts["classes"], facts["options"]["precision"])
+        precision = facts["options"]["precision"]
+        text = model_card(model, "saved_model", _MAIN_FILE, card, facts["classes"], precision, class_names=labels)
         (folder / CARD).write_text(text, encoding="utf-8")
 
 

@@ -8,17 +8,18 @@ import typing
 import zlib
 
 from keras_vit.architectures import read_architecture
-from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
+from keras_vit.checks import check_positive_integer, is_number
 from keras_vit.licences import hub_identifier, restriction
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays, checksum
 from keras_vit.weights.card_code import CARD_FORMATS, loading_code
-from keras_vit.weights.catalogue import get_entry
+from keras_vit.weights.catalogue import FAMILIES, get_entry
 from keras_vit.weights.google import fits_vision_transformer
 
 CARD = "README.md"
-_DATASETS = {"imagenet1k": "imagenet-1k", "imagenet21k": "imagenet-21k"}
-"""{label space: name of its data set in model cards}"""
+_DATASETS = {"imagenet1k": ("imagenet-1k", 1000), "imagenet21k": ("imagenet-21k", 21843)}
+"""{label space: (name of its data set in model cards, number of classes)}"""
 _NUM_NAMES = 20
 _PLAIN = r"(?!(?i:y|n|yes|no|on|off|true|false|null)$)[A-Za-z][\w.+/-]*"
 """Texts that need no quotes in YAML."""
@@ -34,6 +35,9 @@ class Evaluation:
         split: Split of the data set on which the metrics were measured.
         num_images: Number of images of this split, or `None`.
 
+    Raises:
+        ValueError: If a value has another type, there are no metrics, or a metric is not a finite number.
+
     Example:
 
     >>> import keras_vit
@@ -46,6 +50,24 @@ class Evaluation:
     metrics: collections.abc.Mapping[str, float]
     split: str = "test"
     num_images: int | None = None
+
+    def __post_init__(self):
+        for name in ("dataset", "split"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise ValueError(f"{name} must be a name. Received: {getattr(self, name)!r}")
+        is_mapping = isinstance(self.metrics, collections.abc.Mapping)
+        if not is_mapping or not self.metrics or not all(map(_is_metric, self.metrics.items())):
+            raise ValueError(
+                f"metrics must be a dictionary of names and finite numbers, such as {{'accuracy': 0.93}}. Received: "
+                f"{self.metrics!r}"
+            )
+        if self.num_images is not None:
+            check_positive_integer("num_images", self.num_images)
+
+
+def _is_metric(item):
+    name, value = item
+    return isinstance(name, str) and name != "" and is_number(value)
 
 
 def check_card(card, path, file):
@@ -69,6 +91,12 @@ def check_card(card, path, file):
         )
 
 
+def remove_card(path, file):
+    """Removes the card at `path` if keras_vit wrote it for an earlier `file` and nobody changed it."""
+    if path.is_file() and _is_own(path, file):
+        path.unlink()
+
+
 def _is_own(path, file):
     text, _, mark = path.read_text(encoding="utf-8", errors="replace").rpartition("<!--")
     return mark == _mark(text, file).removeprefix("<!--")
@@ -79,7 +107,7 @@ def _mark(text, file):
     return f"<!-- Model card of {file}, written by keras_vit ({zlib.crc32(text.encode()):08x}) -->\n"
 
 
-def model_card(model, format, file, card, classes, precision="float32", transformers_class=None):
+def model_card(model, format, file, card, classes, precision="float32", transformers_class=None, class_names=None):
     """Returns the text of a model card. Its code loads the model, and must run in the folder of the card.
 
     Args:
@@ -91,12 +119,13 @@ def model_card(model, format, file, card, classes, precision="float32", transfor
         classes: Number of classes, or `None` without a classifier.
         precision: Precision of the weights in the file.
         transformers_class: Name of the class of transformers that loads the files.
+        class_names: Names of the classes, or `None`: those of the model's label space.
     """
-    facts = _Facts(model, classes, precision, card if isinstance(card, Evaluation) else None)
+    facts = _Facts(model, classes, precision, card if isinstance(card, Evaluation) else None, class_names)
     if format == "google":
         format = "vision_transformer" if fits_vision_transformer(facts.config) else "big_vision"
     sections = [
-        f"# {model.name}",
+        f"# {_escaped(model.name)}",
         f"{facts.kind}, written by keras_vit for {CARD_FORMATS[format].title}.",
         "## Architecture\n\n" + _table(_architecture(facts)),
         "## Weights\n\n" + _weights(facts),
@@ -113,10 +142,11 @@ def model_card(model, format, file, card, classes, precision="float32", transfor
 class _Facts:
     """Facts about a model that several sections use."""
 
-    def __init__(self, model, classes, precision, evaluation):
+    def __init__(self, model, classes, precision, evaluation, class_names):
         layer = preprocessing_layer(model)
         self.model, self.layer, self.classes = model, layer, classes
         self.precision, self.evaluation = precision, evaluation
+        self.label_space = class_names or _label_space(layer, classes)
         self.config: typing.Any = read_architecture(layer.architecture)
         self.origin = layer.origin or {}
         self.licence = layer.licence
@@ -143,6 +173,13 @@ class _Facts:
         return self.entry.url if self.entry else source if "://" in source else None
 
 
+def _label_space(layer, classes):
+    """The label space of a model, or `None` if the model has another number of classes, such as a head added later."""
+    if isinstance(layer.label_space, str):
+        return layer.label_space if _DATASETS.get(layer.label_space, ("", None))[1] == classes else None
+    return layer.class_names(classes)
+
+
 def _front_matter(facts, library):
     repository = re.match(r"hf://([^/@]+/[^/@]+)", facts.address or "")
     # Whoever changed the weights chooses their licence, unless the licence of the published weights restricts it.
@@ -150,7 +187,7 @@ def _front_matter(facts, library):
     licence = {"license": hub_identifier(facts.licence) or "other"} if has_licence else {}
     if licence.get("license") == "other":
         licence["license_name"] = facts.licence
-    dataset = isinstance(facts.layer.label_space, str) and _DATASETS.get(facts.layer.label_space)
+    dataset = _DATASETS[facts.label_space][0] if isinstance(facts.label_space, str) else None
     results = {"model-index": [{"name": facts.model.name, "results": [_result(facts)]}]} if facts.evaluation else {}
     return {
         **licence,
@@ -193,20 +230,23 @@ def _scalar(value):
 
 
 def _table(rows):
-    lines = (f"| {name} | {_cell(value)} |" for name, value in rows)
+    """A table of two columns of Markdown."""
+    lines = (f"| {name} | {value} |" for name, value in rows)
     return "\n".join(["| | |", "|---|---|", *lines])
 
 
-def _cell(value):
-    """A value in a table. Names of classes and models come from users."""
-    return " ".join(str(value).replace("|", "\\|").replace("<", "&lt;").split())
+def _escaped(text):
+    """A text of one line without Markdown. Names of classes, models and sources come from users and their files."""
+    return " ".join(re.sub(r"([\\`*_\[\]<|])", r"\\\1", str(text)).split())
 
 
 def _names(label_space):
     """The classes of a label space, in brackets."""
-    if isinstance(label_space, list):
-        label_space = ", ".join([*label_space[:_NUM_NAMES], *(["…"] if len(label_space) > _NUM_NAMES else [])])
-    return f" ({label_space})" if label_space else ""
+    if isinstance(label_space, (list, tuple)):
+        label_space = ", ".join(
+            [*map(str, label_space[:_NUM_NAMES]), *(["…"] if len(label_space) > _NUM_NAMES else [])]
+        )
+    return f" ({_escaped(label_space)})" if label_space else ""
 
 
 def _architecture(facts):
@@ -218,7 +258,7 @@ def _architecture(facts):
         ("images", f"{size}, {channels} channels"),
     ]
     if facts.classes is not None:
-        rows.append(("classes", f"{facts.classes}{_names(facts.layer.label_space)}"))
+        rows.append(("classes", f"{facts.classes}{_names(facts.label_space)}"))
     for field in dataclasses.fields(facts.config):
         value = getattr(facts.config, field.name)
         if value != field.default:
@@ -229,7 +269,7 @@ def _architecture(facts):
 def _weights(facts):
     source = facts.origin.get("source")
     if source is None:
-        return "The weights are not derived from published weights that keras_vit knows. Their licence is not known."
+        return "It is not recorded from which weights the model comes. Their licence is not known."
     link = f" ({facts.address.replace('hf://', 'https://huggingface.co/')})" if facts.entry else ""
     paper = f", [paper](https://arxiv.org/abs/{facts.entry.paper})" if facts.entry else ""
     state = (
@@ -237,13 +277,13 @@ def _weights(facts):
         if facts.is_unchanged
         else "The weights differ from the source: they were adapted, fine-tuned, extended or rounded."
     )
-    lines = [f"* Source: `{source}`{link}{paper}. {state}"]
-    lines += [f"* Adapted: `{name}`: {_cell(change)}" for name, change in facts.layer.adaptations.items()]
+    lines = [f"* Source: {_escaped(source)}{link}{paper}. {state}"]
+    lines += [f"* Adapted: {_escaped(name)}: {_escaped(change)}" for name, change in facts.layer.adaptations.items()]
     if facts.precision != "float32":
         lines.append(f"* The file stores weights in {facts.precision}.")
     if facts.licence is None:
         return "\n".join([*lines, "* Licence: not known. Ask the publisher of the source."])
-    lines.append(f"* Licence of the source: {facts.licence}. {restriction(facts.licence)}".rstrip())
+    lines.append(f"* Licence of the source: {_escaped(facts.licence)}. {restriction(facts.licence)}".rstrip())
     if not facts.is_unchanged:
         restricted = "The restriction also applies to these weights."
         lines[-1] += (
@@ -268,15 +308,29 @@ def _preprocessing(facts, format):
     return "\n".join([*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *(["", note] if note else [])])
 
 
+def _has_published_settings(facts):
+    """Whether a model also has the published settings that its weights do not show."""
+    config, family, variant = facts.config, FAMILIES[facts.entry.family], VARIANTS.get(facts.entry.variant)
+    published = {
+        "num_heads": variant.num_heads if variant else config.num_heads,
+        "layer_norm_epsilon": family.layer_norm_epsilon,
+        "position_placement": "stem",
+        "token_merging": 0,
+    }
+    has_mlp = config.mlp in (family.gelu, "swiglu")  # SwiGLU has other weights.
+    is_same = all(getattr(config, name) == value for name, value in published.items())
+    return has_mlp and is_same and not facts.layer.adaptations
+
+
 def _metrics(facts):
     lines = []
     if evaluation := facts.evaluation:
         images = f" ({evaluation.num_images:,} images)" if evaluation.num_images else ""
-        rows = [(name, f"{value:.4f}") for name, value in evaluation.metrics.items()]
-        text = f"Measured on the {evaluation.split} split of {_cell(evaluation.dataset)}{images}"
+        rows = [(_escaped(name), f"{value:.4f}") for name, value in evaluation.metrics.items()]
+        text = f"Measured on the {_escaped(evaluation.split)} split of {_escaped(evaluation.dataset)}{images}"
         stored = "" if facts.precision == "float32" else f", before the weights were stored in {facts.precision}"
         lines.append(f"{text}{stored}:\n\n{_table(rows)}")
-    if facts.entry and facts.entry.top1 and facts.is_unchanged:
+    if facts.entry and facts.entry.top1 and facts.is_unchanged and _has_published_settings(facts):
         lines.append(
             f"Published for these weights: {facts.entry.top1:.2f} % top-1 accuracy on the validation set of "
             f"ImageNet-1k ({facts.entry.top1_protocol}). It was not measured with these files."

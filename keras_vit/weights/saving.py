@@ -15,7 +15,7 @@ from keras_vit.weights.assign import canonical_arrays
 from keras_vit.weights.facts import Facts
 from keras_vit.weights.files import write_h5, write_npz, write_safetensors
 from keras_vit.weights.loading import target_of
-from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card
+from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
 from keras_vit.weights.opening import WEIGHTS
 
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
@@ -42,7 +42,8 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
         card: Whether a model card, `README.md`, is written in the folder of the files. It describes the architecture,
             the source and licence of the weights, the preprocessing and how to load the files, in the format of the
             Hugging Face Hub. To include measured metrics, pass a `keras_vit.Evaluation`. An existing `README.md` is
-            replaced only if keras_vit wrote it.
+            replaced only if keras_vit wrote it. With `False`, the card that keras_vit wrote for the replaced files is
+            removed, unless it was changed.
 
     Raises:
         FileExistsError: If the card would replace another `README.md`. Nothing is written.
@@ -63,38 +64,53 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
             f"Files of other projects can only be written for Vision Transformers, and {model.name!r} is a "
             f"{target.config.title}. To save a .weights.h5 file, call model.save_weights."
         )
+    _check_path(path, format)
     facts = _facts(model, target)
     if format == "google":
-        if path.suffix != ".npz":
-            raise ValueError(f"Google's format needs a file that ends in .npz. Received: {os.fspath(path)!r}")
-        check_card(card, path.parent / CARD, path.name)
-        arrays = google.write(weights, facts)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = model_card(vision_model(model), format, path.name, card, target.classes) if card else None
-        write_npz(path, arrays, facts.licence)
-        if text is not None:
-            with replace_file_atomically(path.parent / CARD) as unfinished:
-                unfinished.write_text(text, encoding="utf-8")
-        return
-    if path.is_file() or path.suffix in (".safetensors", ".npz", ".h5", ".bin", ".pth", ".json"):
-        raise ValueError(f"The format {format!r} is a folder of files. Received: {os.fspath(path)!r}. Pass a folder.")
-    files = FORMATS[format].write(weights, facts)
-    if facts.licence:
-        files["config.json"]["license"] = facts.licence
-    if card:
+        folder, main_file, files = path.parent, path.name, {path.name: google.write(weights, facts)}
+    else:
+        folder, files = path, FORMATS[format].write(weights, facts)
         main_file = next(name for name in WEIGHTS if name in files)
-        check_card(card, path / CARD, main_file)
-        transformers_class = files["config.json"].get("architectures", [None])[0]
+        if facts.licence:  # Another file may contain the same dictionary, so it is not changed.
+            files["config.json"] = {**files["config.json"], "license": facts.licence}
+    check_card(card, folder / CARD, main_file)
+    if card:
+        transformers_class = files.get("config.json", {}).get("architectures", [None])[0]
         files[CARD] = model_card(
             vision_model(model), format, main_file, card, target.classes, transformers_class=transformers_class
         )
+    if format == "google":
+        _write_npz(path, files, facts.licence)
+    else:
+        _check_no_unrelated(path, files)
+        _write_folder(path, files)
+    if not card:
+        remove_card(folder / CARD, main_file)
+
+
+def _check_path(path, format):
+    if format == "google" and path.suffix != ".npz":
+        raise ValueError(f"Google's format needs a file that ends in .npz. Received: {os.fspath(path)!r}")
+    endings = (".safetensors", ".npz", ".h5", ".bin", ".pth", ".json")
+    if format != "google" and (path.is_file() or path.suffix in endings):
+        raise ValueError(f"The format {format!r} is a folder of files. Received: {os.fspath(path)!r}. Pass a folder.")
+
+
+def _check_no_unrelated(path, files):
     unrelated = [name for name in _READ_TOGETHER if name not in files and (path / name).exists()]
     if unrelated:
         raise ValueError(
             f"The folder {os.fspath(path)!r} contains files of another model: {', '.join(unrelated)}. Programs "
             f"that load the saved weights would also read these files. Pass another folder, or remove the files."
         )
-    _write_folder(path, files)
+
+
+def _write_npz(path, files, licence):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_npz(path, files[path.name], licence)
+    if CARD in files:
+        with replace_file_atomically(path.parent / CARD) as unfinished:
+            unfinished.write_text(files[CARD], encoding="utf-8")
 
 
 def _write_folder(path, files):

@@ -31,7 +31,7 @@ def test_a_saved_model(pets, tmp_path, monkeypatch):
     assert (data["library_name"], data["pipeline_tag"]) == ("tensorflow", "image-classification")
     assert "license" not in data
     assert "The SavedModel does all steps itself" in text
-    assert f"| classes | {len(LABELS)} |" in text
+    assert f"| classes | {len(LABELS)} ({', '.join(LABELS)}) |" in text
     assert names["answers"]["labels"].shape == (1, TOP_K)
 
 
@@ -53,3 +53,11 @@ def test_a_card_that_would_replace_another_is_refused_before_the_export(pets, tm
     with pytest.raises(FileExistsError, match=r"1/README\.md is not the model card"):
         keras_vit.export_saved_model(pets[0], tmp_path, overwrite=True, card=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "README.md"]
+
+
+def test_a_file_without_a_card_removes_the_card_of_the_replaced_file(onnx_file, tmp_path):
+    model, written = onnx_file
+    for name in (written.path.name, "README.md"):
+        shutil.copy(written.path.with_name(name), tmp_path / name)
+    keras_vit.export_model(model, tmp_path / written.path.name, "onnx", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == [written.path.name]

@@ -1,10 +1,12 @@
 """Model cards are valid for the Hub, claim only what is known, and contain code that runs."""
 
 import dataclasses
+import json
 import re
 import warnings
 
 import keras
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
@@ -13,6 +15,7 @@ from keras_vit.licences import warn_if_restricted
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights import opening
 from keras_vit.weights.catalogue import entry_at, get_entry
+from keras_vit.weights.model_cards import model_card
 from tests.test_case import canonical_weights
 from tests.weights.converter_case import assert_same_weights, make
 from tests.weights.saving_test import FORMATS
@@ -171,6 +174,101 @@ def test_never_replaces_another_card(tmp_path):
         assert not (tmp_path / name).exists()
     with pytest.raises(ValueError, match=r"card must be True, False or a keras_vit\.Evaluation\. Received: 'yes'"):
         keras_vit.save_weights(model, tmp_path / "c.npz", "google", card="yes")
+
+
+@pytest.mark.parametrize(("format", "name"), [("google", "a.npz"), ("timm", "")])
+def test_weights_without_a_card_remove_the_card_of_the_replaced_weights(format, name, tmp_path):
+    restricted, other = licensed(make(FORMATS[format], num_layers=1)), make(FORMATS[format], num_layers=1)
+    path, card = tmp_path / name, tmp_path / "README.md"
+    keras_vit.save_weights(restricted, path, format, card=True)
+    changed = card.read_text().replace("## Weights", "## My weights")
+    keras_vit.save_weights(other, path, format)
+    assert not card.exists()
+    card.write_text(changed)
+    keras_vit.save_weights(other, path, format)
+    assert card.read_text() == changed
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_argument_is_checked_in_every_format(format, tmp_path):
+    model = make(FORMATS[format], num_layers=1)
+    with pytest.raises(ValueError, match=r"card must be True, False or a keras_vit\.Evaluation\. Received: None"):
+        keras_vit.save_weights(model, tmp_path / ("a.npz" if format == "google" else "a"), format, card=None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_task_of_a_preset_has_no_licence(tmp_path):
+    keras_vit.save_weights(licensed(make(FORMATS["keras_hub"], num_layers=1)), tmp_path, "keras_hub")
+    assert json.loads((tmp_path / "config.json").read_text())["license"] == "CC-BY-NC-4.0"
+    assert "license" not in (tmp_path / "task.json").read_text()
+
+
+def test_names_of_users_and_files_are_not_markdown(tmp_path):
+    text = r"[free](https://x.y) `a` *b* _c_ <b> d|e \ f" + "\ng"
+    shown = r"\[free\](https://x.y) \`a\` \*b\* \_c\_ \<b> d\|e \\ f g"
+    model = licensed(make(FORMATS["timm"], num_layers=1))
+    model.name = "a_[b]"
+    layer = preprocessing_layer(model)
+    layer.origin["source"], layer.adaptations, layer.label_space = text, {text: text}, [text] * model.output_shape[-1]
+    evaluation = keras_vit.Evaluation(text, {text: 0.5}, text)
+    keras_vit.save_weights(model, tmp_path, "timm", card=evaluation)
+    card = card_of(tmp_path)[1]
+    for line in (
+        r"# a\_\[b\]",
+        f"* Source: {shown}. The weights differ",
+        f"* Adapted: {shown}: {shown}\n",
+        f"({shown}, {shown}",
+        f"Measured on the {shown} split of {shown}:",
+        f"| {shown} | 0.5000 |",
+    ):
+        assert line in card
+    assert "[free]" not in card
+
+
+def test_classes_are_those_of_the_head():
+    """A head that was added later does not have the classes of the published weights."""
+    features = make(FORMATS["timm"], num_layers=1, include_top=False)
+    preprocessing_layer(features).label_space = "imagenet1k"
+    model = keras.Sequential([features, keras.layers.Dense(5)])
+    text = model_card(model, "onnx", "a.onnx", True, 5)
+    assert "| classes | 5 |" in text
+    assert "datasets" not in text
+    assert "| classes | 1000 (imagenet1k) |" in model_card(model, "onnx", "a.onnx", True, 1000)
+    assert "| classes | 2 (cat, dog) |" in model_card(model, "onnx", "a.onnx", True, 2, class_names=["cat", "dog"])
+
+
+@pytest.mark.parametrize(
+    "metrics", [{"accuracy": "93 %"}, {"accuracy": float("nan")}, {1: 0.5}, {}, [("accuracy", 0.5)]]
+)
+def test_metrics_are_names_and_numbers(metrics):
+    with pytest.raises(ValueError, match=r"metrics must be a dictionary of names and finite numbers.* Received: "):
+        keras_vit.Evaluation("pets", metrics)
+
+
+@pytest.mark.parametrize(("name", "value"), [("dataset", None), ("split", ""), ("num_images", "many")])
+def test_other_fields_of_an_evaluation_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a .* Received: {value!r}"):
+        keras_vit.Evaluation(**{"dataset": "pets", "metrics": {"accuracy": np.float32(0.5)}, name: value})
+
+
+@pytest.mark.parametrize("changes", [{"token_merging": 2}, {"mlp": "gelu_tanh"}, {"layer_norm_epsilon": 1e-5}])
+def test_published_accuracy_is_not_claimed_for_other_settings(changes, published):
+    """The weights of these models are the published ones."""
+    model = keras_vit.from_pretrained(DEIT)
+    layer = preprocessing_layer(model)
+    assert "Published for these weights" in model_card(model, "onnx", "a.onnx", True, 1000)
+    layer.architecture = layer.architecture | changes
+    text = model_card(model, "onnx", "a.onnx", True, 1000)
+    assert "The weights are unchanged" in text
+    assert "Published for these weights" not in text
+
+
+def test_a_model_without_an_origin():
+    """Files of earlier versions have a source, but no origin."""
+    model = make(num_layers=1)
+    preprocessing_layer(model).source = "B/16@mae"
+    text = model_card(model, "onnx", "a.onnx", True, 5)
+    assert "It is not recorded from which weights the model comes. Their licence is not known." in text
 
 
 def test_entries_at_addresses():
