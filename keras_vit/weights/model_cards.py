@@ -3,6 +3,7 @@
 import collections.abc
 import dataclasses
 import json
+import pathlib
 import re
 import typing
 import zlib
@@ -277,6 +278,8 @@ def _weights(facts):
         if facts.is_unchanged
         else "The weights differ from the source: they were adapted, fine-tuned, extended or rounded."
     )
+    if not facts.entry and "://" not in source:  # The folders of a local file are private.
+        source = pathlib.PureWindowsPath(source).name or source
     lines = [f"* Source: {_escaped(source)}{link}{paper}. {state}"]
     lines += [f"* Adapted: {_escaped(name)}: {_escaped(change)}" for name, change in facts.layer.adaptations.items()]
     if facts.precision != "float32":

@@ -255,6 +255,25 @@ def test_a_model_without_an_origin():
     assert "It is not recorded from which weights the model comes. Their licence is not known." in text
 
 
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("/home/me/private/a.npz", "a.npz"),
+        ("C:\\private\\a.npz", "a.npz"),
+        ("~/private/pets/", "pets"),
+        (".", "."),
+        ("hf://owner/repository", "hf://owner/repository"),
+        (DEIT, DEIT),
+    ],
+)
+def test_the_folders_of_local_weights_are_not_shown(source, shown):
+    model = licensed(make(num_layers=1))
+    preprocessing_layer(model).origin["source"] = source
+    text = model_card(model, "onnx", "a.onnx", True, 5)
+    assert re.search(rf"^\* Source: {re.escape(shown)}[ .]", text, re.MULTILINE)
+    assert "private" not in text
+
+
 def test_entries_at_addresses():
     stem = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224"
     for address, name in {
