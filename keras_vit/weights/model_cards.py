@@ -88,7 +88,7 @@ def check_card(card, path, file):
     if card and path.exists() and not _is_own(path, file):
         raise FileExistsError(
             f"{path} is not the model card that keras_vit wrote for {file}, or it was changed. It is not replaced. "
-            f"Move it, choose another folder, or pass card=False."
+            f"Move it, or choose another folder."
         )
 
 
