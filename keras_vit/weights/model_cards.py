@@ -22,8 +22,6 @@ CARD = "README.md"
 _DATASETS = {"imagenet1k": ("imagenet-1k", 1000), "imagenet21k": ("imagenet-21k", 21843)}
 """{label space: (name of its data set in model cards, number of classes)}"""
 _NUM_NAMES = 20
-_PLAIN = r"(?!(?i:y|n|yes|no|on|off|true|false|null)$)[A-Za-z][\w.+/-]*"
-"""Texts that need no quotes in YAML."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +133,7 @@ def model_card(model, format, file, card, classes, precision="float32", transfor
         "## Loading\n\nRun the code in the folder of this file.\n\n"
         + loading_code(model, facts.config, format, file, classes, transformers_class),
     ]
-    header = "".join(_yaml(_front_matter(facts, CARD_FORMATS[format].library)))
+    header = _yaml(_front_matter(facts, CARD_FORMATS[format].library))
     text = f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n\n"
     return text + _mark(text, file)
 
@@ -210,24 +208,9 @@ def _result(facts):
     }
 
 
-def _yaml(value, indent=""):
-    """Yields the lines of a dictionary, or of a list of texts or dictionaries, in YAML."""
-    entries = value.items() if isinstance(value, dict) else (("-", entry) for entry in value)
-    for key, entry in entries:
-        key = key if key == "-" else f"{key}:"
-        if not isinstance(entry, (dict, list)):
-            yield f"{indent}{key} {_scalar(entry)}\n"
-        elif key == "-":
-            first, *rest = _yaml(entry, f"{indent}  ")
-            yield from (f"{indent}- {first.lstrip()}", *rest)
-        else:
-            yield from (f"{indent}{key}\n", *_yaml(entry, indent if isinstance(entry, list) else f"{indent}  "))
-
-
-def _scalar(value):
-    """A number or text in YAML. JSON's quoted texts are valid in YAML."""
-    is_plain = isinstance(value, str) and re.fullmatch(_PLAIN, value)
-    return value if is_plain else json.dumps(value, ensure_ascii=False)
+def _yaml(value):
+    """A dictionary in YAML. The values are in JSON, which is valid in YAML."""
+    return "".join(f"{key}: {json.dumps(entry, ensure_ascii=False)}\n" for key, entry in value.items())
 
 
 def _table(rows):
