@@ -105,7 +105,7 @@ def export_saved_model(
             they are the ImageNet-1k names. If the label space is a list, they are the names in this list. Otherwise
             they are the indices of the classes.
         version: Version number.
-        overwrite: Whether an existing version may be replaced.
+        overwrite: Whether the folder of an existing version may be replaced, with all its files.
         top_k: Maximum number of returned classes. Masks have one class for each pixel.
         jit_compile: Whether the server compiles the model with XLA, once for each of `batch_sizes`. Batches of other
             sizes are padded. Decoding is never compiled.

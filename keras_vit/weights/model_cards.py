@@ -3,6 +3,7 @@
 import collections.abc
 import dataclasses
 import json
+import pathlib
 import re
 import typing
 import zlib
@@ -21,8 +22,6 @@ CARD = "README.md"
 _DATASETS = {"imagenet1k": ("imagenet-1k", 1000), "imagenet21k": ("imagenet-21k", 21843)}
 """{label space: (name of its data set in model cards, number of classes)}"""
 _NUM_NAMES = 20
-_PLAIN = r"(?!(?i:y|n|yes|no|on|off|true|false|null)$)[A-Za-z][\w.+/-]*"
-"""Texts that need no quotes in YAML."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +86,7 @@ def check_card(card, path, file):
     if card and path.exists() and not _is_own(path, file):
         raise FileExistsError(
             f"{path} is not the model card that keras_vit wrote for {file}, or it was changed. It is not replaced. "
-            f"Move it, choose another folder, or pass card=False."
+            f"Move it, or choose another folder."
         )
 
 
@@ -134,7 +133,7 @@ def model_card(model, format, file, card, classes, precision="float32", transfor
         "## Loading\n\nRun the code in the folder of this file.\n\n"
         + loading_code(model, facts.config, format, file, classes, transformers_class),
     ]
-    header = "".join(_yaml(_front_matter(facts, CARD_FORMATS[format].library)))
+    header = _yaml(_front_matter(facts, CARD_FORMATS[format].library))
     text = f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n\n"
     return text + _mark(text, file)
 
@@ -209,24 +208,9 @@ def _result(facts):
     }
 
 
-def _yaml(value, indent=""):
-    """Yields the lines of a dictionary, or of a list of texts or dictionaries, in YAML."""
-    entries = value.items() if isinstance(value, dict) else (("-", entry) for entry in value)
-    for key, entry in entries:
-        key = key if key == "-" else f"{key}:"
-        if not isinstance(entry, (dict, list)):
-            yield f"{indent}{key} {_scalar(entry)}\n"
-        elif key == "-":
-            first, *rest = _yaml(entry, f"{indent}  ")
-            yield from (f"{indent}- {first.lstrip()}", *rest)
-        else:
-            yield from (f"{indent}{key}\n", *_yaml(entry, indent if isinstance(entry, list) else f"{indent}  "))
-
-
-def _scalar(value):
-    """A number or text in YAML. JSON's quoted texts are valid in YAML."""
-    is_plain = isinstance(value, str) and re.fullmatch(_PLAIN, value)
-    return value if is_plain else json.dumps(value, ensure_ascii=False)
+def _yaml(value):
+    """A dictionary in YAML. The values are in JSON, which is valid in YAML."""
+    return "".join(f"{key}: {json.dumps(entry, ensure_ascii=False)}\n" for key, entry in value.items())
 
 
 def _table(rows):
@@ -277,6 +261,8 @@ def _weights(facts):
         if facts.is_unchanged
         else "The weights differ from the source: they were adapted, fine-tuned, extended or rounded."
     )
+    if not facts.entry and "://" not in source:  # The folders of a local file are private.
+        source = pathlib.PureWindowsPath(source).name or source
     lines = [f"* Source: {_escaped(source)}{link}{paper}. {state}"]
     lines += [f"* Adapted: {_escaped(name)}: {_escaped(change)}" for name, change in facts.layer.adaptations.items()]
     if facts.precision != "float32":

@@ -118,24 +118,25 @@ def test_published_accuracy_is_claimed_for_unchanged_weights_only(published, tmp
         # The licence of changed weights is for their author to choose.
         assert data.get("license") == ("apache-2.0" if is_unchanged else None)
         assert "model-index" not in data
+        assert data.get("datasets") == (None if loaded.output_shape[-1] == 3 else ["imagenet-1k"])
         assert data["base_model"] == "timm/deit_tiny_patch16_224.fb_in1k"
     variable = model.get_layer("encoder_norm").weights[0]
     variable.assign(variable + 1e-3)
     keras_vit.save_weights(model, tmp_path / "0", "timm", card=True)
     assert "No metrics were measured." in card_of(tmp_path / "0")[1]
-    assert data.get("datasets") is None
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_formats(format, tmp_path, monkeypatch):
     """The front matter is valid, the licence is kept, and the code of this package loads the model."""
     model = licensed(make(FORMATS[format].replace(num_layers=1)))
-    evaluation = keras_vit.Evaluation('pets: "ours"', {"accuracy": 0.9375}, "validation", 32)
+    name = "no: \"ours\" #1 - [é, {猫}] 🐈\n'yes'"
+    evaluation = keras_vit.Evaluation(name, {"accuracy": 0.9375}, "validation", 32)
     keras_vit.save_weights(model, tmp_path / "a.npz" if format == "google" else tmp_path, format, card=evaluation)
     data, text = card_of(tmp_path)
     assert (data["license"], data["pipeline_tag"]) == ("cc-by-nc-4.0", "image-classification")
-    [result] = ModelCard(text and (tmp_path / "README.md").read_text()).data.eval_results
-    assert (result.dataset_name, result.metric_type, result.metric_value) == ('pets: "ours"', "accuracy", 0.9375)
+    [result] = ModelCard.load(tmp_path / "README.md").data.eval_results
+    assert (result.dataset_name, result.metric_type, result.metric_value) == (name, "accuracy", 0.9375)
     assert "| accuracy | 0.9375 |" in text
     for code in code_of(text).values():
         compile(code, "card", "exec")
@@ -269,6 +270,25 @@ def test_a_model_without_an_origin():
     preprocessing_layer(model).source = "B/16@mae"
     text = model_card(model, "onnx", "a.onnx", True, 5)
     assert "It is not recorded from which weights the model comes. Their licence is not known." in text
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("/home/me/private/a.npz", "a.npz"),
+        ("C:\\private\\a.npz", "a.npz"),
+        ("~/private/pets/", "pets"),
+        (".", "."),
+        ("hf://owner/repository", "hf://owner/repository"),
+        (DEIT, DEIT),
+    ],
+)
+def test_the_folders_of_local_weights_are_not_shown(source, shown):
+    model = licensed(make(num_layers=1))
+    preprocessing_layer(model).origin["source"] = source
+    text = model_card(model, "onnx", "a.onnx", True, 5)
+    assert re.search(rf"^\* Source: {re.escape(shown)}[ .]", text, re.MULTILINE)
+    assert "private" not in text
 
 
 def test_entries_at_addresses():

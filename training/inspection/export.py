@@ -61,8 +61,7 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
         written = keras_vit.export_model(model, path, format, images=pixels, **options)
         return path, _sentence(written.num_bytes, written.images, written.max_difference, written.top_1_agreement)
     except FileExistsError as error:
-        message = str(error).replace("overwrite=True", "--overwrite").replace("pass card=False", "omit --card")
-        raise InputError(message) from None
+        raise InputError(str(error).replace("overwrite=True", "--overwrite")) from None
     except (ImportError, RuntimeError, ValueError) as error:
         raise InputError(str(error)) from None
 
