@@ -100,11 +100,6 @@ class Preprocessing(keras.layers.Layer):
         self.interpolation = interpolation
         self.label_space = label_space if isinstance(label_space, (str, type(None))) else list(label_space)
 
-    @property
-    def licence(self):
-        """Licence of the published weights from which the model's weights are derived, or `None` if unknown."""
-        return None if self.origin is None else self.origin["licence"]
-
     def class_names(self, count):
         """Returns the label space if it is a list of `count` names, else `None`."""
         is_list = isinstance(self.label_space, list) and len(self.label_space) == count

@@ -97,8 +97,8 @@ def test_refused_arguments():
 
 def test_origin():
     origin = {"source": "somewhere", "licence": "mit", "checksum": None}
-    assert keras_vit.Preprocessing(origin=origin).licence == "MIT"
-    assert keras_vit.Preprocessing(origin={**origin, "licence": "two\nlines"}).licence is None
+    assert keras_vit.Preprocessing(origin=origin).origin["licence"] == "MIT"
+    assert keras_vit.Preprocessing(origin={**origin, "licence": "two\nlines"}).origin["licence"] is None
     for received in ("somewhere", {"source": "somewhere"}, {**origin, "name": "a"}):
         with pytest.raises(ValueError, match=r"origin must be None or .* with source, licence, checksum\. Received"):
             keras_vit.Preprocessing(origin=received)

@@ -15,7 +15,7 @@ from keras_vit.licences import hub_identifier, restriction
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays, checksum
 from keras_vit.weights.card_code import CARD_FORMATS, loading_code
-from keras_vit.weights.catalogue import FAMILIES, get_entry
+from keras_vit.weights.catalogue import FAMILIES, get_entry, origin_of
 from keras_vit.weights.google import fits_vision_transformer
 
 CARD = "README.md"
@@ -147,8 +147,8 @@ class _Facts:
         self.precision, self.evaluation = precision, evaluation
         self.label_space = class_names or _label_space(layer, classes)
         self.config: typing.Any = read_architecture(layer.architecture)
-        self.origin = layer.origin or {}
-        self.licence = layer.licence
+        self.origin = origin_of(layer) or {}
+        self.licence = self.origin.get("licence")
         try:
             self.entry = get_entry(self.origin.get("source", ""))
         except ValueError:
@@ -256,11 +256,12 @@ def _weights(facts):
         return "It is not recorded from which weights the model comes. Their licence is not known."
     link = f" ({facts.address.replace('hf://', 'https://huggingface.co/')})" if facts.entry else ""
     paper = f", [paper](https://arxiv.org/abs/{facts.entry.paper})" if facts.entry else ""
-    state = (
-        "The weights are unchanged."
-        if facts.is_unchanged
-        else "The weights differ from the source: they were adapted, fine-tuned, extended or rounded."
-    )
+    if facts.is_unchanged:
+        state = "The weights are unchanged."
+    elif facts.origin["checksum"] is None:
+        state = "It is not recorded whether the weights were changed."
+    else:
+        state = "The weights differ from the source: they were adapted, fine-tuned, extended or rounded."
     if not facts.entry and "://" not in source:  # The folders of a local file are private.
         source = pathlib.PureWindowsPath(source).name or source
     lines = [f"* Source: {_escaped(source)}{link}{paper}. {state}"]

@@ -12,6 +12,7 @@ from keras_vit.checks import check_choice
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import canonical_arrays
+from keras_vit.weights.catalogue import origin_of
 from keras_vit.weights.facts import Facts
 from keras_vit.weights.files import write_h5, write_npz, write_safetensors
 from keras_vit.weights.loading import target_of
@@ -149,5 +150,5 @@ def _facts(model, target):
         classes=target.classes,
         pixels={**pixels, "resize": pixels["resize"] or image_size},
         class_names=layer.class_names(target.classes),
-        licence=layer.licence,
+        licence=(origin_of(layer) or {}).get("licence"),
     )

@@ -216,7 +216,7 @@ def test_names_of_users_and_files_are_not_markdown(tmp_path):
     card = card_of(tmp_path)[1]
     for line in (
         r"# a\_\[b\]",
-        f"* Source: {shown}. The weights differ",
+        f"* Source: {shown}. It is not recorded whether",
         f"* Adapted: {shown}: {shown}\n",
         f"({shown}, {shown}",
         f"Measured on the {shown} split of {shown}:",
@@ -267,9 +267,15 @@ def test_published_accuracy_is_not_claimed_for_other_settings(changes, published
 def test_a_model_without_an_origin():
     """Files of earlier versions have a source, but no origin."""
     model = make(num_layers=1)
-    preprocessing_layer(model).source = "B/16@mae"
+    preprocessing_layer(model).source = "a.npz"
     text = model_card(model, "onnx", "a.onnx", True, 5)
     assert "It is not recorded from which weights the model comes. Their licence is not known." in text
+    preprocessing_layer(model).source = "B/16@mae"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", keras_vit.LicenceWarning)
+        text = model_card(model, "onnx", "a.onnx", True, 5)
+    assert "It is not recorded whether the weights were changed." in text
+    assert "* Licence of the source: CC-BY-NC-4.0." in text
 
 
 @pytest.mark.parametrize(
