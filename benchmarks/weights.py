@@ -118,8 +118,8 @@ and messages. Only the `recipe.json` of a training run contains the whole URL, b
 
 All models of a family have the same numerics, and their images are prepared in the same way. Pixels are scaled to
 [0, 1], then normalised with the mean and the standard deviation. "Crop" is the side of the central crop in pixels. The
-table contains the sizes for models of 224 x 224 pixels. For FlexiViT, it contains those for 240 x 240 pixels. For other
-models, both sizes are scaled in proportion."""
+column "resize" contains both sizes for models of 224 x 224 pixels, and for FlexiViT of 240 x 240 pixels. For models of
+another image size, both are scaled in proportion."""
 
 
 def document():

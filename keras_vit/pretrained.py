@@ -48,9 +48,9 @@ def from_pretrained(
         num_heads: Number of attention heads, if it cannot be read from the file.
         grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
         head: `"keep"`: the file's classifier is loaded. `"reset"`: a new classifier that starts at zero replaces the
-            file's whole head. With `norm_placement="after_pooling"`, a new LayerNorm after the pooling also replaces
-            the file's LayerNorm before the pooling. By default the head is kept unless `classes` differs from the
-            number of classes in the file.
+            file's whole head. If `norm_placement="after_pooling"` is passed too, `"reset"` also replaces the file's
+            LayerNorm before the pooling by a new one after it. By default the head is kept unless `classes` differs
+            from the number of classes in the file.
         **arguments: Any argument of `keras_vit.ViT` except `variant` and `weights`. It overrides the file's setting.
             For other models: any argument of `keras_vit.BiTResNet` or `keras_vit.ResNet` except sizes and `weights`.
 

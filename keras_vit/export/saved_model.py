@@ -130,7 +130,8 @@ def export_saved_model(
         name: Name of the model for clients. By default the name of the folder `path`.
         card: Whether a model card, `README.md`, is written in the version's folder. It describes the architecture, the
             source and licence of the weights, the preprocessing and the loading, in the format of the Hugging Face Hub.
-            To include measured metrics, pass a `keras_vit.Evaluation`. Any other `README.md` is not replaced.
+            To include measured metrics, pass a `keras_vit.Evaluation`. A `README.md` that keras_vit did not write is
+            not replaced.
 
     Returns:
         The path of the version's folder, as a `pathlib.Path`.

@@ -62,7 +62,7 @@ def _cut_centre(model, short_side):
 
 
 def without_weights(recipe):
-    """Replaces the initial weights in a recipe by the architecture that they belong to. Returns the new recipe.
+    """Returns a copy of a recipe that builds the same architecture without loading pretrained weights.
 
     Raises:
         InputError: If the weights are unknown or unavailable.

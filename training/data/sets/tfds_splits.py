@@ -15,7 +15,7 @@ _TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # For the splits that an error 
 
 
 def split_names(builder, label, data):
-    """The splits that the recipe names, or else the splits of the data set, as {split: split string of TFDS}.
+    """The splits to use, as {split: split string of TFDS}: those of the recipe, or else those of the data set.
 
     Args:
         builder: `tfds.core.DatasetBuilder` of prepared data.
@@ -54,7 +54,7 @@ def _checked(builder, label, name, split):
     except (KeyError, ValueError) as error:
         problem = f"cannot be read: {error}"
     raise InputError(
-        f"The {name} split {split!r} of {builder.name} {problem}. It has the splits "
+        f"The {name} split {split!r} of {builder.name} {problem}. The splits of {builder.name} are "
         f"{', '.join(f'{name} ({part.num_examples:,})' for name, part in builder.info.splits.items())}."
     ) from None
 
