@@ -9,6 +9,7 @@ import keras
 import pytest
 
 import keras_vit
+from keras_vit.analysis import plots
 
 PUBLIC = {name: getattr(room, name) for room in (keras_vit, keras_vit.baselines) for name in room.__all__}
 GENERIC_FUNCTIONS = {
@@ -81,6 +82,14 @@ def test_variant_functions(name):
     module = "keras_vit.baselines" if name in keras_vit.baselines.__all__ else "keras_vit"
     assert any(f" {module}.{name}(" in line for line in sections["Example"])
     assert pickle.loads(pickle.dumps(FUNCTIONS[name])) is FUNCTIONS[name]
+
+
+@pytest.mark.parametrize("name", [name for name in vars(plots) if name.startswith("plot_")])
+def test_plots(name):
+    sections = _sections(vars(plots)[name].__doc__)
+    assert _parameters(vars(plots)[name]) == _described(sections["Args"])
+    assert sections["Returns"]
+    assert any(f"plots.{name}(" in line for line in sections["Example"])
 
 
 @pytest.mark.parametrize("name", DATA_CLASSES)

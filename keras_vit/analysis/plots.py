@@ -48,6 +48,12 @@ def plot_filters(filters, columns=7):
 
     Returns:
         A `matplotlib.figure.Figure`.
+
+    Example:
+
+    >>> import keras_vit
+    >>> from keras_vit.analysis import plots
+    >>> plots.plot_filters(keras_vit.embedding_filters(model)).savefig("filters.png")  # doctest: +SKIP
     """
     columns = min(columns, len(filters))
     figure, axes = panels((0.85, 0.85 * filters.shape[1] / filters.shape[2]), -(-len(filters) // columns), columns)
@@ -69,6 +75,13 @@ def plot_position_similarity(similarities, size=5.0):
 
     Returns:
         A `matplotlib.figure.Figure`.
+
+    Example:
+
+    >>> import keras_vit
+    >>> from keras_vit.analysis import plots
+    >>> similarities = {"Ti/16": keras_vit.position_similarity(model)}  # doctest: +SKIP
+    >>> plots.plot_position_similarity(similarities).savefig("positions.png")  # doctest: +SKIP
     """
     tallest = max(array.shape[0] / array.shape[1] for array in similarities.values())
     tiles = size - 0.6 - 0.9 / len(similarities)  # Without the labels and the color bar.
@@ -114,6 +127,13 @@ def plot_attention_distance(distances):
 
     Returns:
         A `matplotlib.figure.Figure`.
+
+    Example:
+
+    >>> import keras_vit
+    >>> from keras_vit.analysis import plots
+    >>> distances = {"Ti/16": keras_vit.mean_attention_distance(model, images)}  # doctest: +SKIP
+    >>> plots.plot_attention_distance(distances).savefig("distances.png")  # doctest: +SKIP
     """
     figure, axes = _plot_heads(distances, "mean attention distance (pixels)")
     _legend(figure, axes[0])
@@ -129,6 +149,13 @@ def plot_attention_entropy(entropies, num_tokens=None):
 
     Returns:
         A `matplotlib.figure.Figure`.
+
+    Example:
+
+    >>> import keras_vit
+    >>> from keras_vit.analysis import plots
+    >>> entropies = {"Ti/16": keras_vit.attention_entropy(model, images)}  # doctest: +SKIP
+    >>> plots.plot_attention_entropy(entropies, {"Ti/16": 197}).savefig("entropies.png")  # doctest: +SKIP
     """
     figure, axes = _plot_heads(entropies, "attention entropy (nats)")
     for ax, name in zip(axes, entropies if num_tokens else (), strict=False):
@@ -172,6 +199,13 @@ def plot_rollout(images, rollouts, columns=4):
 
     Returns:
         A `matplotlib.figure.Figure`.
+
+    Example:
+
+    >>> import keras_vit
+    >>> from keras_vit.analysis import plots
+    >>> rollouts = keras_vit.attention_rollout(model, images)  # doctest: +SKIP
+    >>> plots.plot_rollout(images, rollouts).savefig("rollout.png")  # doctest: +SKIP
     """
     columns = min(columns, len(images))
     height, width = images[0].shape[:2]
@@ -198,6 +232,13 @@ def plot_token_maps(images, maps, num_tokens=8):
 
     Returns:
         A `matplotlib.figure.Figure`.
+
+    Example:
+
+    >>> import keras_vit
+    >>> from keras_vit.analysis import plots
+    >>> maps = keras_vit.token_maps(model, images)["tokenizer_0"]  # doctest: +SKIP
+    >>> plots.plot_token_maps(images, maps).savefig("token_maps.png")  # doctest: +SKIP
     """
     height, width = images[0].shape[:2]
     shown = maps[:, :num_tokens]
@@ -230,6 +271,13 @@ def plot_neighbours(images, neighbours, similarities, captions=None):
 
     Returns:
         A `matplotlib.figure.Figure`.
+
+    Example:
+
+    >>> import keras_vit
+    >>> from keras_vit.analysis import plots
+    >>> indices, similarities = keras_vit.nearest_neighbours(model, images, gallery, k=3)  # doctest: +SKIP
+    >>> plots.plot_neighbours(images, gallery[indices], similarities).savefig("neighbours.png")  # doctest: +SKIP
     """
     figure, axes = panels((1.3, 1.65), len(images), 1 + len(neighbours[0]))
     for row, (image, similar_images) in enumerate(zip(images, neighbours, strict=True)):

@@ -271,7 +271,11 @@ REFUSED_ON_JAX = [
     ({"kind": "data_parallel", "devices": 3}, {}, "at most 1 on this machine. Received: 3"),
     ({"kind": "model_parallel", "model_devices": 2}, {}, "model_devices must divide the 1 devices.*Received: 2"),
     ({"kind": "data_parallel"}, dict(list(PROCESSES.items())[:2]), "Missing: KERAS_DISTRIBUTION_PROCESS_ID"),
-    ({"kind": "data_parallel"}, PROCESSES | {JAX_PROCESSES[2]: "2"}, "Received: '2' and '2'"),
+    (
+        {"kind": "data_parallel"},
+        PROCESSES | {JAX_PROCESSES[2]: "2"},
+        "PROCESS_ID='2', KERAS_DISTRIBUTION_NUM_PROCESSES='2'",
+    ),
     ({"kind": "none", "precision": "mixed_float16"}, {}, "Choose mixed_bfloat16"),
 ]
 
