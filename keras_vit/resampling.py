@@ -64,7 +64,7 @@ def grid_matrices(grid, new_grid, method, xp=np):
     matrices = [resize_matrix(size, new_size, method, xp) for size, new_size in sizes]
     if method != "bicubic_offset":
         return matrices
-    # DINO's code does not change a table of the right size. Otherwise it shifts both axes, even if only one is resized.
+    # DINO's code does not change the table if both sizes stay the same. Otherwise it adds 0.1 on both axes.
     is_same = (grid[0] == new_grid[0]) & (grid[1] == new_grid[1])
     exact = [resize_matrix(size, new_size, "bicubic", xp) for size, new_size in sizes]
     return [xp.where(is_same, *pair) for pair in zip(exact, matrices, strict=True)]

@@ -251,8 +251,9 @@ _ARCHITECTURES = {
 def write(weights, facts):
     """Converts weights to the files of a folder for transformers' `from_pretrained`.
 
-    Takes {canonical path: array} and `Facts`. Returns {file name: {name: array}, or the contents of a JSON file}.
-    Raises ValueError if transformers cannot express the model. The message lists the reasons.
+    Takes {canonical path: array} and `Facts`. Returns {file name: contents}. The contents are {name: array} for the
+    weights, and a dictionary for a JSON file. Raises ValueError if transformers cannot express the model. The message
+    lists the reasons.
     """
     config = facts.config
     kind = _kind_of_config(config)

@@ -73,8 +73,8 @@ class Keeper(keras.callbacks.Callback):
     """Saves the state that is needed to resume a run. Stops the run on request, or if the loss is not finite.
 
     Before a row is added to the history, a validation is run, which may take a long time. The state is therefore saved
-    twice: before the validation, and after the row is added. The first of these checkpoints contains the training
-    metrics of the missing row, in `due`.
+    twice: before the validation, and after the row is added. The first of these checkpoints does not have the new row
+        yet. It contains the training metrics of this row, in `due`.
 
     Args:
         metric: Name of the metric by which the best weights are chosen.

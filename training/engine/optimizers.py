@@ -66,8 +66,8 @@ def layer_scales(paths, layer_decay):
     The layers are divided into groups:
 
     * Group 0 is everything before the L blocks: stem, patch embedding, tokens and position embedding.
-    * Group i + 1 is block i, with its own position embedding if it has one. In a ResNet, each unit is a block, and all
-      other layers of a stage form one block before the stage's units.
+    * Group i + 1 is block i, with its own position embedding if it has one. In a ResNet, each unit is a block. The
+    layers of a stage that are not in a unit are one more block, which comes before the stage's units.
     * Group L + 1 is the rest: the final norm, the head and any layers on top.
 
     The scale of group g is layer_decay^(L + 1 - g).

@@ -61,7 +61,7 @@ def _check_function(recipe):
     if recipe.fit.rematerialize:
         raise ValueError(
             f"fit.rematerialize recomputes encoder blocks, but {function} has none. To save memory, set "
-            f"fit.accumulation_steps, which computes the statistics of batch norms for each part of a batch separately"
+            f"fit.accumulation_steps. Batch norms then compute their statistics for each part of a batch separately"
         )
     if recipe.distribution.kind == "model_parallel":
         raise ValueError(

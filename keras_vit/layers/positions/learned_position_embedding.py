@@ -12,7 +12,7 @@ from keras_vit.layers.configured import ConfiguredLayer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LearnedPositionEmbedding(ConfiguredLayer):
-    """Adds one learned row to each token.
+    """Adds a learned position embedding to each token.
 
     `z_0 = [z_class; z_1; ...; z_N] + E_pos` (ViT, arXiv 2010.11929, eq. 1). The table E_pos has `num_prefix_rows` rows
     for the prefix tokens, followed by one row for each patch of the grid, in row-major order. The table is initialised
