@@ -2,6 +2,7 @@
 
 import re
 
+from benchmarks.records import markdown_table
 from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.weights.catalogue import ENTRIES
 
@@ -26,8 +27,8 @@ def table(entries):
         rows.setdefault((_ENDINGS.sub("", entry.name), facts), []).append(entry.name)
     has_copies = any(len(names) > 1 for names in rows.values())
     columns = (*_COLUMNS, "copies") if has_copies else _COLUMNS
-    lines = [columns, ["--:" if name in ("pixels", "classes", "top-1") else "---" for name in columns]]
+    lines = []
     for (_, facts), (name, *copies) in rows.items():
         endings = ", ".join(f"`{_ENDINGS.search(copy)[0]}`" for copy in copies)
         lines.append((f"`{name}`", *facts, *([endings] if has_copies else [])))
-    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
+    return markdown_table(columns, lines, ("pixels", "classes", "top-1"))

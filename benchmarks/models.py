@@ -3,6 +3,7 @@
 Command: make models
 """
 
+import contextlib
 import functools
 import math
 import re
@@ -10,6 +11,7 @@ import re
 import keras
 
 import keras_vit
+from benchmarks.records import markdown_table
 from keras_vit import baselines
 from keras_vit.models import bit_resnet, resnet
 from keras_vit.weights.catalogue import ENTRIES, FAMILIES
@@ -45,6 +47,15 @@ _FILES_ONLY = {
     "B/30": ("B/32", {"patch_size": 30}),
     "g-swiglu/14": ("g-opt/16", {"patch_size": 14, "num_heads": 24, "mlp_dim": 4096}),
 }
+
+
+@contextlib.contextmanager
+def shapes_only():
+    """Models that are built in this context have weights without values, which need no memory."""
+    with keras.StatelessScope(initialize_variables=False):
+        yield
+        # Otherwise, Keras would initialise the variables at the end of the next scope.
+        keras.utils.clear_session(free_memory=False)
 
 
 def build_entry(entry):
@@ -136,12 +147,9 @@ def segmentation():
 
 def _cost(build):
     """(config of the model, parameters, GMACs). Statistics of batch norms are not counted, as in papers."""
-    # Counting needs shapes only, so no weight is created.
-    with keras.StatelessScope(initialize_variables=False):
+    with shapes_only():  # Counting needs no values.
         model = build()
         cost = keras_vit.profile(model)
-        # Otherwise, Keras would initialise the variables at the end of the next scope.
-        keras.utils.clear_session(free_memory=False)
     parameters = sum(math.prod(weight.shape) for weight in model.trainable_weights)
     return keras_vit.describe(model).config, f"{parameters / 1e6:,.2f} M", f"{cost.macs / 1e9:,.2f}"
 
@@ -155,10 +163,8 @@ def _with_printed(rows):
 
 def _markdown(columns, rows, num_left):
     """A table in Markdown. The first columns are left-aligned, and the others right-aligned."""
-    rows = list(rows)
     columns = (*columns, "in the paper") if len(rows[0]) > len(columns) else columns
-    alignment = ["---"] * num_left + ["--:"] * (len(columns) - num_left)
-    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (columns, alignment, *rows))
+    return markdown_table(columns, rows, columns[num_left:])
 
 
 _PLAIN, _HYBRIDS = (

@@ -13,9 +13,8 @@ import keras
 import numpy as np
 
 import keras_vit
-import keras_vit.export
-
-PHOTOGRAPHS = pathlib.Path(keras_vit.export.__file__).parent / "photographs"
+from benchmarks.records import markdown_table
+from keras_vit.export.parity import PHOTOGRAPHS
 
 SETTINGS = {
     "exact GELU instead of tanh": ("timm, transformers, KerasHub, ZeroModels", {"mlp": "gelu_exact"}),
@@ -74,11 +73,9 @@ def _logits(model, images):
 
 def table(rows, num_images):
     """The rows as a Markdown table."""
-    lines = ["| change | in | largest difference of a logit | same class |", "|---|---|--:|--:|"]
-    lines += [
-        f"| {change} | {projects} | {value:.1g} | {same} of {num_images} |" for change, projects, value, same in rows
-    ]
-    return "\n".join(lines)
+    columns = ("change", "in", "largest difference of a logit", "same class")
+    cells = [(change, projects, f"{value:.1g}", f"{same} of {num_images}") for change, projects, value, same in rows]
+    return markdown_table(columns, cells, columns[2:])
 
 
 def main(arguments=None):

@@ -18,8 +18,8 @@ from PIL import Image
 import keras_vit
 from benchmarks.records import FIGURES
 from keras_vit.analysis.plots import enlarge, panels
+from keras_vit.export.parity import PHOTOGRAPHS
 
-PHOTOGRAPHS = sorted((pathlib.Path(keras_vit.__file__).parent / "export" / "photographs").glob("*.jpg"))
 PICTURE = FIGURES / "readme.jpg"
 HEIGHT = 860  # In pixels.
 _BORDER = 24
@@ -28,7 +28,7 @@ _BORDER = 24
 def attention_panel():
     """Draws each photograph above the same photograph multiplied by its attention rollout, as in figure 6 of ViT."""
     model = keras_vit.from_pretrained("Ti/16@augreg-i21k-i1k-224", include_preprocessing=True)
-    images = np.stack([_square(matplotlib.image.imread(path)) for path in PHOTOGRAPHS])
+    images = np.stack([_square(matplotlib.image.imread(path)) for path in sorted(PHOTOGRAPHS.glob("*.jpg"))])
     rollouts = keras_vit.attention_rollout(model, images)
     lowest = rollouts.min(axis=(1, 2), keepdims=True)
     masks = ((rollouts - lowest) / (1 - lowest)) ** 0.6  # A higher contrast than the paper's, for a small picture.

@@ -44,6 +44,12 @@ def newest(rows, keys):
     return [row for row in rows if row["time"] == last[tuple(row[key] for key in keys)]]
 
 
+def markdown_table(columns, rows, right=()):
+    """A table in Markdown. The columns with names in `right` are right-aligned."""
+    alignment = ["--:" if name in right else "---" for name in columns]
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (columns, alignment, *rows))
+
+
 def put_between(command, text):
     """Replaces the text between a command's two marks in its page."""
     begin, end = (f"<!-- make {command}: {mark} -->\n" for mark in ("begin", "end"))

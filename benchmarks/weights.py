@@ -3,6 +3,7 @@
 Command: python -m benchmarks.weights > docs/weights.md
 """
 
+from benchmarks.records import markdown_table
 from keras_vit.licences import restriction
 from keras_vit.weights.catalogue import ENTRIES, FAMILIES
 
@@ -20,7 +21,7 @@ _TITLES = {
     "dinov2_registers": "DINOv2 with registers",
     "huggingface_vit": "ViT in the layout of transformers",
 }
-_FAMILY_COLUMNS = ("mean", "std", "resize", "interpolation", "GELU", "position interpolation", "epsilon")
+_FAMILY_COLUMNS = ("family", "mean", "std", "resize", "interpolation", "GELU", "position interpolation", "epsilon")
 _COLUMNS = ("name", "family", "pixels", "classes", "top-1", "measured by", "licence", "layout", "file", "paper")
 _NUM_WITH_SUM = sum(entry.sha256 is not None for entry in ENTRIES.values())
 _NUM_AT_GOOGLE, _NUM_ON_HUB = (
@@ -128,20 +129,11 @@ def document():
     return "\n\n".join(
         [
             _INTRODUCTION,
-            "\n".join([*_head("family", *_FAMILY_COLUMNS), *map(_family_row, _TITLES)]),
+            markdown_table(_FAMILY_COLUMNS, map(_family_row, _TITLES)),
             "## The catalogue",
-            "\n".join([*_head(*_COLUMNS), *map(_row, entries)]),
+            markdown_table(_COLUMNS, map(_row, entries), ("pixels", "classes", "top-1")),
         ]
     )
-
-
-def _head(*columns):
-    """The first two lines of a table. Columns of numbers are right-aligned."""
-    return _line(columns), _line("--:" if name in ("pixels", "classes", "top-1") else "---" for name in columns)
-
-
-def _line(cells):
-    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _family_row(name):
@@ -154,12 +146,12 @@ def _family_row(name):
         resize = f"{family.resize[0]} x {family.resize[1]}, crop {family.crop}"
     numbers = (", ".join(map(str, x)) if isinstance(x, tuple) else x for x in (family.mean, family.std))
     code = (f"`{x}`" for x in (family.gelu, family.position_interpolation))
-    return _line((_TITLES[name], *numbers, resize, family.interpolation, *code, f"{family.layer_norm_epsilon:g}"))
+    return (_TITLES[name], *numbers, resize, family.interpolation, *code, f"{family.layer_norm_epsilon:g}")
 
 
 def _row(entry):
     file = entry.url if entry.url.startswith("hf://") else f"[{entry.url.rpartition('/')[2]}]({entry.url})"
-    cells = (
+    return (
         f"`{entry.name}`",
         _TITLES[entry.family],
         entry.image_size,
@@ -171,7 +163,6 @@ def _row(entry):
         file,
         f"[{entry.paper}](https://arxiv.org/abs/{entry.paper})",
     )
-    return _line(cells)
 
 
 if __name__ == "__main__":

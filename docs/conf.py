@@ -62,14 +62,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["table_search.js"]
 html_show_copyright = html_show_sphinx = False
-html_theme_options = (
-    {
-        "source_repository": address,
-        "source_branch": "main",
-        "source_directory": "docs/",
-    }
-    if address
-    else {}
-)
+if address:
+    html_theme_options = {"source_repository": address, "source_branch": "main", "source_directory": "docs/"}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

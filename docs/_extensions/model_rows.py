@@ -28,11 +28,8 @@ def build(name):
     function = getattr(keras_vit if name in keras_vit.__all__ else keras_vit.baselines, name, None)
     if name not in ENTRIES and function is None:
         raise ValueError(f"{name!r} is neither a function of keras_vit nor a name in keras_vit.list_weights().")
-    with keras.StatelessScope(initialize_variables=False):
-        model = models.build_entry(ENTRIES[name]) if name in ENTRIES else function()
-        # Otherwise, Keras would initialise the variables at the end of the next scope.
-        keras.utils.clear_session(free_memory=False)
-    return model
+    with models.shapes_only():
+        return models.build_entry(ENTRIES[name]) if name in ENTRIES else function()
 
 
 def model_rows(model, is_parallel=False):

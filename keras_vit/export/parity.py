@@ -21,7 +21,7 @@ _MASK_BATCH_SIZE = 2
 _ENCODER_FACTOR = 10
 """The tolerance for outputs of the encoder, as a multiple of the tolerance for probabilities. Rounding differences grow
 from layer to layer: the tokens of a Ti/16 differ by 1.4e-5 between XLA and TensorFlow."""
-_PHOTOGRAPHS = pathlib.Path(__file__).parent / "photographs"
+PHOTOGRAPHS = pathlib.Path(__file__).parent / "photographs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +126,7 @@ def check_limits(tolerance, min_agreement):
 
 def read_images(paths):
     """Reads the contents of image files. If `paths` is `None`, it reads the photographs of this package."""
-    paths = sorted(_PHOTOGRAPHS.glob("*.jpg")) if paths is None else map(pathlib.Path, paths)
+    paths = sorted(PHOTOGRAPHS.glob("*.jpg")) if paths is None else map(pathlib.Path, paths)
     return [path.read_bytes() for path in paths]
 
 

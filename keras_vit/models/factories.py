@@ -165,7 +165,7 @@ def keras_application(
     # Pickle and documentation tools look for the function in this module.
     build.__module__ = module or build_model.__module__
     build.__signature__ = signature  # type: ignore[attr-defined]
-    package = "keras_vit.baselines" if "baselines" in build_model.__module__ else "keras_vit"
+    package = "keras_vit.baselines" if ".baselines." in build.__module__ else "keras_vit"
     build.__doc__ = f"""{about}
 
     The same as `{same_as}`. See that function for the arguments and all other options.

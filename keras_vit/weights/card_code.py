@@ -85,24 +85,28 @@ class CardFormat:
         library: The program's `library_name` on the Hugging Face Hub.
         code: Template of the code with which the program loads the files.
         own_code: Template of the code with which keras_vit loads the files, or `None` if keras_vit cannot load them.
+        preprocessing: Which steps of the preprocessing the files contain, as a sentence.
     """
 
     title: str
     library: str
     code: str
     own_code: str | None = None
+    preprocessing: str = ""
 
 
+_NORMALISES = "The file does the last step itself. It takes pixels from 0 to 255."
+_DOES_ALL = "The SavedModel does all steps itself. It takes encoded images."
 CARD_FORMATS = {
     "vision_transformer": CardFormat("vision_transformer", "vision_transformer", _VISION_TRANSFORMER, _OWN_FILE),
     "big_vision": CardFormat("big_vision", "big_vision", _BIG_VISION, _OWN_FILE),
     "timm": CardFormat("timm", "timm", _TIMM, _OWN_FOLDER),
     "huggingface": CardFormat("transformers", "transformers", _TRANSFORMERS, _OWN_FOLDER),
     "keras_hub": CardFormat("KerasHub", "keras-hub", _KERAS_HUB, _OWN_FOLDER),
-    "saved_model": CardFormat("TensorFlow", "tensorflow", _TENSORFLOW),
-    "onnx": CardFormat("ONNX Runtime", "onnx", _ONNX),
-    "litert": CardFormat("LiteRT", "litert", _LITERT),
-    "openvino": CardFormat("OpenVINO", "openvino", _OPENVINO),
+    "saved_model": CardFormat("TensorFlow", "tensorflow", _TENSORFLOW, preprocessing=_DOES_ALL),
+    "onnx": CardFormat("ONNX Runtime", "onnx", _ONNX, preprocessing=_NORMALISES),
+    "litert": CardFormat("LiteRT", "litert", _LITERT, preprocessing=_NORMALISES),
+    "openvino": CardFormat("OpenVINO", "openvino", _OPENVINO, preprocessing=_NORMALISES),
 }
 
 

@@ -289,9 +289,7 @@ def _preprocessing(facts, format):
     if layer.crop is not None:
         steps.append("Cut out the central {} x {} pixels.".format(*layer.crop))
     steps.append(f"Compute `(pixel / 255 - mean) / std` with mean {layer.mean} and std {layer.std}.")
-    done = {"saved_model": "The SavedModel does all steps itself. It takes encoded images."}
-    own = "The file does the last step itself. It takes pixels from 0 to 255."
-    note = done.get(format, own if CARD_FORMATS[format].own_code is None else "")
+    note = CARD_FORMATS[format].preprocessing
     return "\n".join([*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *(["", note] if note else [])])
 
 

@@ -7,7 +7,7 @@ import pathlib
 import keras
 
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.atomic_files import replace_atomically, replace_file_atomically
+from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
@@ -107,11 +107,12 @@ def _check_no_unrelated(path, files):
 
 
 def _write_npz(path, files, licence):
+    """Writes an `.npz` file and its card, if there is one. As in a folder, the weights are replaced last."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_npz(path, files[path.name], licence)
-    if CARD in files:
-        with replace_file_atomically(path.parent / CARD) as unfinished:
-            unfinished.write_text(files[CARD], encoding="utf-8")
+    with replace_atomically(*[path.parent / name for name in reversed(files)]) as folder:
+        write_npz(folder / path.name, files[path.name], licence)
+        if CARD in files:
+            (folder / CARD).write_text(files[CARD], encoding="utf-8")
 
 
 def _write_folder(path, files):

@@ -1,7 +1,6 @@
 """Segmentation models are served with masks as outputs."""
 
 import json
-import pathlib
 
 import keras
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit.decoding import image_decoder
-from keras_vit.export.parity import compare_masks
+from keras_vit.export.parity import PHOTOGRAPHS, compare_masks
 from keras_vit.export.signatures import build_signatures
 from tests.models.segmenters import BACKBONE, tiny_segmenter
 from tests.pictures import encoded, picture
@@ -17,7 +16,7 @@ from tests.test_case import TENSORFLOW, assert_close, random_model, to_numpy
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 SIZE = (26, 37)
-PHOTOGRAPHS = sorted((pathlib.Path(keras_vit.__file__).parent / "export" / "photographs").glob("*.jpg"))
+IMAGES = sorted(PHOTOGRAPHS.glob("*.jpg"))
 LABELS = ["ground", "road", "sky", "tree", "car"]
 
 
@@ -32,7 +31,7 @@ def exported(tmp_path_factory):
 
     model = tiny("PanopticFPN")
     path = tmp_path_factory.mktemp("models") / "streets"
-    folder = keras_vit.export_saved_model(model, path, labels=LABELS, images=PHOTOGRAPHS[:2])
+    folder = keras_vit.export_saved_model(model, path, labels=LABELS, images=IMAGES[:2])
     return model, tf.saved_model.load(str(folder)), folder
 
 

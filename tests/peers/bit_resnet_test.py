@@ -41,17 +41,17 @@ def _weights(model):
 
 @pytest.mark.parametrize("stage_depths", [(1, 2), pytest.param((2, 1, 1, 1), marks=pytest.mark.slow)])
 def test_logits(stage_depths):
-    theirs = ResNetV2(  # With the arguments of timm's own BiT-ResNet functions.
+    peer = ResNetV2(  # With the arguments of timm's own BiT-ResNet functions.
         stage_depths, num_classes=7, stem_type="fixed", conv_layer=functools.partial(StdConv2d, eps=1e-8)
     )
-    theirs = randomize(theirs)
-    ours = keras_vit.BiTResNet(stage_depths, classes=7, classifier_activation=None, input_shape=(45, 70, 3))
-    weights = _weights(theirs)
-    for variable in ours.weights:
+    peer = randomize(peer)
+    model = keras_vit.BiTResNet(stage_depths, classes=7, classifier_activation=None, input_shape=(45, 70, 3))
+    weights = _weights(peer)
+    for variable in model.weights:
         variable.assign(weights.pop(variable.path))
     assert not weights
     images = random_images(45, 70)
-    assert_close(ours(images), run(theirs, images).numpy())
+    assert_close(model(images), run(peer, images).numpy())
 
 
 @pytest.mark.parametrize(

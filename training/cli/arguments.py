@@ -28,6 +28,11 @@ def add_source_arguments(command):
     add_assignments(command, "change the data, e.g. data.dataset=NAME")
 
 
+def add_image_size(command):
+    help_text = "size of the images, for a model that takes any size"
+    command.add_argument("--image-size", type=positive, nargs=2, metavar=("H", "W"), help=help_text)
+
+
 def new_file(text):
     """Converts an argument to a path, and checks that a file can be written to this path."""
     path = pathlib.Path(text)

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from training.cli.arguments import count, positive
+from training.cli.arguments import add_image_size, count
 
 
 def add_to(subparsers):
@@ -23,13 +23,7 @@ def add_to(subparsers):
         metavar="N",
         help="number of similar training images per picture (default: 5)",
     )
-    add(
-        "--image-size",
-        type=positive,
-        nargs=2,
-        metavar=("H", "W"),
-        help="size of the images, for a model that takes any size",
-    )
+    add_image_size(parser)
     parser.set_defaults(command=run)
 
 

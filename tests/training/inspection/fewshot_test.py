@@ -97,8 +97,8 @@ def test_more_shots_are_better_on_digits(measured):
 
 
 def test_the_command_prints_a_table_and_writes_the_seeds(run, splits, tmp_path, capsys, monkeypatch):
-    of_size = {len(labels): found for found, labels in splits.values()}  # Extraction takes seconds.
-    monkeypatch.setattr(fewshot, "features", lambda model, source, recipe: of_size[source.size])
+    by_size = {len(labels): vectors for vectors, labels in splits.values()}  # Extraction takes seconds.
+    monkeypatch.setattr(fewshot, "features", lambda model, source, recipe: by_size[source.size])
     path = tmp_path / "accuracies.csv"
     arguments = ["fewshot", str(run.folder), "--shots", "200", "2", "--seeds", "2", "--knn", "--csv", str(path)]
     assert not main(arguments)
