@@ -124,7 +124,7 @@ def _adapt_head(adaptation, target, head):
 
 
 def _adapt_trunk(adaptation, config, target):
-    """Removes the weights of stages that the model lacks. Layers that no ResNet has keep their initial values."""
+    """Removes the weights of stages that the model lacks. Layers that a ResNet lacks keep their initial values."""
     left_out = range(len(target.config.stage_depths), len(config.stage_depths))
     prefixes = tuple(f"stage_{stage}_unit_" for stage in left_out)
     adaptation.skip(prefixes, "the model has tokens in place of the last stage")
@@ -198,9 +198,9 @@ def _adapt_channels(adaptation, pixels, target):
 def adapt_channels(kernel, channels):
     """Changes the number C of channels of a kernel (P, Q, C, D). Outputs for images with equal channels do not change.
 
-    If channels are removed, the kernel of channel i is added to the kernel of channel i modulo `channels`. If channels
-    are added, channel i gets the kernel of channel i modulo C, divided by the number of copies of that kernel. The
-    outputs of a hybrid are only approximately the same, because its kernels are standardized in every forward pass.
+    If channels are removed, the kernel of each removed channel i is added to the kernel of channel i modulo `channels`.
+    If channels are added, channel i gets the kernel of channel i modulo C, divided by the number of copies of that
+    kernel. In a hybrid, kernels are standardized in every forward pass, so its outputs are only approximately the same.
     """
     old = kernel.shape[2]
     if channels < old:
@@ -212,8 +212,8 @@ def adapt_channels(kernel, channels):
 def _renormalized(kernel, pixels, channels):
     """Adapts a patch kernel to the means and stds of a model with another number of channels.
 
-    Returns the kernel for `adapt_channels` and the shift of the bias. If all channels of an image are equal, its
-    embedding stays the same.
+    Returns the new kernel, still with the old number of channels, and the amount to add to the bias. The embedding of
+    an image whose channels are equal does not change.
     """
     old = kernel.shape[2]
     (mean, new_mean), (std, new_std) = (

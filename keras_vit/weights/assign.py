@@ -21,7 +21,7 @@ _OWN_LAYERS = re.compile(
     r"|(?:lateral|pyramid|token_embedding|head)_.*|token_transformer"
 )
 
-# Maximum number of names that are compared with an unknown or missing name, because each comparison is slow.
+# An unknown or missing name is compared with at most this number of names, because each comparison is slow.
 _MOST_COMPARED = 500
 
 
@@ -61,7 +61,7 @@ def checksum(weights):
 
 
 def check(weights, variables, dtypes):
-    """Checks that weights are complete for a model, and contain nothing else.
+    """Checks that weights contain all arrays of a model, and no other arrays.
 
     Args:
         weights: {canonical path: array}
@@ -108,7 +108,7 @@ def assign(weights, variables):
 def in_place_of_initial_values():
     """Builds models without initial values. Yields a function to call instead of `assign`, with the same arguments.
 
-    Random initial values, which would not be used, are not computed, and each weight is in memory only once.
+    Random initial values would not be used, so they are not computed. Each weight is in memory only once.
     """
     waiting = []
 
@@ -125,9 +125,9 @@ def in_place_of_initial_values():
 
 
 def leave_empty(variables):
-    """Makes the initial values of variables empty arrays.
+    """Replaces the initial values of variables by empty arrays.
 
-    They need no memory. Keras creates the initial values even if the build of the model has failed.
+    Keras creates initial values even if the model could not be built. Empty arrays need no memory.
     """
     for variable in variables:
         variable._initializer = lambda shape, dtype: ops.zeros((0,), dtype)
@@ -142,7 +142,7 @@ def _pop(weights, path, shape, dtype):
 
 
 def _too_large(extremes, dtypes):
-    """Paths of the weights that become infinite, each with the type that is too small for the weight."""
+    """List of `"<path> in <type>"` for the weights that become infinite in a type of their layer."""
     large = []
     for dtype in sorted(set().union(*dtypes.values())):
         paths = [path for path in extremes if dtype in dtypes[path.split("/")[0]]]

@@ -1,4 +1,4 @@
-"""Reads published weights of BiT-ResNets (arXiv 1912.11370): `.npz` of big_transfer and big_vision, files of timm."""
+"""Reads published weights of BiT-ResNets (arXiv 1912.11370) in the layouts of big_transfer, big_vision and timm."""
 
 import re
 
@@ -58,7 +58,7 @@ def _timm():
 NAMES = {
     name: Names(rules()) for name, rules in (("google", _big_transfer), ("big_vision", _big_vision), ("timm", _timm))
 }
-"""{project: table}. Stages and units in the names are counted from 0, as in the names that `_name` returns."""
+"""{project: table}. Stages and units are counted from 0, as in the names that `_name` returns."""
 
 # The max pooling of Flax, which big_vision uses, ignores the padding. The other projects pad with zeros.
 _ROOT_PADDINGS = {"google": "zeros", "big_vision": "ignored", "timm": "zeros"}

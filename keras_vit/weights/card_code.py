@@ -78,14 +78,14 @@ probabilities = model(images)["probabilities"]
 
 @dataclasses.dataclass(frozen=True)
 class CardFormat:
-    """Name and loading code of the program that loads the files of a format.
+    """Describes the program for which the files of a format are written.
 
     Args:
         title: Name of the program.
         library: The program's `library_name` on the Hugging Face Hub.
         code: Template of the code with which the program loads the files.
         own_code: Template of the code with which keras_vit loads the files, or `None` if keras_vit cannot load them.
-        preprocessing: Which steps of the preprocessing the files contain, as a sentence.
+        preprocessing: Text that says which steps of the preprocessing the files do themselves.
     """
 
     title: str
@@ -111,7 +111,11 @@ CARD_FORMATS = {
 
 
 def loading_code(model, config, format, file, classes, transformers_class):
-    """The section of a model card about loading, in Markdown. The arguments are those of `model_cards.model_card`."""
+    """Returns the section of a model card that shows how to load the files, in Markdown.
+
+    `config` is the architecture of the model. `format` is a key of `CARD_FORMATS`. The other arguments are the same as
+    in `model_cards.model_card`.
+    """
     vision = vision_model(model)
     positions = next((layer for layer in vision.layers if layer.name == "position_embedding"), None)
     grid_size = getattr(positions, "grid_size", None)

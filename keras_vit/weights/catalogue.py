@@ -50,7 +50,7 @@ FAMILIES = types.MappingProxyType(
         # big_vision's configs/proj/flexivit: resize(res // 7 * 8), central_crop(res), at 240 pixels.
         "flexivit": Family(0.5, 0.5, (272, 272), 240, "bilinear", "gelu_tanh", "bilinear_antialias"),
         "siglip": Family(0.5, 0.5, None, None, "bilinear", "gelu_tanh", "align_corners"),
-        # Models trained by timm, with its image preparation for 224 pixels.
+        # Models that timm trained, with timm's image preparation for 224 pixels.
         "timm": Family(0.5, 0.5, 248, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
         "deit": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
         # README_revenge.md of facebookresearch/deit: --eval-crop-ratio 1.0.
@@ -178,9 +178,9 @@ def get_entry(name, variant=None):
 
 
 def entry_at(address):
-    """(catalogue entry of the file or repository at an address or `None`, whether the entry describes the weights)
+    """Returns (catalogue entry for an address, or `None`; whether the address has the weights of the entry).
 
-    Another revision or file of a repository has the licence of its entry, but can have other weights.
+    Another revision or another file of the entry's repository has the same licence, but can contain other weights.
     """
     address = address.replace("gs://", "https://storage.googleapis.com/", 1)
     for entry in ENTRIES.values():
@@ -195,8 +195,9 @@ def entry_at(address):
 def origin_of(layer):
     """The `origin` of a `Preprocessing` layer.
 
-    Files that were written before `origin` existed contain only `source`. The licence of their weights is then that of
-    the catalogue entry of `source`, with a warning if it restricts their use. `None`: the origin is unknown.
+    Files that were written before `origin` existed contain only `source`. For these files, the licence is that of the
+    catalogue entry of `source`, and the caller is warned if the licence restricts the use of the weights. Returns
+    `None` if the origin is unknown.
     """
     if layer.origin is not None or layer.source is None:
         return layer.origin
@@ -234,7 +235,10 @@ def _unknown(variant, weights):
 
 
 def _names_by_address(name):
-    """Catalogue names of the files or repositories called `name`, or else of those whose name starts with `name`."""
+    """Catalogue names of the files or repositories called `name` or, if there are none, of those that start with it.
+
+    If there are none of either kind, and `name` looks like a repository on the Hub, its `hf://` address is returned.
+    """
     same = [entry.name for entry in ENTRIES.values() if entry.url.endswith(f"/{name}")]
     alike = [entry.name for entry in ENTRIES.values() if name and entry.url.rpartition("/")[2].startswith(name)]
     if re.fullmatch(r"[\w-]+/[\w.-]+", name) and name not in VARIANTS and not same + alike:
@@ -243,7 +247,7 @@ def _names_by_address(name):
 
 
 def _names_by_variant(name):
-    """Catalogue names for a variant, best matches first. The variant may have the spelling of another project."""
+    """Catalogue names for a variant, best matches first. The variant may be spelled as in another project."""
     variant = spelled_variant(name, VARIANTS) if "vit" in name.lower() else name
     names = [entry for entry in ENTRIES if entry.startswith(f"{variant}@")]
     tag = _ALIASES["imagenet"] if name == variant else name.rpartition(".")[2]

@@ -18,7 +18,7 @@ LOADABLE_CONFIGS = {
     PanopticFPNConfig: ResNetConfig,
     VTFPNConfig: ResNetConfig,
 }
-"""{config class of a model: config class of the published weights that it can load}"""
+"""{config class of a model: config class of the published weights that the model can load}"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Checkpoint:
         read: Function that reads the weights and returns {canonical path: array}.
         has_activation: Whether the head's outputs are logits of classes, to which softmax can be applied.
         arguments: Arguments that the file defines for the function that builds the model.
-        origin: The published weights that the file contains, or from which its weights are derived, as a dictionary in
-            the format of `keras_vit.Preprocessing`.
+        origin: Source and licence of the published weights that the file contains, or from which the weights in the
+            file are derived. A dictionary like `origin` of `keras_vit.Preprocessing`.
     """
 
     source: str

@@ -33,7 +33,7 @@ READABLE = set(SAFETENSORS_DTYPES.values())
 _ACCEPTED = "Accepted are .npz, .safetensors (also its index, .safetensors.index.json), HDF5 (.h5) and PyTorch's .pth."
 _ADVICE = "Download the file again, or ask its publisher for another format."
 
-# (first bytes of a file, format). torch.save writes a zip archive, or a pickled magic number in its old format.
+# (first bytes of a file, format). torch.save writes a zip archive. Its old format begins with a pickled magic number.
 _SIGNATURES = (
     (rb"PK\x03\x04", "zip"),
     (rb"\x89HDF\r\n\x1a\n", "h5"),
@@ -183,7 +183,7 @@ def _safetensors_array(file, name):
         values = file.get_tensor(name)
         return values.view("uint16") if dtype == "bfloat16" else values
 
-    # safetensors has checked that all values are in the file, so no array is larger than the file.
+    # safetensors has checked that all values are in the file. The size needs no further check, so it is set to 0.
     return Stored(name, shape, dtype, num_bytes_of(shape, 0), read)
 
 
@@ -195,7 +195,7 @@ def _without_duplicates(pairs):
 
 
 def _open_index(path, resources):
-    """Opens the shards of a checkpoint. The `weight_map` in its index is {name of an array: file name of its shard}."""
+    """Opens the shards that an index lists. Its `weight_map` is {name of an array: file name of the array's shard}."""
     if os.path.getsize(path) > MAX_HEADER_BYTES:
         raise ValueError(f"it is JSON of more than {MAX_HEADER_BYTES:,} bytes")
     with open(path, "rb") as file:

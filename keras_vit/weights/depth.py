@@ -1,4 +1,4 @@
-"""Reads the depth of a model from the names in its file. The depth is limited, because deep models build slowly."""
+"""Reads a model's depth from the names in its file. The depth is limited, because deep models take long to build."""
 
 MAX_DEPTH = 100
 """Maximum number of blocks or units."""

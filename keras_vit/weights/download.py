@@ -1,4 +1,4 @@
-"""Downloads one file over HTTP, with retries over unreliable connections."""
+"""Downloads one file over HTTP, and tries again if the connection fails."""
 
 import base64
 import contextlib
@@ -18,7 +18,7 @@ import urllib.request
 from keras_vit.atomic_files import sync
 
 STALL_SECONDS = 30
-"""Timeout in seconds, both for receiving the complete response headers and for each wait for more data."""
+"""Maximum number of seconds to wait for the complete headers of a response, and then for each next part of the data."""
 SLOWEST_RATE = 1_000
 """Minimum average rate in bytes per second. Slower attempts are aborted after `STALL_SECONDS`."""
 LONGEST_SECONDS = 24 * 3600
@@ -28,7 +28,7 @@ MOST_BYTES = 2**35
 PAUSES = (1, 2, 4, 8)
 """Seconds to wait before each new attempt."""
 LONGEST_PAUSE = 60
-"""Maximum Retry-After of a server in seconds. If the server requests a longer pause, no further attempt is made."""
+"""Maximum pause in seconds that a server can request with Retry-After. After a longer one, there is no new attempt."""
 PASSING_STATUSES = (429, 500, 502, 503, 504)
 CHUNK_BYTES = 2**20
 SMALLEST_SHOWN_BYTES = 10**6
@@ -88,7 +88,7 @@ def download(address, path, sha256=None):
 
 
 def _receive(address, partial, sha256, deadline):
-    """Requests the rest of a partial file once and appends it. Returns the headers etag, last_modified and md5."""
+    """Makes one request for the rest of a partial file and appends it. Returns etag, last_modified and md5."""
     with _open(address, partial, sha256) as response:
         received, total = _extent(response, partial)
         _check_size(address, partial, total)
@@ -124,7 +124,7 @@ def redacted(address):
 
 
 def is_local(address):
-    """Whether an address is on this machine, where unencrypted HTTP is safe."""
+    """Whether an address is `http://…` of a server on this machine, which is safe although it is not encrypted."""
     parts = urllib.parse.urlsplit(address)
     return parts.scheme == "http" and parts.hostname in LOCAL_HOSTS
 
@@ -204,7 +204,7 @@ def _validator_file(partial):
 
 
 def _range_headers(partial, sha256):
-    """Headers that request the rest of a partial file, if a validator or a SHA-256 can verify the result."""
+    """Headers that request the rest of a partial file, or {} if no validator or SHA-256 can verify the result."""
     if not partial.exists():
         return {}
     rest = {"Range": f"bytes={partial.stat().st_size}-"}
@@ -268,7 +268,7 @@ def _chunks(response, deadline):
 
 
 def _progress(address, total):
-    """Returns a function that receives the number of bytes received so far and shows it in the progress bar."""
+    """Returns a function that updates a progress bar. Its argument is the number of bytes received so far."""
     if total is None or total < SMALLEST_SHOWN_BYTES:
         return lambda received: None
     import keras
@@ -281,7 +281,7 @@ def _checked_sum(address, partial, sha256, md5):
     """SHA-256 of the received file. The file is deleted if its SHA-256 or MD5 is not as expected."""
     with partial.open("rb") as file:
         start = file.read(512).lstrip()
-    # A safetensors file may also start with "<", but the header's length in its first eight bytes contains a NUL.
+    # A safetensors file may also start with "<", but its first eight bytes, the header's length, contain a NUL.
     if not start or (start.startswith(b"<") and b"\0" not in start):
         _discard(partial)
         raise _web_page(address)

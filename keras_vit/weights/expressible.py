@@ -31,8 +31,8 @@ def check_expressible(owner, config, accepted, conflicts=()):
     Args:
         owner: Project that defines the format. It is named in the error message.
         config: `ViTConfig`.
-        accepted: {field: accepted values, or `ANY`}. All other fields must have the default, as in a plain ViT. New
-            fields and new values are therefore refused until a format lists them.
+        accepted: {field: accepted values, or `ANY`}. All other fields must have their defaults, as in a plain ViT. If a
+            field or value is added to `ViTConfig`, it is therefore refused until a format lists it.
         conflicts: Pairs (description of a combination that the format cannot express, whether the model has it).
 
     Raises:

@@ -23,7 +23,7 @@ LONGEST_WAIT = 3600
 """Maximum number of seconds to wait for another process that downloads the same file."""
 
 COMPANIONS = ("lock", "origin", "partial", "validator")
-"""Endings of the additional files of a cached file, such as `vit.npz.lock`."""
+"""Endings of the files that are stored beside a cached file, such as `vit.npz.lock`."""
 
 HUB_DESCRIPTIONS = (
     *("README.md", "config.json", "preprocessor_config.json", "processor_config.json", "model.safetensors.index.json"),
@@ -73,9 +73,10 @@ def cache_folder():
 def fetch(url, sha256=None):
     """Downloads a file once. Later calls, also in other processes, use the cached file without network access.
 
-    An interrupted download is retried and resumed, also in a later call. The file gets its final name only after it is
-    complete. The file `<name>.origin` in the same folder contains the SHA-256 of the file and the server's ETag,
-    Last-Modified date and MD5. Later calls compare the SHA-256, so that changes of the cached file are detected.
+    If a download is interrupted, several attempts are made to resume it, and a later call can also resume it. The file
+    gets its final name only after it is complete. `<name>.origin` in the same folder contains the SHA-256 of the file
+    and the server's ETag, Last-Modified date and MD5. In later calls, the SHA-256 shows whether the cached file has
+    changed.
 
     Args:
         url: `https://…`, `gs://bucket/path`, or `http://…` of a server on this machine.

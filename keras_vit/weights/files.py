@@ -91,8 +91,8 @@ def open_arrays(path):
 
     Args:
         path: Path of a `.npz`, `.safetensors`, HDF5 or `.pth` file, or of a `.safetensors.index.json` with
-            its shards in the same folder. A `.pth` file needs torch. The keys of its nested dictionaries are joined to
-            names such as `model/patch_embed.proj.weight`. Values that are not tensors are left out.
+            its shards in the same folder. A `.pth` file needs torch. The keys of its nested dictionaries are joined: a
+            name is, for example, `model/patch_embed.proj.weight`. Values that are not tensors are left out.
 
     Returns:
         An `ArrayFile`.
@@ -123,7 +123,7 @@ def write_npz(path, arrays, licence=None):
 
     Args:
         path: Path of the file. An existing file is replaced.
-        arrays: {name: array}, written in this order and with these types.
+        arrays: {name: array}. The arrays are written in this order, each with its own dtype.
         licence: Licence of the arrays, which is stored as the comment of the zip archive, or `None`.
 
     Raises:
@@ -192,7 +192,7 @@ def write_h5(path, arrays):
 
     Args:
         path: Path of the file. An existing file is replaced.
-        arrays: {name: array}. A name is the path of a dataset; slashes separate its groups.
+        arrays: {name: array}. A name is the path of a dataset, such as `"group/subgroup/dataset"`.
     """
     import h5py
 

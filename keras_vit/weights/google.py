@@ -194,13 +194,13 @@ def _stem(shapes, source):
 
 
 def _positions(shapes, config, hints):
-    """(config with the fields for positions set, (rows, columns) of the position table or `None`)"""
+    """(config in which the fields for positions are set, (rows, columns) of the position table or `None`)"""
     in_encoder = "Transformer/posembed_input/pos_embedding"
     name = next((name for name in (in_encoder, "pos_embedding") if name in shapes), None)
     if name is None:
         return config.replace(position_embedding="sincos_2d"), None
-    # vision_transformer inserts the class token, then adds positions. In big_vision, positions are added first,
-    # except in the oldest files.
+    # vision_transformer inserts the class token, then adds positions. big_vision adds positions before it inserts the
+    # class token, except in the oldest files.
     choices = [config.num_class_tokens] if name == in_encoder else range(config.num_class_tokens + 1)
     prefix_rows, grid_size = resolve_positions(shapes[name][1], choices, config.total_stride, hints)
     if prefix_rows != config.num_class_tokens:

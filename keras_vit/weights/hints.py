@@ -49,7 +49,10 @@ class Hints:
 
 
 def resolve_num_heads(config_num_heads, hidden_dim, num_layers, mlp_dim, hints):
-    """Number of attention heads from the caller, the file's config, or the published model of this size."""
+    """Number of attention heads of the model in a file.
+
+    It comes from the caller, the file's config, a published model of this size, or the model that loads the weights.
+    """
     if hints.num_heads or config_num_heads:
         return hints.num_heads or config_num_heads
     published = {
@@ -77,7 +80,7 @@ _IMAGE_SIZES = (224, 240, 256, 288, 336, 384, 392, 448, 512, 518, 560)
 def _published_grid(num_patches, stride):
     """(rows, columns) of `num_patches` patches in a square image of a published size. `None`: no such size exists.
 
-    Images with a square number of patches are not always square: 7 x 28 patches are as many as 14 x 14 patches.
+    A square number of patches does not prove that the image is square: 7 x 28 patches are as many as 14 x 14 patches.
     """
     side = math.isqrt(num_patches)
     if side * side == num_patches and any(size // stride[0] == size // stride[1] == side for size in _IMAGE_SIZES):
@@ -101,7 +104,7 @@ def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
     certain = [*_grids(image_size, stride), *_grids(hints.image_size, stride)]
     likely = [_published_grid(num_rows - prefix_rows, stride) for prefix_rows in prefix_choices]
     if hints.family == "flexivit":
-        likely.append((7, 7))  # FlexiViT (arXiv 2212.08013) has this table for all patch sizes.
+        likely.append((7, 7))  # FlexiViT (arXiv 2212.08013) has 7 x 7 positions for all patch sizes.
     if hints.model_image_size is not None:  # If the rows fit two different grids, an error is raised below.
         sides = [math.isqrt(num_rows - prefix_rows) for prefix_rows in prefix_choices]
         likely += [*_grids(hints.model_image_size, stride), *((side, side) for side in sides)]

@@ -79,7 +79,7 @@ _VIT = (
     *dense_rules("pooler.dense", "pre_logits"),
     *block_rules("layers.{i}.", (*_NORMS, *_STATE_DICT_ATTENTION, *_MLP)),
 )
-# Some of these classifiers have an input that no classifier of this package supports. Their weights get paths that
+# Some of the classifiers below have an input that no classifier of this package supports. The paths of their weights
 # describe this input. No model has weights with such paths, so loading these classifiers raises an error.
 _DEIT_HEADS = (
     *dense_rules("classifier", "predictions/class_token_beside_distillation_token"),
@@ -108,7 +108,7 @@ TABLES = {
     "deit": Names((*_VIT, *_DEIT_HEADS), _IGNORED),
     "dinov2": Names((*_DINOV2, *block_rules("encoder.layer.{i}.", _MLP)), _IGNORED),
     "dinov2_swiglu": Names((*_DINOV2, *block_rules("encoder.layer.{i}.", _SWIGLU)), _IGNORED),
-    # SiglipForImageClassification averages the patches and ignores the encoder's own head.
+    # SiglipForImageClassification averages the patches and ignores the pooling head of the encoder.
     "siglip": Names((*_TWO_TOWERS, *block_rules("head.", _POOLING, "pooling")), _IGNORED),
     "siglip_classifier": Names((*_TWO_TOWERS, *_CLASSIFIER), (*_IGNORED, r"head\..*")),
     "clip": Names((*_TWO_TOWERS, *_CLIP_HEADS), _IGNORED),
@@ -132,7 +132,7 @@ def recognises(file):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a file. Raises ValueError if a setting is not in the file, its config.json or the hints."""
+    """The `Checkpoint` of a file. Raises ValueError if a needed setting is in neither the file nor the hints."""
     settings = {**hints.config, **hints.config.get("vision_config", {})}
     huggingface_config.check_model_type(hints.config, settings)
     kind = _kind_of_file(file)
@@ -251,9 +251,9 @@ _ARCHITECTURES = {
 def write(weights, facts):
     """Converts weights to the files of a folder for transformers' `from_pretrained`.
 
-    Takes {canonical path: array} and `Facts`. Returns {file name: contents}. The contents are {name: array} for the
-    weights, and a dictionary for a JSON file. Raises ValueError if transformers cannot express the model. The message
-    lists the reasons.
+    `weights` is {canonical path: array}, and `facts` is the model's `Facts`. Returns {file name: contents}. The
+    contents are {name: array} for the weights, and a dictionary for a JSON file. Raises ValueError if transformers
+    cannot express the model. The message lists the reasons.
     """
     config = facts.config
     kind = _kind_of_config(config)
@@ -317,7 +317,10 @@ def _settings(config, facts, kind):
 
 
 def _mlp_ratio(config):
-    """`mlp_ratio` of transformers. SwiGLU has 2/3 of `hidden_dim * mlp_ratio` units, rounded up to a multiple of 8."""
+    """`mlp_ratio` of a model with SwiGLU in transformers, or `None` if no ratio gives the width of its MLP.
+
+    The width is 2/3 of `hidden_dim * mlp_ratio`, rounded up to a multiple of 8.
+    """
     for ratio in range(1, 17):
         if (int(config.hidden_dim * ratio * 2 / 3) + 7) // 8 * 8 == config.mlp_dim:
             return ratio

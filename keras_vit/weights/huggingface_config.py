@@ -59,7 +59,7 @@ def read_processor(processor, image_size):
     resize = processor.get("size", image_size[0])
     if isinstance(resize, dict):
         resize = resize.get("shortest_edge") or (resize["height"], resize["width"])
-    elif not crop:  # One number is the short side only if the centre is cropped afterwards.
+    elif not crop:  # Without a centre crop, one number is the side of a square, not the short side.
         resize = pair(resize)
     pixels = {
         "mean": tuple(processor["image_mean"]) if normalizes else 0.0,

@@ -52,8 +52,8 @@ NAMES = Names(
         *_dense("predictions_of_token", "predictions/first_patch"),
     ),
 )
-"""Rules for the names that `_renamed` returns. Unlike in KerasHub's names, the first block has a number, like all other
-blocks, and the layers of the head have names."""
+"""Rules for the names that `_renamed` returns. These names differ from KerasHub's: the first block has a number, like
+all other blocks, and the head's layers have names that describe their purpose."""
 
 _NUMBERED = re.compile(re.escape(_BLOCK).replace(r"\{i\}", r"(\d+)"))
 _PREFIX = re.compile(r"^layers/(vi_t_backbone/layers/)?")
@@ -171,8 +171,8 @@ def _pixels(converter, image_size):
 def write(weights, facts):
     """Converts weights to the files of a folder for KerasHub's `from_preset`.
 
-    `weights` is {canonical path: array}, and `facts` is the model's `Facts`. Returns {file name: {name: array}} for
-    weight files, and {file name: contents} for JSON files, in one dictionary. Raises ValueError if KerasHub cannot
+    `weights` is {canonical path: array}, and `facts` is the model's `Facts`. Returns {file name: contents}. The
+    contents are {name: array} for a weight file, and a dictionary for a JSON file. Raises ValueError if KerasHub cannot
     express the model. The message lists the reasons.
     """
     _check_expressible(facts.config, facts.image_size)

@@ -35,8 +35,8 @@ class LoadReport:
         source: Source of the weights.
         format: Name of the file's layout, such as `"timm"`.
         loaded: Canonical paths of the weights that were loaded.
-        adapted: Dictionary. The keys are paths of adapted weights, and names of config fields whose values
-            differ from the file's. The values describe the changes.
+        adapted: Dictionary. The keys are paths of adapted weights, and names of config fields that have one value in
+            the file and another in the model. The values describe the changes.
         skipped: Dictionary. The keys are names or canonical paths of weights that were left out. The values are the
             reasons.
         initialized: Canonical paths of weights, or names of whole layers, that were not loaded from the file.
@@ -86,9 +86,9 @@ def load_weights(
             A ResNet loads the files of torchvision and timm. A VT-ResNet, VT-FPN or Panoptic FPN loads its backbone
             from the files of a ResNet.
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
-            model's classifier starts at zero. If the model has its LayerNorm after the pooling but the file has it
-            before the pooling, the model's LayerNorm is initialized instead of loaded. A VT-ResNet, VT-FPN or Panoptic
-            FPN needs `"reset"`. Their layers that are not in a ResNet keep their weights.
+            model's classifier starts at zero. A LayerNorm after the model's pooling is also initialized if the file has
+            a LayerNorm before the pooling instead. A VT-ResNet, VT-FPN or Panoptic FPN needs `"reset"`. Layers of these
+            models that do not exist in a ResNet keep their weights.
         grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
         family: Same as in `keras_vit.from_pretrained`.
 
@@ -247,7 +247,7 @@ def _protocol(model, checkpoint, target, adaptation):
 
 
 def _origin(checkpoint, adaptation):
-    """The `origin` of the model's `Preprocessing` layer. For a `.keras` file, it is the `origin` stored there."""
+    """The `origin` of the model's `Preprocessing` layer. For a `.keras` file, it is the `origin` in the file."""
     if checkpoint.origin is None or "checksum" in checkpoint.origin:
         return checkpoint.origin
     is_complete = not (adaptation.adapted or adaptation.initialized or adaptation.skipped)

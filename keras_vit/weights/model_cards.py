@@ -91,7 +91,7 @@ def check_card(card, path, file):
 
 
 def remove_card(path, file):
-    """Removes the card at `path` if keras_vit wrote it for an earlier `file` and nobody changed it."""
+    """Removes the card at `path` if keras_vit wrote it for an earlier version of `file` and nobody changed it."""
     if path.is_file() and _is_own(path, file):
         path.unlink()
 
@@ -107,7 +107,7 @@ def _mark(text, file):
 
 
 def model_card(model, format, file, card, classes, precision="float32", transformers_class=None, class_names=None):
-    """Returns the text of a model card. Its code loads the model, and must run in the folder of the card.
+    """Returns the text of a model card. It contains code that loads the model if it is run in the folder of the card.
 
     Args:
         model: Model of this package, or a model that contains one.
@@ -118,7 +118,7 @@ def model_card(model, format, file, card, classes, precision="float32", transfor
         classes: Number of classes, or `None` without a classifier.
         precision: Precision of the weights in the file.
         transformers_class: Name of the class of transformers that loads the files.
-        class_names: Names of the classes, or `None`: those of the model's label space.
+        class_names: Names of the classes, or `None` for the names in the model's label space.
     """
     facts = _Facts(model, classes, precision, card if isinstance(card, Evaluation) else None, class_names)
     if format == "google":
@@ -139,7 +139,7 @@ def model_card(model, format, file, card, classes, precision="float32", transfor
 
 
 class _Facts:
-    """Facts about a model that several sections use."""
+    """Facts about a model that several sections of its card use."""
 
     def __init__(self, model, classes, precision, evaluation, class_names):
         layer = preprocessing_layer(model)
@@ -173,7 +173,10 @@ class _Facts:
 
 
 def _label_space(layer, classes):
-    """The label space of a model, or `None` if the model has another number of classes, such as a head added later."""
+    """The label space of a model, or `None` if it has another number of classes than the model.
+
+    The numbers differ, for example, after a new head was added to the model.
+    """
     if isinstance(layer.label_space, str):
         return layer.label_space if _DATASETS.get(layer.label_space, ("", None))[1] == classes else None
     return layer.class_names(classes)
@@ -181,7 +184,8 @@ def _label_space(layer, classes):
 
 def _front_matter(facts, library):
     repository = re.match(r"hf://([^/@]+/[^/@]+)", facts.address or "")
-    # Whoever changed the weights chooses their licence, unless the licence of the published weights restricts it.
+    # Whoever changed the weights chooses the licence of the changed weights, so the card does not state it. It states
+    # the licence of the published weights if this licence also restricts the use of changed weights.
     has_licence = facts.licence and (facts.is_unchanged or restriction(facts.licence))
     licence = {"license": hub_identifier(facts.licence) or "other"} if has_licence else {}
     if licence.get("license") == "other":
@@ -220,7 +224,7 @@ def _table(rows):
 
 
 def _escaped(text):
-    """A text of one line without Markdown. Names of classes, models and sources come from users and their files."""
+    """Escapes Markdown and joins lines. Names of classes, models and sources come from users and their files."""
     return " ".join(re.sub(r"([\\`*_\[\]<|])", r"\\\1", str(text)).split())
 
 
@@ -302,7 +306,7 @@ def _has_published_settings(facts):
         "position_placement": "stem",
         "token_merging": 0,
     }
-    has_mlp = config.mlp in (family.gelu, "swiglu")  # SwiGLU has other weights.
+    has_mlp = config.mlp in (family.gelu, "swiglu")  # The weights show whether a model has SwiGLU.
     is_same = all(getattr(config, name) == value for name, value in published.items())
     return has_mlp and is_same and not facts.layer.adaptations
 

@@ -151,7 +151,7 @@ def _packed(count):
 
 
 def _with_rank(array, rank):
-    """The array with `rank` dimensions. Dimensions of size 1 are removed. If too few remain, new ones are put first."""
+    """The array with `rank` dimensions. Those of size 1 are removed. If too few remain, new ones are added in front."""
     sizes = [size for size in array.shape if size != 1]
     if len(sizes) > rank:
         raise ValueError("too many dimensions")

@@ -85,7 +85,7 @@ def _looks_like_path(text):
 
 
 def _with_given_settings(checkpoint, given):
-    """The checkpoint with the image preparation of `family`. Raises ValueError unless `num_heads` fits the file."""
+    """The checkpoint with the given family's image preparation. Raises ValueError if the given `num_heads` is wrong."""
     num_heads = getattr(checkpoint.config, "num_heads", None)  # A ResNet has no heads.
     if given.get("num_heads", num_heads) != num_heads:
         raise ValueError(
@@ -99,7 +99,7 @@ def _with_given_settings(checkpoint, given):
 
 
 def _with_catalogue_facts(checkpoint, entry):
-    """The checkpoint with the label space of a catalogue entry. Raises ValueError if its sizes do not fit."""
+    """The checkpoint with the label space of a catalogue entry. Raises ValueError if their sizes or classes differ."""
     config, variant = checkpoint.config, VARIANTS.get(entry.variant)
     for field in ("hidden_dim", "num_layers", "mlp_dim") if variant else ():
         if getattr(config, field) != getattr(variant, field):
@@ -116,7 +116,10 @@ def _with_catalogue_facts(checkpoint, entry):
 
 
 def _with_origin(checkpoint, entry, has_its_weights=True):
-    """The checkpoint with the licence of its catalogue entry, if there is one, and the entry's name for its weights."""
+    """The checkpoint with the origin that its catalogue entry defines. Without an entry, it does not change.
+
+    The licence is that of the entry. The source is the entry's name if the checkpoint has the weights of the entry.
+    """
     if entry is None:
         return checkpoint
     source = entry.name if has_its_weights else checkpoint.origin["source"]

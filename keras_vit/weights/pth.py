@@ -26,7 +26,7 @@ def open_pth(path):
     else:
         _check_pickles(path)
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # Files of MAE and DeiT contain the command line.
+        with torch.serialization.safe_globals([argparse.Namespace]):  # Files of MAE and DeiT contain such an object.
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except pickle.UnpicklingError as error:
         match = re.search(r"GLOBAL (\S+)", str(error))

@@ -206,7 +206,7 @@ def _siglip2_entries():
 
 
 def _encoders(variant, weights, url, hub, paper, image_size, top1):
-    """The image encoder of an image-text model: Google's file and its copy in the layout of transformers."""
+    """Yields the entries of an image-text model's image encoder: Google's file, and its copy for transformers."""
     changes = {"pooling": "map", "class_token": False}
     if image_size % split_variant(variant)[1]:
         changes["crop_to_patches"] = True

@@ -21,7 +21,7 @@ from keras_vit.weights.opening import WEIGHTS
 
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
 _SPELLINGS = {"hf": "huggingface", "transformers": "huggingface", "big_vision": "google", "npz": "google"}
-# Files of all formats that a loader reads in addition to the weights if they are in the same folder.
+# Files of all formats. If such a file is in the folder of the weights, a loader may read it together with them.
 _READ_TOGETHER = (
     *("preprocessor_config.json", "processor_config.json", *WEIGHTS),
     *("task.json", "task.weights.h5", "preprocessor.json", "image_converter.json"),
@@ -40,9 +40,9 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
         format: Project that loads the files. `"google"`: vision_transformer and big_vision. `"timm"`:
             `timm.create_model("local-dir:<path>", pretrained=True)`. `"huggingface"`: `from_pretrained` of transformers
             5. `"keras_hub"`: `from_preset` of KerasHub.
-        card: Whether a model card, `README.md`, is written in the folder of the files. It describes the architecture,
-            the source and licence of the weights, the preprocessing and how to load the files, in the format of the
-            Hugging Face Hub. To include measured metrics, pass a `keras_vit.Evaluation`. An existing `README.md` is
+        card: Whether a model card in the format of the Hugging Face Hub, `README.md`, is written in the folder of the
+            files. It describes the architecture, the source and licence of the weights, the preprocessing, and how to
+            load the files. To include measured metrics, pass a `keras_vit.Evaluation`. An existing `README.md` is
             replaced only if keras_vit wrote it. With `False`, the card that keras_vit wrote for the replaced files is
             removed, unless it was changed.
 
@@ -72,7 +72,7 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
     else:
         folder, files = path, FORMATS[format].write(weights, facts)
         main_file = next(name for name in WEIGHTS if name in files)
-        if facts.licence:  # Another file may contain the same dictionary, so it is not changed.
+        if facts.licence:  # Another file may contain the same dictionary, so the licence is added to a copy.
             files["config.json"] = {**files["config.json"], "license": facts.licence}
     check_card(card, folder / CARD, main_file)
     if card:
@@ -107,7 +107,7 @@ def _check_no_unrelated(path, files):
 
 
 def _write_npz(path, files, licence):
-    """Writes an `.npz` file and its card, if there is one. As in a folder, the weights are replaced last."""
+    """Writes an `.npz` file and its card, if there is one. As in `_write_folder`, the weights are replaced last."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(*[path.parent / name for name in reversed(files)]) as folder:
         write_npz(folder / path.name, files[path.name], licence)

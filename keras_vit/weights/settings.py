@@ -29,7 +29,7 @@ def check_settings(settings, **facts):
 
     Args:
         settings: Contents of the configuration.
-        **facts: Values derived from the arrays. A setting with the name of a keyword must have the same value.
+        **facts: Values derived from the arrays. If `settings` contains one of these names, both values must be equal.
     """
     for name, fact in facts.items():
         value = settings.get(name)

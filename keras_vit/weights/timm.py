@@ -1,4 +1,4 @@
-"""Reads and writes timm's layout, `.safetensors`. Older `.pth` files of DeiT, DINO, MAE and DINOv2 also use it.
+"""Reads and writes timm's layout, `.safetensors`. The `.pth` files of DeiT, DINO, MAE and DINOv2 have it, too.
 
 Kernels of linear layers have the shape (out, in). Query, key and value share one kernel and one bias.
 """
@@ -111,7 +111,7 @@ def recognises(file):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a file. Raises ValueError if a setting is not in the file, its config.json or the hints."""
+    """The `Checkpoint` of a file. Raises ValueError if a needed setting is in neither the file nor the hints."""
     _check_known(file, hints)
     everything, file = file, _renamed(file)
     shapes = file.shapes
@@ -199,7 +199,7 @@ def _config(shapes, hints):
 
 
 def _positions(shapes, config, hints, size):
-    """(config with its position fields, (rows, columns) of the position table or `None`)"""
+    """(config in which the fields for positions are set, (rows, columns) of the position table or `None`)"""
     if "pos_embed" not in shapes:
         if hints.config.get("model_args", {}).get("pos_embed") not in ("none", ""):
             raise ValueError(
@@ -244,7 +244,7 @@ def _mlp(shapes, config, mlp_dim):
     return _MLP_BY_ACTIVATION.get(activation) or activation_of(config.get("architecture", ""))
 
 
-# Architectures of timm for structures that the arguments in `model_args` cannot express.
+# Names of timm's architectures, for models that the arguments in `model_args` cannot describe completely.
 _HYBRIDS = {
     (): "vit_tiny_r_s16_p8_224",
     (2, 2, 2, 2): "vit_small_r26_s32_224",
@@ -258,8 +258,9 @@ _DISTILLED = "deit_base_distilled_patch16_224"
 def write(weights, facts):
     """Converts weights to the files of a folder for `timm.create_model("local-dir:<folder>", pretrained=True)`.
 
-    Takes {canonical path: array} and `Facts`. Returns {file name: {name: array}, or the contents of a JSON file}.
-    Raises ValueError if timm cannot express the model. The message lists the reasons.
+    `weights` is {canonical path: array}, and `facts` is the model's `Facts`. Returns {file name: contents}. The
+    contents are {name: array} for the weights, and a dictionary for the JSON file. Raises ValueError if timm cannot
+    express the model. The message lists the reasons.
     """
     config = facts.config
     _check_expressible(facts)
@@ -283,7 +284,7 @@ def write(weights, facts):
 
 
 def _with_folded_position(weights):
-    """Adds the class token's position to the token: with registers, timm's position tables have no row for it."""
+    """Adds the class token's position to the token. In timm's models with registers, the token has no position row."""
     path = "position_embedding/embedding"
     table = weights[path]
     return {**weights, "class_token/token": weights["class_token/token"] + table[0], path: table[1:]}

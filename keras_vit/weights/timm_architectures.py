@@ -1,7 +1,7 @@
 """Settings of timm's models that the arrays of a file do not show, such as the number of heads.
 
 timm's `config.json` contains the name of the architecture. Its `model_args` contain the arguments that differ from the
-defaults. Some parts of an architecture leave no trace in the arrays, such as rotary positions, windows and activations.
+defaults. Some parts of an architecture, such as rotary positions, windows or activations, cannot be seen in the arrays.
 An architecture is therefore read only if its name and arguments are in these tables. `make support-matrix` compares the
 results with timm.
 """
@@ -61,7 +61,7 @@ _ARGUMENTS: dict[str, typing.Any] = {
 _STRUCTURE = ("patch_size", "embed_dim", "depth", "num_heads")
 """Arguments that `model_args` must contain if the name of the architecture is unknown."""
 
-# The first pattern that matches is used. If none matches, `_NUM_HEADS_BY_SIZE` is used.
+# (pattern of an architecture, number of heads). The first match is used or, without one, `_NUM_HEADS_BY_SIZE`.
 _NUM_HEADS = (
     (r"vit_base_patch16_gap_224", 16),
     (r"_giant_patch14_.*(dinov2|tipsv2)", 24),

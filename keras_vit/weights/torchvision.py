@@ -105,7 +105,7 @@ def _protocol(source, size):
 
 
 def _check_units(renamed, names, config):
-    """Refuses ResNets with gates, other norms, or wide or grouped convolutions, whose names or shapes differ."""
+    """Refuses ResNets with gates, with other norms, or with wide or grouped convolutions, by their names and shapes."""
     unknown = [names[name] for name in renamed if NAMES.find(name) is None and not NAMES.ignores(name)]
     if unknown:
         _refuse(f"it has {', '.join(unknown[:3])}{' and others' if len(unknown) > 3 else ''}")
