@@ -78,7 +78,7 @@ def add_prefix_tokens(tokens, config):
 
 
 def position_layers(patches_shape, config, grid_size=None):
-    """Returns one position layer or `None` for each block. `patches_shape` is the shape (B, h, w, D) of the patches."""
+    """Returns a position layer, or `None`, for each block. `patches_shape` is the shape (B, h, w, D) of the patches."""
     if config.position_embedding in ("none", "relative"):
         return [None] * config.num_layers
     if config.position_embedding == "sincos_2d":

@@ -33,7 +33,7 @@ POOLINGS: dict[str, typing.Callable[..., keras.Layer]] = {
 
 
 def represent(pooled, config):
-    """Applies the tanh layer of the pre-training head (ViT, arXiv 2010.11929, section 3.1), if the config has one."""
+    """Applies the tanh layer (ViT, arXiv 2010.11929, section 3.1) if `config.representation_dim` is not `None`."""
     if config.representation_dim is None:
         return pooled
     return keras.layers.Dense(

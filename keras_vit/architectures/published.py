@@ -12,8 +12,8 @@ RESNETS = {
 }
 """ResNets of arXiv 1512.03385, Table 1."""
 
-# Module 1 of VT-ResNet-34 has no transformer. With one, the model would have more operations than in Table 8
-# (docs/paper_map.md).
+# Module 1 of VT-ResNet-34 has no transformer. With a transformer in module 1, the model would have more operations than
+# in Table 8 (docs/paper_map.md).
 VT_RESNETS = {
     "VT-R18": VTResNetConfig((2, 2, 2), expansion=1, num_modules=2, filters=512),
     "VT-R34": VTResNetConfig((3, 4, 6), expansion=1, filters=512, relation_modules=(0, 2)),

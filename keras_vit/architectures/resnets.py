@@ -166,7 +166,7 @@ class SelfAttentionNetworkConfig(_ResNetConfig):
             later stage twice as many as the previous stage.
         relation: `"pairwise"`: attention compares two positions at a time. `"patchwise"`: attention compares whole
             windows.
-        window_sizes: Side of the windows of each stage in pixels, odd numbers.
+        window_sizes: Side of the windows in each stage, an odd number of pixels.
 
     Raises:
         ValueError: If a value is invalid.

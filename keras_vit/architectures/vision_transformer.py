@@ -47,7 +47,7 @@ _RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
 
 @dataclasses.dataclass(frozen=True)
 class StemConfig:
-    """The convolutional stem of a hybrid: a ResNet. Its feature map is cut into patches instead of the image.
+    """The convolutional stem of a hybrid: a ResNet. The patches are cut from its feature map, not from the image.
 
     The ResNet has weight-standardised convolutions, GroupNorm, and units that end with the activation (ViT, arXiv
     2010.11929, section 3.1, "Hybrid Architecture"; `models_resnet.py` of its code).
@@ -133,8 +133,8 @@ class ViTConfig(Architecture):
         pre_norm: `True`: there is a LayerNorm before the first block, and the patch projection has no bias (CLIP).
         crop_to_patches: `True`: rows and columns of pixels that do not fill a patch are cut off at the bottom and the
             right. `False`: an image size that leaves incomplete patches raises an error.
-        mlp: `"gelu_tanh"`, the tanh approximation of GELU, as Google's models use; `"gelu_exact"`, with erf;
-            `"quick_gelu"`, `x sigmoid(1.702 x)` (CLIP); `"swiglu"`, a gated MLP (DINOv2-g).
+        mlp: `"gelu_tanh"`, the tanh approximation of GELU, as Google's models use; `"gelu_exact"`, GELU computed with
+            erf; `"quick_gelu"`, `x sigmoid(1.702 x)` (CLIP); `"swiglu"`, a gated MLP (DINOv2-g).
         layer_norm_epsilon: Number in [1e-15, 1] that is added to the variance in every LayerNorm.
         dropout_rate: Dropout rate after the position embedding, the attention and both MLP layers, in [0, 1).
         attention_dropout_rate: Dropout rate of the attention weights, in [0, 1).
@@ -142,7 +142,7 @@ class ViTConfig(Architecture):
             linearly from 0 in the first block.
         axial: `True`: each block attends along the rows of the grid, then along its columns. An MLP follows each of
             these attentions (ViT, appendix D.6). The model must have no class token and no registers.
-        token_merging: Number of tokens that each block merges into similar ones, for speed (r of ToMe, arXiv
+        token_merging: Number of tokens that each block merges into similar tokens, for speed (r of ToMe, arXiv
             2210.09461). Merging does not change the shapes of the weights, so published weights can be used directly.
             With `pooling="avg"`, a token counts in proportion to its number of patches, as in the authors' code for
             MAE. With `pooling="map"`, which is not in the authors' code, all tokens count the same. Positions must be

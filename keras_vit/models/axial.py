@@ -24,7 +24,7 @@ def AxialViT(variant: str | ViTConfig = "B/32", *, pooling: str | None = "avg", 
             `.weights.h5` file or `None`.
 
     Returns:
-        A `keras.Model`, the same as from `keras_vit.ViT(variant, axial=True, pooling=pooling, ...)`.
+        A `keras.Model`, the same as `keras_vit.ViT(variant, axial=True, pooling=pooling, ...)` returns.
 
     Raises:
         TypeError: If an argument is unknown.

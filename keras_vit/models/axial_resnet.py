@@ -20,7 +20,7 @@ def AxialResNet(stage_depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 32, n
     Every 3 x 3 convolution of a ResNet is replaced by attention along the height, then along the width (Axial-DeepLab,
     arXiv 2003.07853, section 3.3; ViT, arXiv 2010.11929, appendix D.6). The batch norms are those of the authors' code
     (csrhddlam/axial-deeplab). Unlike in the authors' code, the classifier starts at zero, as in all models of this
-    package. The tables of relative positions are as large as the maps, so a model takes images of one size only. The
+    package. The tables of relative positions are as large as the maps, so a model accepts images of one size only. The
     layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`, `stage_0_unit_0` and
     so on, `pooling`, `predictions`.
 

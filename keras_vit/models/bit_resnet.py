@@ -24,10 +24,10 @@ def BiTResNet(
     BiT-ResNets are from "Big Transfer (BiT): General Visual Representation Learning" (arXiv 1912.11370). They are the
     baseline of ViT (arXiv 2010.11929). A BiT-ResNet is a ResNet-V2 with standardised convolutions, and with GroupNorm
     (32 groups) instead of batch norm. The output for an image therefore does not depend on the other images in the
-    batch. Numerics and padding are those of the authors' code: the units are `keras_vit.layers.PreActivationUnit`, the
-    stem has no norm, GroupNorm and ReLU precede the pooling, and the classifier starts at zero. The layers are named
-    `preprocessing`, `stem_conv`, `stem_pooling`, `stage_0_unit_0` and so on, `final_norm`, `final_activation`,
-    `pooling`, `predictions`.
+    batch. Numerics and padding are those of the authors' code. The units are `keras_vit.layers.PreActivationUnit`. The
+    stem has no norm. After the last unit, GroupNorm and ReLU are applied before the pooling. The classifier starts at
+    zero. The layers are named `preprocessing`, `stem_conv`, `stem_pooling`, `stage_0_unit_0` and so on, `final_norm`,
+    `final_activation`, `pooling`, `predictions`.
 
     Args:
         stage_depths: Number of units in each stage: `(3, 4, 6, 3)` in a model of 50 layers, `(3, 4, 23, 3)` for 101
@@ -35,8 +35,8 @@ def BiTResNet(
         width: Channels of the stem, a multiple of 32. In published models, it is 64 times the last number of the name
             (192 for BiTResNet50x3). Stage s has `4 * width * 2**s` output channels.
         root_padding: Padding of the stem's max-pooling. `"zeros"`: zeros, as in BiT's training and in timm.
-            `"ignored"`: the padding is never the maximum, as in big_vision and its files. `None`: the padding of
-            published weights if these are loaded, otherwise zeros.
+            `"ignored"`: the padding is never the maximum, as in big_vision and in its weight files. `None`: the padding
+            of published weights if these are loaded, otherwise zeros.
         weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
             wrote for a model of the same shape. Any other path or address: published weights of the same size, such as
             `"hf://timm/resnetv2_50x1_bit.goog_in21k_ft_in1k"` or `"gs://bit_models/BiT-M-R50x1-ILSVRC2012.npz"`.

@@ -82,7 +82,7 @@ def _checked_shape(input_shape):
 
 
 _MOST_CHANNELS = 16
-"""A shape that consists of 1 or 3 and two sizes above this number is probably (channels, height, width)."""
+"""A shape of 1 or 3 followed by two sizes above this number is probably (channels, height, width)."""
 
 
 def image_size(input_shape):

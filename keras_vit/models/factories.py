@@ -41,14 +41,14 @@ def shared_arguments(
             and w are the image's height and width divided by the stride (32 with four stages) and rounded up.
         classes: Number of classes.
         classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any activation of Keras.
-        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them. `False`: it takes the
-            outputs of `keras_vit.preprocess_input`.
+        include_preprocessing: `True`: the model expects pixels in [0, 255] and normalises them. `False`: the model
+            expects the outputs of `keras_vit.preprocess_input`.
         name: The model's name.
     """
 
 
 Described: typing.TypeAlias = tuple
-"""Type of the values that functions decorated by `factory` return: arguments of `resnet_with_weights`."""
+"""Type of the values that functions decorated by `factory` return: tuples of arguments of `resnet_with_weights`."""
 
 
 class ModelArguments(ViTConfigArgumentsWithoutNumHeads, total=False):
@@ -78,7 +78,7 @@ _PLACEHOLDER = "\n        {shared_arguments}"
 
 
 def describe_shared_arguments(function):
-    """Replaces `{shared_arguments}` in a docstring with descriptions of the shared arguments that it leaves out."""
+    """Replaces `{shared_arguments}` in a docstring with the shared arguments that the docstring does not describe."""
     parameters, own = inspect.signature(function).parameters, function.__doc__ or ""
     shared = re.findall(r"\n        (\w+)(: .*(?:\n            .*)*)", shared_arguments.__doc__ or "")
     missing = [

@@ -21,8 +21,8 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
         The names of the frozen layers that have weights, in order.
 
     Raises:
-        ValueError: If `model` is not of this package, if it is nested in a model whose `trainable` is `False`, or if it
-            has no layer of this name.
+        ValueError: If `model` is not of this package, if it is nested in a model whose `trainable` is `False`, or if no
+            layer has the name `up_to`.
 
     Example:
 

@@ -1,6 +1,6 @@
 """Hybrids, a ResNet stem before a Transformer: one function for each published size.
 
-ViT (arXiv 2010.11929), section 3.1. R50 and R26 are stems. Names end with the stride of the tokens.
+Hybrids are from ViT (arXiv 2010.11929), section 3.1. R50 and R26 are stems. Names end with the stride of the tokens.
 The only exception is RViTTi16, whose stride is 32.
 """
 

@@ -1,4 +1,4 @@
-"""Rematerialization: training that needs less memory, because activations are computed again instead of stored."""
+"""Rematerialization: to save memory, training computes activations again instead of storing them."""
 
 import keras
 
@@ -9,14 +9,15 @@ from keras_vit.preprocessing import vision_model
 
 
 def rematerialize(model: keras.Model, enabled: bool = True) -> None:
-    """Computes each encoder block twice in training, which needs less memory but takes more time than usual.
+    """Makes training compute each encoder block twice, which needs less memory but more time than computing it once.
 
     In training, only the input tokens of every block stay in memory. The activations inside the block are computed
     again for the gradients ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Losses and gradients
     stay the same up to rounding, and dropout and drop path draw the same random numbers. Inference does not change.
 
     The setting is not saved, so it is off in a model loaded from a file. Like `trainable`, it must be set before
-    `model.compile`. On JAX, it only has an effect on GPUs and TPUs, because XLA removes the second computation on CPUs.
+    `model.compile`. On JAX, the setting has an effect only on GPUs and TPUs, because XLA removes the second computation
+    on CPUs.
 
     Args:
         model: A model of this package, which may be nested in another model.

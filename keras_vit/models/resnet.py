@@ -12,8 +12,8 @@ from keras_vit.trunks.resnet import resnet
 def ResNet(size: str | ResNetConfig = "R50", **config_changes: typing.Any) -> Described:
     """Builds a ResNet as a functional `keras.Model`.
 
-    ResNets are from "Deep Residual Learning for Image Recognition" (arXiv 1512.03385). This variant is that of
-    torchvision: if a bottleneck unit halves the map, its 3 x 3 convolution has a stride of 2. The padding is symmetric.
+    ResNets are from "Deep Residual Learning for Image Recognition" (arXiv 1512.03385). The model is torchvision's
+    variant: if a bottleneck unit halves the map, its 3 x 3 convolution has a stride of 2. The padding is symmetric.
     Batch norms have PyTorch's epsilon and momentum. The layers are named `preprocessing`, `stem_conv`, `stem_norm`,
     `stem_activation`, `stem_pooling`, `stage_0_unit_0` and so on, `pooling`, `predictions`.
 

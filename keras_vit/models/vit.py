@@ -44,10 +44,10 @@ def ViT(
         include_top: Whether to end with the classifier. `False`: the model returns the pooled vector (B, D), or with
             `pooling=None` the normalised tokens (B, T, D).
         weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
-            wrote for a model of the same shape. Published weights are given by a name from `keras_vit.list_weights`,
-            the part of such a name after the `@`, `"imagenet"`, or a path or address as in `keras_vit.load_weights`.
-            These weights define the numerics (GELU, epsilon, pooling, order of norms). `config_changes` can override
-            them. A warning is logged if a changed field differs from the weights.
+            wrote for a model of the same shape. For published weights, pass a name from `keras_vit.list_weights`, the
+            part of such a name after the `@`, `"imagenet"`, or a path or address as in `keras_vit.load_weights`.
+            Published weights define the numerics (GELU, epsilon, pooling, order of norms), except for fields in
+            `config_changes`. A warning is logged if such a field differs from the config of the weights.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
             Channels are last, whatever Keras's global setting is. `None` for height and width makes a model for images
             of any size, with a position table for 224 pixels.
@@ -100,7 +100,7 @@ def build_model(
     name="vit",
     grid_size=None,
 ):
-    """Builds a model with fresh weights from a `ViTConfig`. `grid_size` is as in `encode`, the rest as in `ViT`."""
+    """Builds a newly initialised model. `grid_size` is as in `encode`, and the other arguments are as in `ViT`."""
     if include_top:
         if config.pooling is None:
             raise ValueError(
@@ -119,7 +119,7 @@ def build_model(
 
 
 def check_pixels(checkpoint):
-    """Raises a ValueError if the weights' pixel normalisation is unknown. Outputs could be wrong without any error."""
+    """Raises a ValueError if the weights' pixel normalisation is unknown, because outputs could then be wrong."""
     if checkpoint.pixels is None:
         raise ValueError(
             f"{checkpoint.source} does not define how pixels are normalised. Put its config.json "
@@ -129,7 +129,10 @@ def check_pixels(checkpoint):
 
 
 def _config_of_weights(config, checkpoint, changes):
-    """Returns the weights' config with the variant's patch size and the changes. Checks that the sizes agree."""
+    """Returns the weights' config with the variant's patch size and the changes.
+
+    Raises a ValueError if a size that is not in `changes` differs between the weights and the variant.
+    """
     published_config = checkpoint.config
     sizes = [field for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim") if field not in changes]
     different = [field for field in sizes if getattr(published_config, field) != getattr(config, field)]

@@ -28,7 +28,8 @@ def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) ->
     maps, and the tokens of each map are projected back onto that map. The token layers replace the top-down path and
     the 3 x 3 convolutions of a feature pyramid. The replaced layers have 6.4 times as many multiply-accumulates as the
     token layers. The head is the same as in `keras_vit.PanopticFPN`. The paper does not give the sizes of all layers.
-    With the sizes in this package, the total operations equal the paper's within 0.7 % (docs/paper_map.md).
+    With the sizes that this package uses instead, the total number of operations differs from the paper's by at most
+    0.7 % (docs/paper_map.md).
 
     The layers are named as in `keras_vit.ResNet`, then `lateral_{i}`, `tokenizer_{i}`, `token_embedding_{i}`, `tokens`,
     `token_transformer`, `tokens_{i}`, `token_projector_{i}`. The layers of the head are named as in

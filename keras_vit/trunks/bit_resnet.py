@@ -35,7 +35,7 @@ def bit_resnet(images, stem):
 def stage_units(stage_depths, width):
     """Yields (name, width, strides) of each unit of a ResNet, in the order of computation.
 
-    Each stage is twice as wide as the stage before it. The first unit of each later stage halves the map.
+    Each stage is twice as wide as the stage before it. In each stage except the first, the first unit halves the map.
     """
     for stage, depth in enumerate(stage_depths):
         for unit in range(depth):

@@ -50,7 +50,7 @@ def _mixing(config, stage):
 
 
 def _units_before_global_units(config, stage):
-    """Returns the indices of the units in a stage that are followed by a global unit."""
+    """Returns the indices of those units of a stage that have a global unit after them."""
     count = config.num_global_units[stage] if config.global_unit else 0
     return {number * config.stage_depths[stage] // count for number in range(count)}
 

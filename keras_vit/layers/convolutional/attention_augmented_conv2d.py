@@ -27,7 +27,7 @@ class AttentionAugmentedConv2D(CompositeLayer):
 
     Args:
         filters: Number F of output channels.
-        key_dim: Number of query channels of all heads together, a multiple of `num_heads`. It is also the number of key
+        key_dim: Number of query channels of all heads together, a multiple of `num_heads`. There are as many key
             channels.
         value_dim: Number of output channels from the attention, a multiple of `num_heads` and less than F.
         num_heads: Number K of heads.
@@ -43,7 +43,7 @@ class AttentionAugmentedConv2D(CompositeLayer):
         (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If an argument is invalid, or if H or W is unknown or differs from the first call.
+        ValueError: If an argument is invalid, or if H or W is unknown or not the same as in the first call.
 
     Example:
 
@@ -120,7 +120,7 @@ class AttentionAugmentedConv2D(CompositeLayer):
         return ops.concatenate([convolved, attended], axis=-1)
 
     def _attend(self, maps):
-        """Returns (B, rows, columns, value_dim)."""
+        """Returns the output of the attention, (B, rows, columns, value_dim)."""
         query, key, value = ops.split(self.projection(maps), [self.key_dim, 2 * self.key_dim], axis=-1)
         query, key, value = self._split_heads(query), self._split_heads(key), self._split_heads(value)
         query = query * (self.key_dim // self.num_heads) ** -0.5

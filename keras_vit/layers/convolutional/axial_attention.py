@@ -25,7 +25,8 @@ class AxialAttention(CompositeLayer):
     (v_p + r^v_{p-o})`. Pixel o attends to the pixels p of its row or column. The vectors r are learned for each
     distance p - o and shared by all heads. As in the authors' code (csrhddlam/axial-deeplab), queries and keys have
     half the width of values, and logits are not scaled. A batch norm follows the projection, each term of the logits
-    and each term of the output. The softmax and batch norm statistics are in float32 under any precision policy.
+    and each term of the output. The softmax and the statistics of the batch norms are computed in float32 under any
+    precision policy.
 
     Args:
         axis: `"height"`: the pixels of a column attend to each other. `"width"`: the pixels of a row attend to each
@@ -42,7 +43,8 @@ class AxialAttention(CompositeLayer):
         (B, H, W, F)
 
     Raises:
-        ValueError: If an argument is invalid, or if the size along `axis` is unknown or differs from the first call.
+        ValueError: If an argument is invalid, or if the size along `axis` is unknown or not the same as in the first
+            call.
 
     Example:
 

@@ -35,8 +35,8 @@ class AxialBottleneckUnit(CompositeLayer):
         (B, h, w, 2 width), where h and w are H and W divided by `strides`.
 
     Raises:
-        ValueError: If an argument is invalid, or if H or W is unknown, is not a multiple of `strides`, or differs from
-            the first call.
+        ValueError: If an argument is invalid, or if H or W is unknown, is not a multiple of `strides`, or is not the
+            same as in the first call.
 
     Example:
 

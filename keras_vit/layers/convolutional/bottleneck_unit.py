@@ -22,8 +22,8 @@ class BottleneckUnit(CompositeLayer):
     the shape, `x` is projected by `GN(conv1x1(x))`. These are the units of ViT's hybrid models (arXiv 2010.11929,
     section 3.1; `models_resnet.py` of google-research/vision_transformer). These units end with the activation, whereas
     BiT's units (arXiv 1912.11370) start with it. The 3 x 3 convolution applies `strides`. The gamma of the last
-    GroupNorm starts at zero, so the output of the branch is zero at first. GroupNorm is computed in float32 under any
-    precision policy.
+    GroupNorm starts at zero, so the output of the branch is zero before training. GroupNorm is computed in float32
+    under any precision policy.
 
     Args:
         width: Number of channels inside the unit, a multiple of 32. The output has `4 width` channels.

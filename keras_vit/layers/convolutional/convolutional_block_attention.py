@@ -18,8 +18,8 @@ class ConvolutionalBlockAttention(CompositeLayer):
 
     `y = x sigmoid(MLP(mean_HW(x)) + MLP(max_HW(x)))` with `MLP(v) = W_2 relu(W_1 v)`, and then
     `z = y sigmoid(BN(conv([mean_C(y), max_C(y)])))` ("CBAM: Convolutional Block Attention Module", arXiv 1807.06521,
-    equations 2 and 3). The equations have no batch norm. It is from the authors' code (Jongchan/attention-module). The
-    MLP and the convolution have no biases.
+    equations 2 and 3). The paper's equations do not contain the batch norm, but the authors' code does
+    (Jongchan/attention-module). The MLP and the convolution have no biases.
 
     Args:
         reduction: Factor r. The hidden layer of the MLP has C / r channels, at least one.

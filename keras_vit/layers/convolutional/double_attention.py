@@ -20,7 +20,7 @@ class DoubleAttention(CompositeLayer):
     `G = A softmax_P(B)^T`, `Z = G softmax_n(V)` and `X + BN(W Z)` ("A2-Nets: Double Attention Networks", arXiv
     1810.11579, equations 3 to 6). `A` (m, P), `B` (n, P) and `V` (n, P) are linear projections of each pixel, without
     biases. Both softmaxes are computed in float32 under any precision policy. The gamma of the batch norm starts at
-    zero, so the branch of the block starts at zero.
+    zero, so the output of the block is `X` before training.
 
     Args:
         num_features: Number m of channels of a gathered feature.

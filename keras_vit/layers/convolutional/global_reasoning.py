@@ -21,7 +21,7 @@ class GlobalReasoning(CompositeLayer):
     1811.12814, equations 1 to 3). `phi` and `B` are linear projections of each pixel. Each row of `B` belongs to a
     node. The matrices `A_g` (between nodes) and `W_g` (between states) are learned. As in the authors' code
     (facebookresearch/GloRe), `phi`, `B` and `A_g` have biases. The division by P is an option in the authors' code, for
-    maps of varying size. The gamma of the batch norm starts at zero, so the branch of the unit starts at zero.
+    maps of varying size. The gamma of the batch norm starts at zero, so the output of the unit is `X` before training.
 
     Args:
         num_nodes: Number N of nodes.

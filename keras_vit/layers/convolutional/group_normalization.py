@@ -16,13 +16,13 @@ class GroupNormalization(ConfiguredLayer):
 
     `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` is computed in float32 or higher precision. The mean and
     variance are computed over all pixels and the C / G channels of a group. The weights and results are the same as in
-    `keras.layers.GroupNormalization`. Keras computes moments of arrays with five axes, which is slower. This layer
-    computes the mean and variance of each channel first. The variance of a group is the mean of its channels' variances
-    plus the variance of its channels' means.
+    `keras.layers.GroupNormalization`. Keras computes the moments of arrays with five axes. This layer is faster,
+    because it computes the mean and variance of each channel first. The variance of a group is the mean of its
+    channels' variances plus the variance of its channels' means.
 
     Args:
         groups: Number G of groups, a divisor of C.
-        epsilon: Added to the variance. In [1e-15, 1].
+        epsilon: Number in [1e-15, 1] that is added to the variance.
         gamma_initializer: Initializer of gamma. Beta is initialised with zeros.
 
     Call arguments:
@@ -102,7 +102,7 @@ def _mean_of_pixels(maps):
 
 
 def _normalize_textbook(maps, gamma, beta, groups, epsilon):
-    """Uses operations that OpenVINO fuses into two kernels: one for the normalization, one for gamma and beta."""
+    """Normalises maps with operations that OpenVINO fuses into one kernel for the norm and one for gamma and beta."""
     maps = ops.transpose(maps, (0, 3, 1, 2))  # Convolutions in ONNX Runtime and OpenVINO use this layout.
     _, channels, height, width = ops.shape(maps)
     by_group = ops.reshape(maps, (-1, groups, channels // groups * height * width))

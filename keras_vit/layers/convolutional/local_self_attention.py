@@ -14,7 +14,7 @@ from keras_vit.layers.convolutional.striding import strided_shape
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LocalSelfAttention(CompositeLayer):
-    """Self-attention of each pixel to the window around it, as a replacement of a convolution.
+    """Self-attention of each pixel to the window around it, as a replacement for a convolution.
 
     `y_o = sum_p softmax_p(q_o.k_p + q_o.r_{p-o}) v_p` ("Stand-Alone Self-Attention in Vision Models", arXiv 1906.05909,
     equation 3). The sum includes only pixels p of the window that are inside the map. The vectors `r` are learned. In

@@ -32,7 +32,7 @@ class PaddedConv2D(keras.layers.Conv2D):
         (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If a size is not a positive integer, or if `kernel_size` is even.
+        ValueError: If `filters`, `kernel_size` or `strides` is not a positive integer, or if `kernel_size` is even.
 
     Example:
 

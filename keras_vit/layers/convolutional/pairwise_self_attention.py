@@ -13,7 +13,7 @@ from keras_vit.layers.convolutional.vector_self_attention import VectorSelfAtten
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PairwiseSelfAttention(VectorSelfAttention):
-    """Computes a weighted sum of the window around each pixel. Weights depend on differences to the centre pixel.
+    """Computes a weighted sum of the window around each pixel. Weights depend on differences from the centre pixel.
 
     `y_o = sum_p softmax_p(gamma([q_o - k_p, W (c_o - c_p)])) v_p` ("Exploring Self-Attention for Image Recognition",
     arXiv 2004.13621, equations 2 and 3, with subtraction as the relation). `c` are pixel coordinates from -1 to 1, and
@@ -62,11 +62,11 @@ class PairwiseSelfAttention(VectorSelfAttention):
         return self._aggregate(maps, ops.cast(weights, maps.dtype))
 
     def _differences(self, maps):
-        """Returns (B, H, W, N, R)."""
+        """Returns the differences `q_o - k_p`, (B, H, W, N, R)."""
         return self.centre(maps)[:, :, :, None] - self._windows(self.neighbour(maps))
 
     def _distances(self, maps):
-        """Returns (B, H, W, N, 2)."""
+        """Returns the projected distances `W (c_o - c_p)`, (B, H, W, N, 2)."""
         batch, height, width, _ = ops.shape(maps)
         rows = ops.broadcast_to(_coordinates(height)[:, None], (height, width))
         columns = ops.broadcast_to(_coordinates(width)[None, :], (height, width))

@@ -29,7 +29,7 @@ class ResidualUnit(CompositeLayer):
     `y = BN(conv1x1(y))`. With an expansion of 1, it is a basic unit: `y = relu(BN(conv3x3(x)))`, `y = BN(conv3x3(y))`.
     The output is `relu(x + y)`. If the unit changes the shape, `x` is projected by `BN(conv1x1(x))` ("Deep Residual
     Learning for Image Recognition", arXiv 1512.03385; `resnet.py` of torchvision). The padding is equal on both sides.
-    The gamma of the last batch norm starts at zero, so the output of the branch is zero at first.
+    The gamma of the last batch norm starts at zero, so the output of the branch is zero before training.
 
     Args:
         width: Number of channels inside the unit. The output has `expansion * width` channels.
@@ -44,8 +44,8 @@ class ResidualUnit(CompositeLayer):
             * `"pooled_attention_augmented"`: the same layer with `is_pooled=True`.
             * `"stand_alone"`: `LocalSelfAttention`.
             * `"local_relation"`: `LocalRelation`. With this layer, a bottleneck has an inner width of 25 / 16 `width`.
-        attention: Layer that multiplies the branch by attention factors before the sum. `"squeeze_excitation"`:
-            `SqueezeExcitation`. `"cbam"`: `ConvolutionalBlockAttention`. `None`: no layer.
+        attention: Layer that multiplies the branch by attention factors before the branch is added to `x`.
+            `"squeeze_excitation"`: `SqueezeExcitation`. `"cbam"`: `ConvolutionalBlockAttention`. `None`: no layer.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built, unless the unit contains an

@@ -17,11 +17,11 @@ from keras_vit.layers.convolutional.striding import strided, strided_shape
 class StdConv2D(ConfiguredLayer):
     """Convolution without a bias that standardises its kernel in each call.
 
-    `w' = (w - mean(w)) / (std(w) + epsilon)` for each filter, over height, width and input channels, with the
-    population standard deviation (weight standardization, arXiv 1903.10520). This is `StdConv` in `models_resnet.py` of
-    google-research/vision_transformer. In contrast, BiT (arXiv 1912.11370) divides by `sqrt(var(w) + epsilon)` and uses
-    equal padding on both sides. The kernel is standardised in float32 under any precision policy, and initialised with
-    the LeCun normal distribution, as in Flax.
+    For each filter, `w' = (w - mean(w)) / (std(w) + epsilon)` (weight standardization, arXiv 1903.10520). The mean and
+    the population standard deviation are computed over height, width and input channels. This is `StdConv` in
+    `models_resnet.py` of google-research/vision_transformer. In contrast, BiT (arXiv 1912.11370) divides by
+    `sqrt(var(w) + epsilon)` and uses equal padding on both sides. The kernel is standardised in float32 under any
+    precision policy, and initialised with the LeCun normal distribution, as in Flax.
 
     Args:
         filters: Number F of filters.
@@ -42,7 +42,8 @@ class StdConv2D(ConfiguredLayer):
         (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If a size is not a positive integer, if `epsilon` is out of range, or if another value is invalid.
+        ValueError: If `filters`, `kernel_size` or `strides` is not a positive integer, if `epsilon` is out of range, or
+            if another value is invalid.
 
     Example:
 

@@ -67,7 +67,7 @@ def _bilinear_phases(maps, axis, scale):
     before, after = ops.concatenate([first, head], axis), ops.concatenate([tail, last], axis)
     phases = []
     for phase in range(scale):
-        offset = (phase + 0.5) / scale - 0.5  # Distance to the centre of the original pixel, in original pixels.
+        offset = (phase + 0.5) / scale - 0.5  # Distance to the centre of the map's pixel, in pixels of the map.
         phases.append((1 - abs(offset)) * maps + abs(offset) * (before if offset < 0 else after))
     return phases
 

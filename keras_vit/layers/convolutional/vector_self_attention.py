@@ -49,7 +49,7 @@ class VectorSelfAttention(CompositeLayer):
             )
 
     def _windows(self, maps):
-        """Returns (B, H, W, N, C)."""
+        """Returns the window around each pixel, (B, H, W, N, C)."""
         self._check_size(maps.shape)  # In a model of variable image size, H and W are unknown in `build`.
         return local_windows(maps, self.window_size, padding="reflect")
 

@@ -20,9 +20,9 @@ def compute_attention(query, key, value, bias=None):
 
     If `has_kernel` is true, a kernel of the backend is used. Otherwise, if there are many keys, the queries are
     processed in chunks. Only the attention weights of one chunk are in memory at a time. The gradients recompute these
-    weights chunk by chunk. Memory therefore grows in proportion to T instead of T^2. If the number of keys or queries
-    is unknown when the graph is traced, all weights are computed at once. Exported files for images of variable size
-    cannot use chunks, because their runtimes do not support loops of unknown length.
+    weights chunk by chunk. The memory for attention weights therefore grows in proportion to T instead of T^2. If the
+    number of keys or queries is unknown when the graph is traced, all weights are computed at once. Exported files for
+    images of variable size cannot use chunks, because their runtimes do not support loops of unknown length.
 
     Args:
         query: (B, K, t, Dh), scaled.
@@ -63,8 +63,8 @@ def has_kernel(query, key, bias=None):
     * PyTorch: `scaled_dot_product_attention`. On a CPU, it is used only for more than 256 keys, because it did
       not save time with 197 keys. On other devices, it is always used, but its speed there has not been measured.
     * JAX on a GPU: cuDNN's kernel, for 16-bit types and heads of 8, 16, ..., 128 channels. Its speed was not measured.
-    * Otherwise, no kernel is used. Keras's attention on TensorFlow stores all attention weights. Keras's attention on
-      JAX with a TPU applies a causal mask if no mask is passed (Keras 3.15).
+    * Otherwise, no kernel is used. On TensorFlow, the reason is that Keras's attention stores all attention weights. On
+      JAX with a TPU, Keras's attention applies a causal mask if no mask is passed (Keras 3.15).
 
     All kernels compute the softmax in float32.
     """

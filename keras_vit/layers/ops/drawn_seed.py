@@ -13,7 +13,8 @@ class DrawnSeed(keras.random.SeedGenerator):
     their generators have the same state. Inside `RepeatedDraws.replay`, the seeds are the same as in the first run.
 
     Args:
-        generator: `keras.random.SeedGenerator` to draw from. It advances by one, except inside `RepeatedDraws.replay`.
+        generator: `keras.random.SeedGenerator` to draw from. The generator advances by one, except inside
+            `RepeatedDraws.replay`.
     """
 
     def __init__(self, generator: keras.random.SeedGenerator) -> None:

@@ -46,7 +46,7 @@ def standardize(values, epsilon):
 
     Args:
         values: (..., D)
-        epsilon: Added to the variance.
+        epsilon: Number that is added to the variance.
 
     Returns:
         Same shape as `values`.

@@ -24,21 +24,21 @@ class MultiHeadSelfAttention(CompositeLayer):
     """Multi-head self-attention with biases.
 
     Each head computes `A = softmax(q k^T / sqrt(Dh))` and `SA = A v`. The heads are concatenated and projected (ViT,
-    arXiv 2010.11929, eqs. 5 to 8). As in Google's weights, the kernels of queries, keys and values are (D, K, Dh), and
-    the kernel of the output is (K, Dh, D). Kernels are initialised with the Xavier uniform distribution of a D x D
-    matrix, biases with zeros. The softmax is computed in float32 under any precision policy.
+    arXiv 2010.11929, eqs. 5 to 8). As in Google's weights, the kernels of queries, keys and values have the shape
+    (D, K, Dh), and the kernel of the output has the shape (K, Dh, D). Kernels are initialised with the Xavier uniform
+    distribution of a D x D matrix, biases with zeros. The softmax is computed in float32 under any precision policy.
 
     Args:
         num_heads: Number K of heads, a divisor of D.
         dropout_rate: Dropout rate of the attention weights. In [0, 1).
         qk_norm: Whether queries and keys are normalised by a LayerNorm over each head's Dh channels (ViT-22B, arXiv
             2302.05442, section 2).
-        layer_norm_epsilon: Added to the variance in the LayerNorms of queries and keys.
+        layer_norm_epsilon: Number that is added to the variance in the LayerNorms of queries and keys.
         relative_positions: Whether a `RelativePositionEmbedding` adds a term to each logit. The term depends on the
             offset between the two tokens. The number of tokens is then fixed, and `queries` must be `None`.
 
     Call arguments:
-        tokens: (B, T, D), or (B, n, T, D) for n sequences per image. Each sequence attends only to itself.
+        tokens: (B, T, D), or (B, n, T, D) for n sequences per image. A token attends only to tokens of its sequence.
         queries: (B, t, D), tokens that attend to `tokens`. `None`: `tokens` attend to each other.
         sizes: (B, T) integers s, the number of patches that each token represents. The weights are
             `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, eq. 1). `None`: all sizes are 1.

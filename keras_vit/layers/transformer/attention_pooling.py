@@ -19,10 +19,10 @@ class AttentionPooling(CompositeLayer):
     `y = MHA(probe, z, z)`, then `y + MLP(LN(y))`. There is no residual connection around the attention.
 
     Args:
-        num_heads: Number K of attention heads. Divides D.
+        num_heads: Number K of attention heads, a divisor of D.
         mlp_dim: Width M of the MLP's hidden layer.
         mlp: The MLP's activation, as in `MlpBlock`.
-        layer_norm_epsilon: Added to the variance in the LayerNorm.
+        layer_norm_epsilon: Number that is added to the variance in the LayerNorm.
 
     Call arguments:
         tokens: (B, T, D)

@@ -13,8 +13,8 @@ class AverageTokenPooling(ConfiguredLayer):
     """Averages the patch tokens, but not the prefix tokens (ViT, arXiv 2010.11929, appendix D.3).
 
     If tokens were merged, each token is weighted by the number of its patches, as in ToMe's code for MAE models (arXiv
-    2210.09461). For timm's models, ToMe's code uses the plain mean. The mean is computed in float32 under any precision
-    policy.
+    2210.09461). For timm's models, ToMe's code computes the unweighted mean instead. The layer computes its mean in
+    float32 under any precision policy.
 
     Args:
         num_prefix_tokens: Number of tokens before the patch tokens.

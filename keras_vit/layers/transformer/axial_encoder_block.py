@@ -63,15 +63,15 @@ class AxialEncoderBlock(ComposedLayer):
         return ops.reshape(_transposed(grid), ops.shape(tokens))
 
     def attention_weights(self, tokens, patches):
-        """Returns the attention weights between the patches in both passes.
+        """Returns the attention weights between the patches, within rows and within columns.
 
         Args:
             tokens: As in `call`.
             patches: As in `call`.
 
         Returns:
-            float32 (B, 2, K, N, N): the weights of the row pass, then the weights of the column pass. The weights with
-            which a patch attends sum to one. Its weights for patches of other rows (or columns) are zero.
+            float32 (B, 2, K, N, N): the weights within rows, then the weights within columns. The weights of each query
+            patch sum to one. They are zero for patches of other rows (or columns).
         """
         grid = _in_rows(tokens, patches)
         rows = self.row.attention_weights(grid)  # (B, h, K, w, w)

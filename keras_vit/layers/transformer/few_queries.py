@@ -20,11 +20,13 @@ def are_few(attention, queries):
 
 
 def attend_few(attention, tokens, queries, sizes=None, training=None):
-    """Computes the output (B, t, D) of `attention`, a `MultiHeadSelfAttention`. Other arguments are as in its `call`.
+    """Computes the output (B, t, D) of `attention`, which is a `MultiHeadSelfAttention`.
 
-    The queries attend directly to the tokens x: `softmax((q W_k^T) x^T / sqrt(Dh)) x W_v`. Computing
-    the keys and values of all tokens would give the same result, because `q (x W)^T = (q W^T) x^T` and `A (x W) =
-    (A x) W`, where W is a kernel of a head and A are its attention weights.
+    The other arguments are as in `MultiHeadSelfAttention.call`.
+
+    The queries attend directly to the tokens x: `softmax((q W_k^T) x^T / sqrt(Dh)) x W_v`. Computing the keys and
+    values of all tokens would give the same result, because `q (x W)^T = (q W^T) x^T` and `A (x W) = (A x) W`, where W
+    is a kernel of a head and A are the attention weights of this head.
     """
     key, value, scale = attention.key, attention.value, math.sqrt(attention.num_heads / queries.shape[-1])
     tokens, key_kernel, key_bias, value_kernel, value_bias = (

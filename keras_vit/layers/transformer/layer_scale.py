@@ -16,7 +16,7 @@ class LayerScale(ConfiguredLayer):
     The output is `diag(gamma) branch` ("Going deeper with Image Transformers", arXiv 2103.17239, section 2.1).
 
     Args:
-        initial_value: Initial value of all factors. Positive.
+        initial_value: Initial value of all factors, a positive number.
 
     Call arguments:
         branch: (B, T, D)

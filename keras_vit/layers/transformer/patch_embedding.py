@@ -26,8 +26,8 @@ class PatchEmbedding(ConfiguredLayer):
     Args:
         hidden_dim: Width D of the tokens.
         patch_size: Side of a square patch in pixels, or a pair (height, width).
-        crop_to_patches: `True`: pixels at the bottom and right that do not fill a patch are cut off. `False`: an image
-            size that is not a multiple of the patch size raises an error, if the size is known.
+        crop_to_patches: `True`: pixels at the bottom and right that do not fill a patch are cut off. `False`: if the
+            image size is known and not a multiple of the patch size, an error is raised.
         use_bias: Whether the projection has a bias.
 
     Call arguments:

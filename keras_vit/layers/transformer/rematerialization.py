@@ -10,9 +10,10 @@ from keras_vit.layers.ops.repeated_draws import RepeatedDraws
 def rematerializable(call):
     """Decorates the `call` of a layer that has an attribute `use_rematerialization`.
 
-    If the attribute is `True`, training stores only the first argument and recomputes the layer's activations for the
-    gradients ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). In the recomputation, dropout and
-    drop path draw the same random numbers again. Training without rematerialisation would draw these numbers as well.
+    If the attribute is `True`, training stores only the first argument of `call` and recomputes the layer's activations
+    for the gradients ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). In the recomputation, dropout
+    and drop path draw the same random numbers again. These are also the numbers that training without rematerialisation
+    would draw.
     """
 
     @functools.wraps(call)

@@ -23,10 +23,10 @@ class TokenMerging(ConfiguredLayer):
     the remaining tokens of A, then the tokens of B. The layer has no weights. Similarities and means are computed in
     float32 under any precision policy.
 
-    Positions are counted from the first prefix token, such as the class token. But prefix tokens are never merged, and
-    stay first. The authors' code does the same for a class token and a distillation token. At most half of the patch
-    tokens are merged, `min(r, (T - P) // 2)`. The remaining tokens of A keep their order. If there is no class token,
-    the authors' code sorts these tokens by similarity instead.
+    Prefix tokens, such as the class token, are included when positions are counted. However, they are never merged, and
+    they come first in the output. The authors' code does the same for a class token and a distillation token. The
+    number of merged tokens is `min(r, (T - P) // 2)`, at most half of the patch tokens. The remaining tokens of A keep
+    their order. If there is no class token, the authors' code sorts these tokens by similarity instead.
 
     Args:
         num_merged: Number r of tokens that are merged into other tokens, at least 1.
@@ -140,7 +140,7 @@ def _merge(tokens, sizes, leaving, leaving_sizes, receivers):
 
 
 def _rows(values, indices):
-    """Takes rows (B, n, ...) of values (B, T, ...) at indices (B, n)."""
+    """Returns the rows (B, n, ...) of values (B, T, ...) at indices (B, n)."""
     # One gather reads the rows of all images. In TensorFlow, take_along_axis would gather single numbers, not rows.
     batch, num_rows, *row_shape = ops.shape(values)
     offsets = ops.arange(batch, dtype=indices.dtype)[:, None] * num_rows

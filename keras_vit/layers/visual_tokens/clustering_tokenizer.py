@@ -20,9 +20,9 @@ class ClusteringTokenizer(Tokenizer):
     ablation of Visual Transformers (arXiv 2006.03677, Table 3; arXiv 2006.03677v1, appendix C).
 
     For the clustering, pixels are scaled to unit norm. The map is resized bilinearly to a grid of L pixels. These L
-    pixels are the initial centres. Centres are scaled to unit norm after each step of Lloyd's algorithm. A centre
-    without pixels stays the same. Centres have no gradient. The clustering and the softmax are computed in float32
-    under any precision policy.
+    pixels are the initial centres. Centres are scaled to unit norm after each step of Lloyd's algorithm. A centre to
+    which no pixel is assigned stays the same. Gradients do not flow through the centres. The clustering and the softmax
+    are computed in float32 under any precision policy.
 
     Args:
         num_tokens: Number L of tokens.

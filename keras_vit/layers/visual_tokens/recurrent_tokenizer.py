@@ -27,7 +27,7 @@ class RecurrentTokenizer(Tokenizer):
 
     Args:
         token_dim: Number CT of channels of a token. `None`: C, without `W_V` and `W_T`.
-        num_heads: Number K of heads. Divides C.
+        num_heads: Number K of heads, a divisor of C.
         group_width: Number of channels in each group of `W_K` and `W_V`. `None`: there is no `W_K`, and `W_V` has one
             group.
         use_batch_norm: Whether a batch norm follows each projection.
@@ -88,7 +88,7 @@ class RecurrentTokenizer(Tokenizer):
             self.key = build_projection(self, "key", channels, channels, num_groups_of(channels, self.group_width))
 
     def attention_weights(self, maps, tokens, training=None):
-        """Returns A, (B, K, N, L), or (B, K, N, L / 2) if tokens are split. The weights sum to 1 over the pixels."""
+        """Returns A, (B, K, N, L) or, with `split_tokens`, (B, K, N, L / 2). The weights sum to 1 over the pixels."""
         filter_tokens, _ = self._halves(tokens)
         keys = as_pixels(maps)
         if self.key is not None:

@@ -22,11 +22,12 @@ class TokenProjector(CompositeLayer):
     `X_out = X + softmax_L((X W_Q)(T W_K)^T) T` (Visual Transformers, arXiv 2006.03677, equation 5). If the tokens do
     not have F channels, `T W_V` is used instead of T. If the map does not have F channels, `X W_X` is used instead of
     X. In this package's models, batch norms follow the projections, and `W_Q` projects groups of channels separately.
-    These models have K heads and divide logits by `sqrt(F / K)`. The softmax is in float32 under any precision policy.
+    These models have K heads and divide logits by `sqrt(F / K)`. The softmax is computed in float32 under any precision
+    policy.
 
     Args:
         filters: Number F of output channels. `None`: C.
-        num_heads: Number K of heads. Divides F.
+        num_heads: Number K of heads, a divisor of F.
         group_width: Number of output channels in each group of `W_Q`. `None`: one group.
         use_batch_norm: Whether a batch norm follows each projection.
         scale_logits: Whether logits are divided by `sqrt(F / K)`.

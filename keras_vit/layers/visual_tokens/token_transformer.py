@@ -16,8 +16,8 @@ class TokenTransformer(CompositeLayer):
     """The transformer of Visual Transformers: self-attention, then two dense layers for each token.
 
     `T' = T + softmax_L((T K)(T Q)^T) T` and `T_out = T' + relu(T' F_1) F_2` (arXiv 2006.03677, equations 3 and 4), with
-    `K` and `Q` of shape (D, D / 2). The softmax is computed in float32 under any precision policy. A `VTResNet` differs
-    from these equations:
+    `K` and `Q` of shape (D, D / 2). The softmax is computed in float32 under any precision policy. The transformers in
+    a `VTResNet` differ from these equations:
 
     * The weights are multiplied by values `T V` instead of T.
     * Keys, queries and values are projected in groups of channels.
@@ -25,7 +25,7 @@ class TokenTransformer(CompositeLayer):
     * There are several heads, and logits are divided by `sqrt(D / (2 num_heads))`.
 
     Args:
-        num_heads: Number K of heads. Divides D / 2.
+        num_heads: Number K of heads, a divisor of D / 2.
         num_groups: Number of groups of the projections to keys, queries and values. `None`: one group, and the values
             are T instead of `T V`.
         use_batch_norm: Whether a batch norm follows each projection.

@@ -15,11 +15,11 @@ from keras_vit.models.factories import Described, factory, keras_application
 def SelfAttentionNetwork(size: str | SelfAttentionNetworkConfig = "SAN19", **config_changes: typing.Any) -> Described:
     """Builds a SAN as a functional `keras.Model`.
 
-    "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621), as in the authors' code (hszhao/SAN). The stem
-    is a 1 x 1 convolution. Before each stage, the map is max-pooled by 2 x 2 and projected to the stage's width. The
-    layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, then for each stage
-    `stage_0_pooling`, `stage_0_conv`, `stage_0_unit_0` and so on, `stage_0_norm`, `stage_0_activation`, then `pooling`,
-    `predictions`.
+    SANs are from "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621). The layers are those of the
+    authors' code (hszhao/SAN). The stem is a 1 x 1 convolution. Before each stage, the map is max-pooled by 2 x 2 and
+    projected to the stage's width. The layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`,
+    then for each stage `stage_0_pooling`, `stage_0_conv`, `stage_0_unit_0` and so on, `stage_0_norm`,
+    `stage_0_activation`, then `pooling`, `predictions`.
 
     Args:
         size: `"SAN10"`, `"SAN15"`, `"SAN19"`, or a `keras_vit.architectures.SelfAttentionNetworkConfig`.
