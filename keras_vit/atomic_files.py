@@ -7,7 +7,7 @@ import shutil
 import tempfile
 
 _PREFIX, _REPLACED = "unfinished-", "replaced-"
-_NAME_LENGTH = 40  # File systems limit the length of names.
+_NAME_LENGTH = 40  # Longer names are cut, because file systems limit the length of names.
 _LOCK = "keras_vit.lock"
 """Name of the lock file in an unfinished folder. The writing process keeps this file locked as long as it runs."""
 
@@ -87,7 +87,7 @@ def remove_abandoned(parent):
     """
     parent = pathlib.Path(parent)
     for folder in parent.glob(f"{_PREFIX}*-????????"):
-        with contextlib.suppress(OSError):  # The folder belongs to another user, or another process removes it.
+        with contextlib.suppress(OSError):  # Another user may own the folder, or another process may remove it.
             # An unfinished folder is empty if its process was killed before it created the lock.
             is_ours = (folder / _LOCK).is_file() or not any(folder.iterdir())
             if is_ours and not folder.is_symlink():
@@ -107,7 +107,10 @@ def _remove_unless_in_use(folder, parent):
 
 
 def _lock(folder):
-    """Locks a folder. Returns `None` if another process has locked or removed it, or the file system has no locks."""
+    """Locks a folder and returns the lock, or `None` if the folder could not be locked.
+
+    A folder cannot be locked if another process has locked or removed it, or if the file system has no locks.
+    """
     import filelock
 
     lock = filelock.FileLock(folder / _LOCK)

@@ -41,7 +41,7 @@ def check_patch_size(patch_size):
 
 
 def nearest_names(name, names, count=3, cutoff=0.5):
-    """Returns at most `count` of `names`, the ones most similar to `name` (`difflib.get_close_matches`)."""
+    """Returns the names that are most similar to `name`, at most `count` (see `difflib.get_close_matches`)."""
     return difflib.get_close_matches(str(name), names, count, cutoff)
 
 
@@ -77,8 +77,8 @@ _LARGEST = (2 - 2**-23) * 2.0**127
 
 
 def check_choice(name, value, choices, spellings=None):
-    """Checks that a value is one of the choices. If it is a key of `spellings`, the error suggests its value."""
-    # The type must agree too: 0 == False and 1 == True.
+    """Checks that a value is one of the choices. For a key of `spellings`, the error suggests the choice it means."""
+    # 0 == False and 1 == True, but a number is not accepted in place of a bool, nor a bool in place of a number.
     if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
         meant = next((choice for spelling, choice in (spellings or {}).items() if spelling == value), None)
         hint = "" if meant is None else f". Did you mean {meant!r}?"

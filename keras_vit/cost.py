@@ -11,7 +11,7 @@ from keras_vit.graph import as_functional, run_operations
 
 # Layers of Keras that apply their kernel once at each output position.
 _KERNEL_LAYERS = (keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
-# Layers with weights. Their operations are not counted, as is usual.
+# Layers that have weights, but whose operations are usually not counted.
 _UNCOUNTED_LAYERS = (
     layers.ClassToken,
     layers.GroupNormalization,
@@ -60,10 +60,10 @@ def profile(model: keras.Model, input_shape: tuple[int, int, int] | None = None)
     """Counts the parameters and multiply-accumulates of a model.
 
     Multiply-accumulates (MACs) are counted for one image, in dense layers, convolutions and both matrix products of
-    attention. A FLOP count is twice as large. Norms, activations, biases and sums are not counted, as is usual for
-    these models. As in papers, the last block is counted as if it computed all tokens, keys and values. The model may
-    compute less in this block, for example only the class token, without keys and values. Weights that two layers share
-    are counted once. The model is not executed. To count a model that does not fit into memory, build it inside
+    attention. The number of FLOPs is twice as large. Norms, activations, biases and sums are not counted, as is usual
+    for these models. As in papers, the last block is counted as if it computed all tokens, keys and values. In fact the
+    model may compute only the class token in this block, and no keys and values. Weights that two layers share are
+    counted once. The model is not executed. To profile a model that does not fit into memory, build it inside
     `keras.StatelessScope(initialize_variables=False)`.
 
     Args:

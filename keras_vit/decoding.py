@@ -21,7 +21,7 @@ from keras_vit.preprocessing import Preprocessing, preprocessing_layer
 MAX_PIXELS = 89_478_485
 """Default limit for the pixels of an image. For larger images, Pillow warns of a decompression bomb."""
 _SCANS_AT_MAX_PIXELS = 12  # Maximum number of scans of a JPEG file with MAX_PIXELS pixels. Progressive files have 10.
-_LARGE_SIDE = 512  # `check_decoding_cost` gets no model. It assumes that the short side is resized to this length.
+_LARGE_SIDE = 512  # `check_decoding_cost` gets no model, so it assumes a resize of the short side to this length.
 
 
 def image_decoder(model, size=None):
@@ -41,8 +41,9 @@ def image_decoder(model, size=None):
     Args:
         model: A model of this package for images of C channels, 1 or 3.
         size: (height, width) of the result, for a model of variable input size. By default, the `preprocessing` layer
-            defines it. If that layer defines another size, its resize and crop are scaled in proportion. For example,
-            if `size` is 320, a resize to 248 and a crop to 224 become a resize to 354 and a crop to 320.
+            defines it. If `size` differs from the size that this layer defines, the layer's resize and crop are scaled
+            in proportion. For example, if `size` is 320, a resize to 248 and a crop to 224 become a resize to 354 and a
+            crop to 320.
 
     Returns:
         A TensorFlow function that converts the contents of a file, a scalar string, to pixels, uint8 (H, W, C). It
@@ -116,9 +117,9 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
             others = decode_some(_decode_other(), are_other, image_bytes, orientations)
             return tuple(tf.concat(parts, axis=0) for parts in zip(common, others, strict=True))
 
-        # The data set of other formats is made only if the batch needs it, because making it takes time in each call.
+        # The data set for other formats takes time in each call, so it is only made if the batch has such images.
         indices, pixels = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
-        # Images that were left out get the black image. Scattering pixels instead of indices takes ten times as long.
+        # Images that were left out get the black image. It would take ten times as long to scatter pixels, not indices.
         zeros = tf.size(indices) - 1
         rows = tf.fill(tf.shape(image_bytes) + 1, zeros)
         rows = tf.tensor_scatter_nd_update(rows, indices[:, None], tf.range(zeros + 1))[:-1]
@@ -163,7 +164,8 @@ def _bounds_reader():
         has_many = has_too_many_scans(image_bytes[None], _most_scans(sizes, MAX_PIXELS))
         return sizes[0], _most_pixels(sizes, _LARGE_SIDE)[0], has_many[0]
 
-    # The concrete function: threads that call a new tf.function at the same time would each trace it, with a warning.
+    # A concrete function is returned. If several threads called a new tf.function at the same time, each of them would
+    # trace it and log a warning.
     return tf.function(read, [tf.TensorSpec([], tf.string)], autograph=False).get_concrete_function()
 
 
@@ -174,18 +176,18 @@ def _starts_with(image_bytes, prefix):
 
 
 def _most_pixels(sizes, resized):
-    """The maximum number of pixels before, during and after a resize, for images of `sizes` (..., 2): float64 (...)."""
+    """The largest number of pixels of images of `sizes` (..., 2) before, during or after a resize: float64 (...)."""
     import tensorflow as tf
 
     sides = tf.cast(sizes, tf.float64)
     pixels, long, short = sides[..., 0] * sides[..., 1], tf.reduce_max(sides, -1), tf.reduce_min(sides, -1)
-    # The columns are resized before the rows. In between, the image has its new height and its old width.
+    # The height is changed before the width. In between, the image has its new height and its old width.
     height, width = resized if isinstance(resized, list) else (resized, resized * long / tf.maximum(short, 1))
     return tf.where(pixels > 0, tf.reduce_max([pixels, height * long, height * width * tf.ones_like(long)], axis=0), 0)
 
 
 def _most_scans(sizes, max_pixels):
-    """The maximum number of scans of JPEG files of `sizes` (..., 2): int64 (...)."""
+    """The number of scans that JPEG files with images of `sizes` (..., 2) may have at most: int64 (...)."""
     import tensorflow as tf
 
     pixels = tf.maximum(tf.reduce_prod(sizes, axis=-1), 1)
@@ -277,7 +279,7 @@ def _row_decoder(read, protocol, size, channels):
 
 
 def decode_upright(image_bytes, channels):
-    """Decodes an image upright and without resizing it: uint8 (height, width, channels), 1 or 3 channels."""
+    """Decodes an image and applies its EXIF orientation: uint8 (height, width, channels), with 1 or 3 channels."""
     return _apply_orientation(_decode_any(image_bytes), orientation_reader()(image_bytes), channels)
 
 
@@ -310,7 +312,7 @@ def _decode_common(image_bytes):
     """Same as `_decode_any`, but for JPEG and PNG files only."""
     import tensorflow as tf
 
-    # TensorFlow's default method differs from Pillow by some gray levels.
+    # With TensorFlow's default method, pixels differ from Pillow's by some gray levels.
     decode_jpeg = functools.partial(tf.io.decode_jpeg, channels=3, dct_method="INTEGER_ACCURATE")
     return tf.cond(tf.io.is_jpeg(image_bytes), lambda: decode_jpeg(image_bytes), lambda: _decode_image(image_bytes))
 
@@ -323,7 +325,10 @@ def _decode_image(image_bytes, channels=3):
 
 @functools.cache
 def _decode_other():
-    """Returns a function for formats other than JPEG and PNG. In a graph, it is one operation, cheap if unused."""
+    """Returns a function that decodes formats other than JPEG and PNG.
+
+    In a graph, this function is a single operation, which costs little if it does not run.
+    """
     import tensorflow as tf
 
     def decode_gif(image_bytes):

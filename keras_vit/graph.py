@@ -31,11 +31,12 @@ def collect(model, images, inspect_layer):
     Args:
         model: A functional `keras.Model`, which may contain nested models.
         images: (B, H, W, C), as the model expects them.
-        inspect_layer: Function `inspect_layer(layer, arguments, output)` that is called for each layer, in the order of
-            execution. `arguments` are the layer's positional arguments.
+        inspect_layer: Function `inspect_layer(layer, arguments, output)` that returns the value to collect from a
+            layer, or `None`. It is called for each layer, in the order of execution. `arguments` are the layer's
+            positional arguments.
 
     Returns:
-        {layer name: value that `inspect_layer` returned}, without layers whose value is `None`.
+        {layer name: value that `inspect_layer` returned}. Layers with the value `None` are left out.
     """
     values = {}
 
@@ -64,7 +65,8 @@ def run(model, images, change):
     Args:
         model: A functional `keras.Model`, which may contain nested models.
         images: (B, H, W, C), as the model expects them.
-        change: Function `change(layer, arguments, output)`, called as in `collect`. It returns the new output.
+        change: Function `change(layer, arguments, output)` that returns the new output of a layer. It is called like
+            `inspect_layer` in `collect`.
 
     Returns:
         The model's output.

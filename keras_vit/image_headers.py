@@ -12,7 +12,7 @@ MAX_SCANS = 100
 """Maximum number of scans of a JPEG file. Real files have up to about a dozen scans."""
 _MAX_RUN = 1024  # Maximum number of consecutive GIF blocks of the same length that are skipped in one step.
 _MAX_ENTRIES = 1000  # Maximum number of entries of an EXIF directory that are read. Real directories have tens.
-_EXIF_BYTES = 2**16  # Maximum length of an EXIF block, which is limited by the size of a segment.
+_EXIF_BYTES = 2**16  # An EXIF block is shorter than this, because it lies in one JPEG segment.
 
 
 def encoded_size(image_bytes):
@@ -27,8 +27,8 @@ def encoded_size(image_bytes):
         int64, the shape of `image_bytes` followed by 2: height and width in pixels. Both are 0 in these cases:
 
         * The file is not JPEG, PNG, GIF, BMP or WebP, or its header is damaged or incomplete.
-        * TensorFlow would decode the file incorrectly. These are BMP files that are compressed, have an OS/2 header,
-          or do not have 8, 24 or 32 bits per pixel.
+        * TensorFlow would decode the file incorrectly. This applies to BMP files that are compressed, have an OS/2
+          header, or do not have 8, 24 or 32 bits per pixel.
         * The frame of a JPEG file is not among its first 2000 segments, or the first frame of a GIF file is not among
           its first 2000 blocks.
     """
@@ -64,7 +64,7 @@ def read_header(image_bytes):
         is_gif, (_, _, canvas) = _starts_with(head, b"GIF8"), _gif_layout(image_bytes, head)
         return _png_size(head, length) + _bmp_size(head, length) + _webp_size(head, length) + _where(is_gif, canvas)
 
-    # In most batches, all files are JPEG.
+    # In most batches all files are JPEG files. Then the sizes in other formats are not computed.
     none = tf.zeros_like(head[..., :2])
     size = _jpeg_size(image_bytes, frame) + tf.cond(tf.reduce_all(is_jpeg), lambda: none, other_size)
     is_possible = tf.reduce_all((size > 0) & (size < 2**31), axis=-1)
@@ -80,7 +80,7 @@ def is_animated_webp(image_bytes):
 
 
 def has_too_many_scans(image_bytes, most=MAX_SCANS):
-    """Whether JPEG files have more than `most` scans. Decoding even a scan of 10 bytes takes time for every pixel.
+    """Whether JPEG files have more than `most` scans. To decode a scan, even of 10 bytes, takes time for every pixel.
 
     Args:
         image_bytes: (B,) strings.
@@ -93,7 +93,7 @@ def has_too_many_scans(image_bytes, most=MAX_SCANS):
 
     is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
     parts = tf.strings.split(tf.where(is_jpeg, image_bytes, ""), b"\xff\xda", maxsplit=MAX_SEGMENTS)
-    # The bytes FF DA do not always start a scan. If a video follows the image, they occur in it every 64 KB by chance.
+    # The bytes FF DA do not always start a scan. In a video that follows the image, they occur by chance every 64 KB.
     num_markers = parts.row_lengths() - 1
     indices = tf.where(num_markers > most)[:, 0]
 

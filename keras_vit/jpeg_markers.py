@@ -1,7 +1,7 @@
 """Reads the markers of JPEG files (ITU-T T.81, annex B) in the same way as libjpeg.
 
-Only TensorFlow's operations are used. TensorFlow is imported inside the functions only. Files may be malicious, so no
-content raises an error, and the work is bounded.
+Only TensorFlow's operations are used. TensorFlow is imported inside the functions only. Files may be malicious. The
+functions therefore raise no error for any content of a file, and the number of their steps is limited.
 """
 
 import numpy as np
@@ -54,7 +54,10 @@ def find_frame(image_bytes, is_jpeg):
 
 
 def count_scans(jpeg):
-    """Returns the number of scans that libjpeg finds in a JPEG file, int64. `MAX_SEGMENTS` if it has more segments."""
+    """Returns the number of scans that libjpeg finds in a JPEG file, int64.
+
+    If the file has more than `MAX_SEGMENTS` segments, the result is `MAX_SEGMENTS`.
+    """
     import tensorflow as tf
 
     content = tf.concat([tf.io.decode_raw(jpeg, tf.uint8), [0, 0, 0, 0]], axis=0)

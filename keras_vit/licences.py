@@ -31,7 +31,7 @@ def restriction(licence):
 
 @functools.cache
 def warn_if_restricted(licence, source):
-    """Warns that the licence of weights restricts their use, once for each licence and source in a process."""
+    """Warns if the licence of weights restricts their use. A process warns once for each licence and source."""
     if text := restriction(licence):
         warnings.warn(
             f"The weights {source!r} have the licence {licence}. {text} This also applies to models that are "
@@ -42,7 +42,7 @@ def warn_if_restricted(licence, source):
 
 
 def _caller_level():
-    """The `stacklevel` with which a warning shows the caller's line, which is outside of this package and Keras."""
+    """The `stacklevel` with which a warning shows a line of the user's code, not a line of this package or of Keras."""
     levels = enumerate(traceback.walk_stack(inspect.currentframe()))  # Level 1 is the function that warns.
     packages = ("keras_vit", "keras")
     return next((level for level, (frame, _) in levels if _package(frame) not in packages), 1)

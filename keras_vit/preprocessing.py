@@ -22,8 +22,8 @@ class Preprocessing(keras.layers.Layer):
     Args:
         mean: Mean of the pixels scaled to [0, 1]: a number in [-1e4, 1e4], or one number for each channel.
         std: Standard deviation of these pixels: a number in [1e-4, 1e4], or one number for each channel.
-        resize: `(height, width)` of the resized image. An integer: the length of its short side, with the same aspect
-            ratio. `None`: images are not resized.
+        resize: `(height, width)` of the resized image. If it is an integer, the short side gets this length, and the
+            aspect ratio does not change. `None`: images are not resized.
         crop: `(height, width)` of the centre that is cut out after the resize, or `None`.
         interpolation: `"bilinear"` or `"bicubic"`, antialiased.
         label_space: Names of the classes: `"imagenet1k"`, `"imagenet21k"`, a list of names, or `None` if they are
@@ -179,7 +179,7 @@ def preprocessing_layer(model):
 
 
 def vision_model(model):
-    """The model of this package: the given model itself, or the one that is nested in it."""
+    """The model of this package: the given model itself, or a model that is nested in it."""
     return _find(model)[0]
 
 
@@ -203,7 +203,7 @@ def _preprocessing_layers(model):
 
 
 def _checked_origin(origin):
-    """A copy of `origin` with a checked licence, because files are not trusted. Raises ValueError if it is invalid."""
+    """Checks `origin`, because files are not trusted. Returns a copy with the result of `checked_licence`."""
     none = type(None)
     accepted = {
         "source": ((str,), "a string"),

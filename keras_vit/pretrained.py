@@ -49,10 +49,10 @@ def from_pretrained(
         grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
         head: `"keep"`: the file's classifier is loaded. `"reset"`: a new classifier that starts at zero replaces the
             file's whole head. If `norm_placement="after_pooling"` is passed too, `"reset"` also replaces the file's
-            LayerNorm before the pooling by a new one after it. By default the head is kept unless `classes` differs
-            from the number of classes in the file.
+            LayerNorm before the pooling by a new LayerNorm after the pooling. By default, the head is kept unless
+            `classes` differs from the number of classes in the file.
         **arguments: Any argument of `keras_vit.ViT` except `variant` and `weights`. It overrides the file's setting.
-            For other models: any argument of `keras_vit.BiTResNet` or `keras_vit.ResNet` except sizes and `weights`.
+            ResNets accept any argument of `keras_vit.BiTResNet` or `keras_vit.ResNet` except sizes and `weights`.
 
     Returns:
         A `keras.Model`, as built by `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet`. Its image size is
@@ -164,7 +164,7 @@ def _check_names(arguments):
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """Architecture, source and licence of the weights, and preprocessing of a model.
+    """Describes a model: its architecture, the source and licence of its weights, and its preprocessing.
 
     Args:
         config: `ViTConfig` of the model. For other kinds of models, a config of `keras_vit.architectures`.
@@ -187,7 +187,9 @@ class Description:
 
 
 def describe(model: keras.Model) -> Description:
-    """Returns a model's architecture, source and licence of weights, and preprocessing. `.keras` files store them.
+    """Returns the architecture of a model, the source and licence of its weights, and its preprocessing.
+
+    `.keras` files store this information.
 
     Args:
         model: Model of this package, or a model that contains one.

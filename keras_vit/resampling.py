@@ -1,4 +1,4 @@
-"""Resizes position tables to other grids, and patch kernels to other patch sizes, by matrices.
+"""Resizes position tables to other grids, and patch kernels to other patch sizes. Both are multiplied by matrices.
 
 Every method is linear and works along one axis at a time. If a matrix R_h resizes the height of a map P, and a matrix
 R_w resizes its width, the resized map is R_h P R_w^T. The projects that publish weights use different methods, see
@@ -64,7 +64,7 @@ def grid_matrices(grid, new_grid, method, xp=np):
     matrices = [resize_matrix(size, new_size, method, xp) for size, new_size in sizes]
     if method != "bicubic_offset":
         return matrices
-    # DINO's code does not change the table if both sizes stay the same. Otherwise it adds 0.1 on both axes.
+    # DINO's code does not change the table if both sizes stay the same. Otherwise it adds 0.1 to both new sizes.
     is_same = (grid[0] == new_grid[0]) & (grid[1] == new_grid[1])
     exact = [resize_matrix(size, new_size, "bicubic", xp) for size, new_size in sizes]
     return [xp.where(is_same, *pair) for pair in zip(exact, matrices, strict=True)]
@@ -160,7 +160,7 @@ def _positions(size, new_size, method, xp, dtype):
 
 
 def _cubic(distances, a, xp):
-    """Keys' cubic convolution (doi.org/10.1109/TASSP.1981.1163711, eq. 4) at these distances from its centre."""
+    """Keys' cubic kernel (doi.org/10.1109/TASSP.1981.1163711, eq. 4), evaluated at distances from its centre."""
     inner = ((a + 2) * distances - (a + 3)) * distances**2 + 1
     outer = a * (((distances - 5) * distances + 8) * distances - 4)
     return xp.where(distances < 1, inner, xp.where(distances < 2, outer, 0.0))

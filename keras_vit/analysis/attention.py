@@ -64,7 +64,7 @@ def attention_maps(
 
 
 def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
-    """Attention rollout: how much each patch contributes to the output through all layers.
+    """Returns the attention rollout: how much each patch contributes to the output through all layers.
 
     The rollout is `R = Â_L ... Â_1` with `Â_l = (A_l + I) / 2` (Abnar & Zuidema, arXiv 2005.00928; ViT, arXiv
     2010.11929, figure 6). `A_l` contains the attention weights of block l, averaged over the heads. The identity `I`
@@ -72,7 +72,8 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
 
     * the class token's row, if the head reads a class token;
     * the mean of the rows of the patches, if `pooling="avg"`, or if there is neither a class token nor a pooling;
-    * the mean of all rows, weighted by the probe's attention (averaged over the heads), if `pooling="map"`.
+    * the mean of all rows, weighted by the attention of the pooling's probe (averaged over the heads), if
+      `pooling="map"`.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
@@ -160,7 +161,7 @@ def block_weights(layer, arguments):
 
 
 def check_has_blocks(blocks, model):
-    """Checks that a value was collected from at least one block of a model, and returns `blocks`."""
+    """Checks that `blocks`, the values that were collected from a model's blocks, is not empty, and returns it."""
     if not blocks:
         raise ValueError(
             f"{model.name!r} contains no encoder block that this function can find. If a model of keras_vit is "

@@ -21,8 +21,8 @@ def mean_attention_distance(model: keras.Model, images: Images, batch_size: int 
 
     The attention distance of a query patch q is `sum_s A_qs d_qs`, where `A` are the attention weights and `d` the
     Euclidean distances between the centres of patches. The result is the mean of this distance over the patches of all
-    images (ViT, arXiv 2010.11929, figures 7 and 11; the authors average 128 images). Tokens without a position, such as
-    the class token, are left out. The remaining weights of each patch are divided by their sum, so attention to the
+    images (ViT, arXiv 2010.11929, figures 7 and 11; the paper uses 128 images). Tokens without a position, such as the
+    class token, are left out. The remaining weights of each patch are divided by their sum, so attention to the
     class token has no influence. A patch that only attends to tokens without a position is not counted.
 
     Distances are measured in pixels of the Vision Transformer's input. The distance between adjacent patches is the
@@ -96,8 +96,8 @@ def local_attention_ratio(model: keras.Model, images: Images, batch_size: int = 
 
     The paper on Visual Transformers (arXiv 2006.03677, section 6) measures this share in ViT-B/16, because a
     convolution could replace attention to these patches. The result is the mean over the patches of all images. Tokens
-    without a position, such as the class token, are left out. The weights of each query are
-    divided by their sum over all patches.
+    without a position, such as the class token, are left out. The weights with which a query patch attends to all
+    patches are divided by their sum.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
@@ -128,7 +128,7 @@ def _is_adjacent(grid, _):
 
 
 def _mean(model, images, batch_size, inspect_layer):
-    """The mean value of each head, (L, K). `inspect_layer` returns sums and counts of values, (2, passes, K)."""
+    """The mean value of each head, (L, K). `inspect_layer` returns `_sums(...)` for a block, else `None`."""
     total: typing.Any = 0.0
     for batch in batches(images, batch_size):
         collected = graph.collect(model, batch, inspect_layer)
@@ -167,7 +167,7 @@ def _weighted_sums(weights, values):
 
 
 def _sums(values, counted):
-    """The sums of two arrays (B, passes, K, t) over the images and their tokens, (2, passes, K)."""
+    """Sums `values` and `counted`, both (B, passes, K, t), over the images and their tokens: (2, passes, K)."""
     return np.stack([graph.to_array(ops.sum(array, axis=(0, 3))) for array in (values, counted)])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from keras_vit.resampling import grid_matrices
 
 INK, MUTED, FAINT, ACCENT = "#1f2733", "#5f6b7a", "#d5dae1", "#1d5fa6"
-PANEL = (4.2, 2.9)  # In inches. Two panels fit side by side on a page, and one fits on a phone.
+PANEL = (4.2, 2.9)  # In inches. Two panels fit side by side on a page, and one panel fits on the screen of a phone.
 _SMALL_IMAGE = 64  # In pixels. Smaller images are not smoothed, because smoothing would blur them.
 
 
@@ -70,7 +70,7 @@ def plot_position_similarity(similarities, size=5.0):
     Each tile is a heat map of the similarity between one patch and all patches.
 
     Args:
-        similarities: {name of a model: (h, w, h, w)}, as from `keras_vit.position_similarity`. Models are side by side.
+        similarities: {name of a model: (h, w, h, w)}, as from `keras_vit.position_similarity`. Each model has a panel.
         size: Width of each model's panel in inches.
 
     Returns:
@@ -104,7 +104,7 @@ def plot_position_similarity(similarities, size=5.0):
 
 
 def _pitch(count):
-    """Returns the distance from one tile of `count` cells to the next, in cells: a tile and the gap after it."""
+    """Returns the width in cells of a tile of `count` cells together with the gap after it."""
     # Large tiles have wider gaps, so that the gaps stay visible.
     return count + max(1, count // 10)
 
@@ -122,8 +122,8 @@ def plot_attention_distance(distances):
     """Plots the attention distance by depth: a dot for each head, a line for the mean (ViT, figures 7 right and 11).
 
     Args:
-        distances: {name of a model: (L, K) in pixels}, as from `keras_vit.mean_attention_distance`. Models are side by
-            side.
+        distances: {name of a model: (L, K) in pixels}, as from `keras_vit.mean_attention_distance`. Each model has a
+            panel.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -144,7 +144,7 @@ def plot_attention_entropy(entropies, num_tokens=None):
     """Plots the attention entropy by depth: a dot for each head, a line for their mean.
 
     Args:
-        entropies: {name of a model: (L, K) in nats}, as from `keras_vit.attention_entropy`. Models are side by side.
+        entropies: {name of a model: (L, K) in nats}, as from `keras_vit.attention_entropy`. Each model has a panel.
         num_tokens: {name of a model: number of tokens}. If given, a line marks the entropy of uniform attention.
 
     Returns:

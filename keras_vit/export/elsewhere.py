@@ -22,7 +22,7 @@ def with_tensorflow(function, model, **arguments):
     Args:
         function: A function at the top level of a module of this package.
         model: A `keras.Model`.
-        **arguments: Further arguments, which must be valid in JSON.
+        **arguments: Further arguments. They must be values that JSON can store.
 
     Raises:
         ImportError: If TensorFlow is not installed.
@@ -58,7 +58,7 @@ def with_tensorflow(function, model, **arguments):
 
 
 def main():
-    """Runs the new process. Its argument is the path of the `call.json` that `with_tensorflow` wrote."""
+    """Calls the function in the new process. The process gets the path of the `call.json` of `with_tensorflow`."""
     call = json.loads(pathlib.Path(sys.argv[1]).read_text())
     module, name = call["function"]
     model = keras.saving.load_model(call["model"], compile=False)

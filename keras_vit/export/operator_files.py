@@ -86,7 +86,7 @@ def check_name(name):
 
 
 def default_name(path):
-    """Returns the name of the folder of all versions. `_` replaces characters that a model's name cannot have."""
+    """Returns the name of the folder of all versions. Characters that are invalid in a model's name become `_`."""
     return re.sub(r"[^\w.-]+", "_", path.resolve().name, flags=re.ASCII).strip("_.-") or "model"
 
 

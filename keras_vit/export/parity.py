@@ -35,7 +35,8 @@ class Parity:
             class that the export predicts. The second is the model's probability of the class that the model predicts,
             minus the model's probability of the class that the export predicts. Other outputs: the Euclidean norm of
             the difference, divided by the norm of the model's output.
-        top_1_agreement: Share of the images (masks: share of the pixels) with the same most probable class, in [0, 1].
+        top_1_agreement: Share of the images (masks: share of the pixels) for which the export and the model predict the
+            same class, in [0, 1].
         effect: Largest difference of a probability between two images (masks: between two pixels). If it is zero, the
             model's output does not depend on the image, and the comparison proves nothing.
     """
@@ -84,7 +85,7 @@ def verified(write, model, folder, exact, tolerance, min_agreement):
         min_agreement: Same as in `Parity.check`.
 
     Returns:
-        The `Parity` of the export. If a copy with a random head was checked too, the `Parity` of the copy's export.
+        The `Parity` of the export. If a copy with a random head was checked too, it is the `Parity` of that copy.
 
     Raises:
         ValueError: If the outputs differ too much, or do not depend on the image even with a random head.

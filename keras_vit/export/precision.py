@@ -1,4 +1,4 @@
-"""Smaller weights for SavedModels: models that compute in bfloat16, and kernels that are stored in 8 bits."""
+"""Makes SavedModels smaller: converts models to bfloat16, and rounds kernels to 8 bits."""
 
 import keras
 import numpy as np

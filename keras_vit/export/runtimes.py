@@ -72,10 +72,10 @@ def export_model(
     the model's `preprocessing` layer defines. A softmax is added to a model that ends with logits. For image decoding,
     labels and other signatures, use `keras_vit.export_saved_model`.
 
-    Before the file is moved to `path`, its runtime loads it, and its outputs are compared with the model's outputs,
-    image by image and in batches of three. Float32 files pass if no probability differs by more than `tolerance`. Files
-    with weights of lower precision pass if the most probable classes agree for at least `min_agreement` of the images.
-    If the comparison fails, no file is written.
+    Before the file is moved to `path`, the runtime loads it. Its outputs are compared with the model's outputs, for
+    batches of one image and of three images. Float32 files pass if no probability differs by more than `tolerance`.
+    Files with weights of lower precision pass if the most probable classes agree for at least `min_agreement` of the
+    images. If the comparison fails, no file is written.
 
     Args:
         model: A classifier or segmentation model of this package, which may be nested in another model. The model must
@@ -190,7 +190,7 @@ def _write_onnx(model, file, precision):
 
 
 def _divide_in_gelus(file):
-    """Replaces `erf(x * sqrt(1/2))` by `erf(x / sqrt(2))`. ONNX Runtime only recognises this form of GELU."""
+    """Replaces `erf(x * sqrt(1/2))` by `erf(x / sqrt(2))`. ONNX Runtime only recognises GELUs with the division."""
     import onnx
 
     model = onnx.load(file)
@@ -264,7 +264,7 @@ def _open_openvino(file):
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
-    suffixes: tuple  # The last one is the suffix of the path that `export_model` gets.
+    suffixes: tuple  # The path that is passed to `export_model` has the last suffix.
     precisions: tuple
     packages: tuple  # Packages that write and run the file.
     is_one_message: bool  # Whether the size of the file is limited to `_MESSAGE_BYTES`.
@@ -277,7 +277,7 @@ _FORMATS = {
     "litert": _Format(
         (".tflite",), ("float32", "float16", "int8"), ("ai_edge_litert",), True, _write_litert, _open_litert
     ),
-    # Keras's exporter imports SciPy.
+    # SciPy is needed because Keras's exporter imports it.
     "openvino": _Format(
         (".bin", ".xml"), ("float32", "float16"), ("openvino", "scipy"), False, _write_openvino, _open_openvino
     ),
@@ -288,7 +288,7 @@ def _compare(model, format, file, batches):
     """Compares a file with its model on arrays of images, once for each of `_BATCH_SIZES`. Returns a `Parity`."""
     parities = []
     for images in batches:
-        # A batch size of three needs at least three images.
+        # A batch of three needs three images. If there are fewer, they are repeated.
         images = np.resize(images, (max(len(images), *_BATCH_SIZES), *images.shape[1:]))
         for answers in _answers(format, file, images):
             parities.append(compare(model, images, {"serving_default": answers}))

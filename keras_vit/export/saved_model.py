@@ -66,7 +66,7 @@ def export_saved_model(
     * `explain` takes `image_bytes`. It returns `rollout` (B, h, w), the result of `keras_vit.attention_rollout`, and
       `valid`.
 
-    Models that merge tokens or have no encoder blocks (such as BiT-ResNets) have no `tokens` and `explain`. A
+    Models that merge tokens or have no encoder blocks (such as BiT-ResNets) have neither `tokens` nor `explain`. A
     segmentation model only has the first three signatures. They return masks of the model's input size instead of
     probabilities and labels: `mask` (B, H, W), the index of the most probable class of each pixel, and `score` (B, H,
     W), its probability. `mask` is uint8, with 255 for invalid images. With more than 255 classes, it is int32, with -1
@@ -87,12 +87,13 @@ def export_saved_model(
     The SavedModel is written to a temporary folder, loaded, and compared with the model on photographs. Only then is it
     moved to its final path. If the comparison fails, nothing is written. The outputs must agree as follows:
 
-    * Every probability must agree to `tolerance`. The other outputs must agree to ten times `tolerance`, relative to
+    * No probability may differ by more than `tolerance`. The other outputs may differ by ten times as much, relative to
       their Euclidean norm.
-    * In masks, every score must agree to `tolerance`. If the SavedModel and the model choose different classes for a
-      pixel, the model's probabilities of the two classes may differ by at most `tolerance`.
+    * In masks, no score may differ by more than `tolerance`. If the SavedModel and the model choose different classes
+      for a pixel, the model's probabilities of the two classes may differ by at most `tolerance`.
     * If weights or computations have a lower precision than float32, or Keras has quantized the model, only the most
-      probable class is compared. It must be the same for a share of `min_agreement` of the images or pixels.
+      probable class is compared. The share of the images or pixels with the same class must be at least
+      `min_agreement`.
 
     If the model's output does not depend on the image, for example because its classifier is new, a copy of the model
     with a random classifier is compared too.
@@ -115,10 +116,10 @@ def export_saved_model(
         tolerance: Maximum difference of a probability, for float32 weights. Other outputs may differ by ten times as
             much. A large model may need a larger tolerance with JAX, torch or `jit_compile`, because other compilers
             sum in another order.
-        min_agreement: Share of the images, in [0, 1], for which an export of lower precision must predict the same
-            class as `model`. For a segmentation model, it is a share of the pixels.
-        images: Paths of image files for the comparison. By default four photographs of this package. To judge weights
-            of lower precision, pass a few hundred images of your own.
+        min_agreement: Minimum share of the images, in [0, 1], for which an export of lower precision must predict the
+            same class as `model`. For a segmentation model, it is a share of the pixels.
+        images: Paths of image files for the comparison. By default, four photographs of this package are used. To judge
+            weights of lower precision, pass a few hundred images of your own.
         image_size: (height, width) of decoded images, for a model that takes images of any size. The signatures that
             take pixels still accept any size.
         batch_sizes: Expected batch sizes, with which the server is warmed up. Batches above the largest size are split.
@@ -175,7 +176,7 @@ def export_saved_model(
         "model_name": default_name(path) if name is None else check_name(name),
     }
     path.mkdir(parents=True, exist_ok=True)
-    # TensorFlow Serving only reads folders that have a number as their name.
+    # TensorFlow Serving ignores the temporary folder, because its name is not a number.
     with replace_atomically(folder, overwrite=overwrite) as working:
         exact = precision == "float32" and computes_in_float32(model)
         write = functools.partial(_write, name=folder.name, **options)

@@ -18,7 +18,7 @@ from keras_vit.layers import UpsampleLike
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer, vision_model
 
 _LARGEST_CONSTANT = 2**14
-"""Maximum number of values in a weight that is stored as a constant of the graph instead of a variable."""
+"""Weights with at most this many values are stored as constants of the graph. Larger weights are variables."""
 
 
 def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max_image_pixels, batch_sizes):
@@ -126,7 +126,7 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
 
 
 def probabilities(model, images):
-    """Returns the probabilities for prepared images, (B, classes) or (B, H, W, classes). Logits get a softmax."""
+    """Returns the probabilities for prepared images, (B, classes) or (B, H, W, classes). Applies softmax to logits."""
     outputs = ops.cast(model(images, training=False), "float32")
     return ops.softmax(outputs) if _last_activation(model) is keras.activations.linear else outputs
 

@@ -57,7 +57,7 @@ def _field(number, content):
 
 
 def _varint(value):
-    """An integer in groups of seven bits, the lowest first. If a byte's highest bit is 1, more bytes follow."""
+    """An integer in groups of seven bits, the lowest bits first. If a byte's highest bit is 1, more bytes follow."""
     groups = []
     while value > 127:
         groups.append(value & 127 | 128)

@@ -47,7 +47,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     root.rounded = [stored for _, *stored in rounded]
     concrete = {name: function.get_concrete_function() for name, function in served.items()}
     # Keras's ExportArchive is not used. It would trace every function again, and keep a second copy of each.
-    with without_messages():  # TensorFlow would name the temporary folder.
+    with without_messages():  # Otherwise TensorFlow would log the path of the temporary folder.
         tf.saved_model.save(root, str(folder), signatures=concrete)
     (folder / "assets" / "labels.txt").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
     _, size, channels = input_protocol(model, options["image_size"])

@@ -40,12 +40,12 @@ class MaskedAutoencoder(Pretrainer):
     patches. A `.keras` file contains the model, the decoder and the optimizer.
 
     Args:
-        model: A model of `keras_vit.ViT` without stem, with or without head, of any input size. Its position embedding
-            must be added once, before the first block, or be `"none"`.
+        model: A model of `keras_vit.ViT` without a stem, with any input size, with or without a head. Its position
+            embedding must be added once, before the first block, or be `"none"`.
         mask_ratio: Share of the patches of each image that are hidden, between 0 and 1.
         decoder_layers: Number of blocks of the decoder.
         decoder_dim: Width of the decoder's tokens, a multiple of 4 and of `decoder_heads`. The decoder's MLPs are four
-            times as wide. They are of the same kind as in the encoder, and the LayerNorms have the same epsilon.
+            times as wide. The kind of the MLPs and the epsilon of the LayerNorms are the same as in the encoder.
         decoder_heads: Number of attention heads of the decoder.
         normalize_targets: Whether the target pixels of each patch are normalised to mean 0 and standard deviation 1.
             Normalised targets give better representations.

@@ -29,12 +29,12 @@ class MaskedPatchPrediction(Pretrainer):
     patches. A `.keras` file contains the model, the `[mask]` embedding, the head and the optimizer.
 
     Args:
-        model: A model of `keras_vit.ViT`, with or without head, of any input size, stem and position embedding.
+        model: A model of `keras_vit.ViT` with any input size, stem and position embedding, with or without a head.
         corruption_rate: Share of the patches of each image that are corrupted, between 0 and 1.
         target: Prediction target of a patch. `"mean_color"`: the mean of each channel in 3 bits, one of 8^C classes
             (512 for RGB); `"small_patch"`: the mean color of each cell of a 4 x 4 grid in the patch; `"pixels"`: all
-            pixels of the patch in [0, 1], for which the loss is the squared error. Targets are computed from the
-            model's input, after any augmentation.
+            pixels of the patch in [0, 1], for which the loss is the squared error. Targets are computed from the images
+            that the model gets. If these images were augmented, the targets are augmented too.
         seed: Integer seed of the corruption, or `None`.
 
     Call arguments:

@@ -57,7 +57,7 @@ class Pretrainer(keras.Model):
         """Configures the training like `keras.Model.compile`. The loss and the metrics are fixed.
 
         Args:
-            optimizer: A Keras optimizer, or the name of one.
+            optimizer: A Keras optimizer, or the name of an optimizer.
             **options: Arguments of `keras.Model.compile`, except the arguments for the loss and the metrics.
 
         Raises:
@@ -135,7 +135,7 @@ class Pretrainer(keras.Model):
         return sum(self.losses, loss)
 
     def weights_of(self, outputs, sample_weight=None):
-        """Weights of the patches in the loss, (B, N): 0 for visible patches, else the image's weight, by default 1."""
+        """Weights of the patches in the loss, (B, N): 0 if visible, else the image's weight, which is 1 by default."""
         weights = outputs["mask"]
         if sample_weight is None:
             return weights
