@@ -30,9 +30,9 @@ def main(arguments=None):
 
 
 def _missing(error):
-    """What to say about a package that is not installed. Raises the error again if it has another reason."""
+    """The message for an ImportError because of a missing package. Raises the error again if it has another cause."""
     if not isinstance(error, ModuleNotFoundError):
-        return str(error)  # The message of keras_vit for optional packages.
+        return str(error)  # keras_vit's message about an optional package.
     if error.name is None or error.name.partition(".")[0] in ("keras_vit", "training"):
         raise error
     command = f"{shlex.quote(sys.executable)} -m pip install '.[training]'"

@@ -8,7 +8,7 @@ from training.errors import InputError
 
 
 def read_file(path):
-    """Reads the bytes of a file. Raises an OSError for folders, and for pipes and devices, which may never end."""
+    """Reads the bytes of a file. Raises an OSError for a folder, and for a pipe or device, which may be endless."""
     path = pathlib.Path(path)
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -18,7 +18,7 @@ def read_file(path):
 
 def write_text(path, text):
     """Writes a text file atomically. Raises an InputError if it cannot be written."""
-    from keras_vit.atomic_files import replace_file_atomically  # Imported here: `predict` runs without keras_vit.
+    from keras_vit.atomic_files import replace_file_atomically  # Here, because `predict` runs without keras_vit.
 
     try:
         with replace_file_atomically(path) as unfinished:

@@ -35,7 +35,7 @@ class Intervals:
 
 
 class StopRequest:
-    """A request to stop, by SIGTERM or Ctrl-C. `requested`: this process got it. `accepted`: all processes stop."""
+    """A request to stop, by SIGTERM or Ctrl-C. `requested`: this process got one. `accepted`: all processes stop."""
 
     def __init__(self):
         self.requested = self.accepted = False
@@ -73,8 +73,8 @@ class Keeper(keras.callbacks.Callback):
     """Saves the state that is needed to resume a run. Stops the run on request, or if the loss is not finite.
 
     Before a row is added to the history, a validation is run, which may take a long time. The state is therefore saved
-    twice: before the validation, and after the row is added. The first of these checkpoints does not have the new row
-        yet. It contains the training metrics of this row, in `due`.
+    twice: before the validation, and after the row is added. The first of these checkpoints does not contain the new
+    row yet. Its `due` contains the training metrics of this row.
 
     Args:
         metric: Name of the metric by which the best weights are chosen.
@@ -127,7 +127,7 @@ class Keeper(keras.callbacks.Callback):
         self._began = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
-        if self.step % self.intervals.report and self._metrics is not None:  # Keras has reset the restored metrics.
+        if self.step % self.intervals.report and self._metrics is not None:  # Keras has reset the metrics.
             self.engine.assign(self.model.metrics_variables, self._metrics)
         self._metrics = None
         self._first_step, self._epoch_began = self.step, time.monotonic()
@@ -184,7 +184,7 @@ class Keeper(keras.callbacks.Callback):
         )
 
     def _accept_stop(self, count):
-        """Stops all processes after `count` batches, if one of the processes was requested to stop.
+        """Stops all processes after `count` batches if any of them has received a request to stop.
 
         If there are several processes, they check for such requests only after every tenth batch.
         """
@@ -265,7 +265,7 @@ class Progress(keras.callbacks.Callback):
         self._printed, self._steps, self._timed = 0.0, 0, None
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._timed = None  # The first step is not timed, because it includes compilation and waiting.
+        self._timed = None  # The first step is not timed, because it includes compilation and the wait for data.
 
     def on_train_batch_end(self, batch, logs=None):
         now = self.keeper.stepped

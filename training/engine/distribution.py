@@ -1,6 +1,6 @@
 """The devices and processes that a run is distributed over.
 
-Call `start` before any computation, because TensorFlow and JAX fix their devices when they first compute.
+Call `start` before any computation, because TensorFlow and JAX cannot change their devices afterwards.
 """
 
 import contextlib
@@ -153,7 +153,7 @@ class _Mirrored(_TensorFlowEngine):
                 parts = [tf.config.LogicalDeviceConfiguration()] * distribution.devices
                 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
         devices = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices(kind)]
-        # Collective operations, the default on the CPU, leave a state that disturbs the next strategy.
+        # On the CPU, the default collective operations would leave a state that disturbs the next strategy.
         operations = tf.distribute.ReductionToOneDevice() if kind == "CPU" else None
         super().__init__(tf.distribute.MirroredStrategy(_first_devices(devices, distribution.devices), operations))
 
@@ -205,7 +205,7 @@ class _JaxEngine(Engine):
     """Base class for the distributions of `keras.distribution`."""
 
     backends = ("jax",)
-    _distribute: Callable  # Subclasses define it.
+    _distribute: Callable  # Subclasses define this method.
 
     def __init__(self, distribution):
         if distribution.devices is not None:
@@ -303,7 +303,10 @@ def _check_backend(kind):
 
 
 def _check_environment(kind):
-    """Checks the variables that connect processes. If some were missing or unused, each process would train alone."""
+    """Checks the environment variables that connect processes.
+
+    If some of them were missing, or the kind of distribution did not read them, each process would train alone.
+    """
     if "TF_CONFIG" in os.environ and kind != "multi_worker":
         raise InputError(
             f"TF_CONFIG is set, but distribution.kind={kind} does not read it. Choose distribution.kind=multi_worker, "
@@ -346,7 +349,7 @@ def _first_devices(devices, count):
 
 @contextlib.contextmanager
 def _without_warnings():
-    """Suppresses TensorFlow's advice to compile functions. Functions that sum over processes cannot be compiled."""
+    """Hides TensorFlow's advice to compile a function. A function that sums over processes cannot be compiled."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel("ERROR")
@@ -375,7 +378,7 @@ def _workers():
 
 
 def _join_processes():
-    """Connects the processes. The first process monitors all processes, and ends them if one of them is lost."""
+    """Connects the processes. The first process monitors all processes, and ends all if one is lost."""
     addresses, count, index = (os.environ[name] for name in _JAX_PROCESSES)
     if not (count.isdecimal() and index.isdecimal() and int(index) < int(count)):
         raise InputError(

@@ -9,9 +9,9 @@ import keras
 
 from training.errors import InputError
 
-# Pattern of a variable's path, and the axis of the mesh along which each dimension of the variable is split. "batch"
-# applies only with `shard_weights`, which also splits matrices over the devices of that axis (FSDP, arXiv 2304.11277).
-# Matrices are split along D, because every matrix has this dimension, and D has many divisors.
+# Pattern of a variable's path, and the axis of the mesh along which each dimension of the variable is split. The axis
+# "batch" is used only with `shard_weights`, which splits matrices over its devices, too (FSDP, arXiv 2304.11277). It
+# splits them along D, because every matrix has this dimension, and D has many divisors.
 #
 # A pattern must match the whole path. It starts with ".*", because a path may start with the name of an outer model. It
 # ends with the variable's name, so that it does not match "<layer>/output", which Keras looks up for a layer's output.

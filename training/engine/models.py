@@ -19,7 +19,7 @@ _FUNCTIONS = {BiTResNetConfig.kind: "BiTResNet", ResNetConfig.kind: "ResNet"}
 
 
 def build_model(recipe, classes, with_logits=False):
-    """Builds the model of a recipe, which converts pixels in [0, 255] to probabilities or logits.
+    """Builds the model of a recipe. The model converts pixels in [0, 255] to probabilities or logits.
 
     The recipe's loss determines the activation of the probabilities: a softmax, or a sigmoid for each class.
 

@@ -23,8 +23,8 @@ def build_optimizer(recipe, model, steps_per_epoch):
     AdamW follows arXiv 1711.05101. It adds epsilon to the square root before the bias correction, as at the end of
     section 2 of arXiv 1412.6980. RMSprop follows TensorFlow 1, with epsilon inside the square root. All optimizers
     decouple weight decay from the gradients: each step decreases a kernel w by learning_rate * weight_decay * w. As
-    usual in Keras, the momentum of SGD and RMSprop accumulates steps, not gradients, so earlier steps keep their size
-    if the learning rate changes. The moving average of the weights starts from the weights after the first step.
+    usual in Keras, the momentum of SGD and RMSprop accumulates steps, not gradients, so a change of the learning rate
+    does not rescale earlier steps. The moving average of the weights starts from the weights after the first step.
 
     Args:
         recipe: `training.recipe.config.Recipe`
@@ -66,8 +66,8 @@ def layer_scales(paths, layer_decay):
     The layers are divided into groups:
 
     * Group 0 is everything before the L blocks: stem, patch embedding, tokens and position embedding.
-    * Group i + 1 is block i, with its own position embedding if it has one. In a ResNet, each unit is a block. The
-    layers of a stage that are not in a unit are one more block, which comes before the stage's units.
+    * Group i + 1 is block i, including the position embedding of this block if there is one. In a ResNet, each unit is
+      a block. Layers of a stage that are in no unit form an additional block, before the stage's units.
     * Group L + 1 is the rest: the final norm, the head and any layers on top.
 
     The scale of group g is layer_decay^(L + 1 - g).
@@ -75,7 +75,7 @@ def layer_scales(paths, layer_decay):
     Args:
         paths: Paths of a model's weights, such as `encoder_block_0/attention/query/kernel`. The paths of frozen layers
             may be omitted if the paths of all layers below them are omitted too.
-        layer_decay: Ratio of the learning rates of a group and of the next group.
+        layer_decay: Learning rate of a group divided by that of the next group.
 
     Returns:
         List with the scale of each path.
@@ -105,7 +105,7 @@ class _Update(keras.optimizers.Optimizer):
 
     Under `tf.distribute`, Keras 3.15 clips the gradients of each replica before it sums them, so a step differs from
     the step on one device. This class sums before it clips. https://github.com/tensorflow/tensorflow/issues/33929
-    describes the problem for Keras 2. There was no such report for Keras 3.
+    describes the problem for Keras 2. No report of it for Keras 3 is known.
 
     Args:
         learning_rate: Number or schedule.
@@ -138,7 +138,7 @@ class _Update(keras.optimizers.Optimizer):
         return super()._clip_gradients(sum_over_replicas(grads))
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
-        return grads_and_vars  # The gradients are sums already.
+        return grads_and_vars  # `_clip_gradients` has already summed the gradients.
 
     @property
     def averages(self):
@@ -174,8 +174,8 @@ _KINDS = {"adamw": AdamW, "sgd": SGD, "rmsprop": RMSprop}
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """Keras's loss scaling for several replicas. A step is skipped if the gradients of any replica overflow.
 
-    Keras 3.15 checks only the gradients of the first replica, before they are summed. Without this class, an overflow
-    in another replica would reach the weights.
+    Keras 3.15 checks only the gradients of the first replica, before the gradients of all replicas are summed. Without
+    this class, an overflow in another replica would reach the weights.
     """
 
     def build(self, variables):

@@ -32,7 +32,7 @@ def num_steps(duration, steps_per_epoch, total_steps):
         InputError: If the number of steps is too large for a 32-bit counter.
     """
     [(amount, unit)] = re.findall(r"^([\d.]+) ?(%|step|epoch)s?$", duration)
-    # Decimal numbers are exact. With floats, 2.8 % of 125 steps would be less than 3.5 and would be rounded to 3.
+    # `Decimal` is exact. As a float, 2.8 % of 125 steps would be slightly less than 3.5, and would be rounded to 3.
     unit_steps = {"%": Decimal(int(total_steps)) / 100, "step": Decimal(1), "epoch": Decimal(int(steps_per_epoch))}
     steps = int((Decimal(amount) * unit_steps[unit]).to_integral_value(ROUND_HALF_UP))
     return _checked(steps, f"A duration of {duration}")

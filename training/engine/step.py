@@ -31,7 +31,7 @@ class _Model(keras.Model):
         return [self.loss_metric, self.quality_metric]
 
     def _weighted_loss(self, images, labels, weights, *, training):
-        """The sum of the losses of images, each multiplied by its weight. Also updates the metrics."""
+        """The sum of the images' losses, each multiplied by the image's weight. Also updates the metrics."""
         logits = self(images, training=training)
         if self.teacher is None:
             losses = self.objective(labels, logits)
@@ -46,7 +46,7 @@ class _Model(keras.Model):
 class _TensorFlowModel(_Model):
     def train_step(self, data):
         with _after(data):
-            # Each replica divides its loss by the weight of the batch, so that the gradients of replicas can be summed.
+            # Every replica divides its loss by the total weight of the whole batch, so that gradients can be summed.
             total = sum_over_replicas(tf.reduce_sum(data[2]))
             self.optimizer.apply(self._accumulate(data, total), self.trainable_variables)
             return self._logs()
@@ -67,7 +67,7 @@ class _TensorFlowModel(_Model):
             return i + 1, [sum_ + gradient for sum_, gradient in zip(sums, gradients, strict=True)]
 
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in self.trainable_variables]
-        # The iterations run one after the other, because the chunks save no memory if they are computed in parallel.
+        # The chunks are computed one after the other. Computed in parallel, they would save no memory.
         return tf.while_loop(lambda i, _: i < k, add, (0, zeros), parallel_iterations=1)[1]
 
     def _gradients(self, data, total):
@@ -77,7 +77,7 @@ class _TensorFlowModel(_Model):
         return tape.gradient(loss, self.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
     def _logs(self):
-        """The metrics over all replicas. Each replica has counted only its own images."""
+        """The metrics over all replicas. The variables of each replica count only the images of this replica."""
         # The values are copied, because only tensors on the replica's device can be summed over replicas.
         totals = sum_over_replicas([tf.identity(variable.value) for variable in self.metrics_variables])
         with _values(self.metrics_variables, totals):
@@ -89,8 +89,8 @@ class _TensorFlowModel(_Model):
         return logs
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        # Keras would build the model and the optimizer with a batch. This fails under MultiWorkerMirroredStrategy (the
-        # same issue). The model is built already, so only the optimizer is built here.
+        # Keras's method builds the model and the optimizer from a batch. This fails under
+        # MultiWorkerMirroredStrategy (see the issue above). The model is already built, so only the optimizer is built.
         if self.optimizer is not None and not self.optimizer.built:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)

@@ -25,15 +25,15 @@ def train(recipe, runs="runs", folder=None, leave=None):
 
     Args:
         recipe: `training.recipe.config.Recipe`
-        runs: Folder of all runs, in which a new folder is created.
-        folder: Folder of this run, instead of a new folder. If it contains a run of the same recipe, the run is resumed
-            from its last checkpoint.
-        leave: Function that writes the results and returns the evaluation. It is called instead of `finish`, with the
-            same arguments.
+        runs: Folder of all runs.
+        folder: Folder of this run. If it contains a run of the same recipe, that run is resumed from its last
+            checkpoint. `None`: a new folder in `runs`.
+        leave: Function that is called instead of `finish`, with the same arguments. It must write the results and
+            return the evaluation.
 
     Returns:
         The `training.runs.folder.Run`, and the task's evaluation on the test images. The evaluation is `None` if the
-        run was stopped or is already finished, and in all processes except the first.
+        run was stopped or was already finished. In all processes except the first it is always `None`.
     """
     if is_finished(recipe, runs, folder):
         run = Run(pathlib.Path(folder))
@@ -43,7 +43,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
     engine = distribution.start(recipe)
     task = TASKS[recipe.task](recipe)
     dataset = _load(task)
-    seed(recipe)  # Seeded again, because the first preparation of a data set draws random numbers.
+    seed(recipe)  # Seeded again, because a data set uses random numbers when it is first prepared.
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
         print(f"{sizes} in {len(dataset.class_names)} classes: {textwrap.shorten(', '.join(dataset.class_names), 300)}")

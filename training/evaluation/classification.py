@@ -57,7 +57,7 @@ class Evaluation:
 
     @functools.cached_property
     def top5_accuracy(self):
-        """Fraction of the images for which a class of the five most probable is right; `None` if C is below six."""
+        """Fraction of the images with a right class among the five most probable classes; `None` if C < 6."""
         if len(self.class_names) < _MIN_CLASSES_FOR_TOP_5:
             return None
         return float(top_k_is_right(self.labels, self.probabilities, 5).mean())
@@ -90,7 +90,7 @@ class Evaluation:
 
     @property
     def confusion(self):
-        """Number of images of each (true class, predicted class), (C, C). Each image must have one right class."""
+        """Number of images of each pair (true class, predicted class), (C, C). Each image must have one right class."""
         if self.has_several_labels:
             raise ValueError("A confusion matrix needs one right class per image. Received: images with several.")
         counts = np.zeros((len(self.class_names), len(self.class_names)), int)
@@ -176,8 +176,8 @@ class _Collector:
 def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
     """Accuracy of a nearest-neighbour classifier on the test images, as a baseline.
 
-    It compares raw pixels at the model's input size. All training and validation images are kept in memory. Returns
-    `None` if these images have more than `max_values` values in total.
+    The classifier compares raw pixels at the model's input size, and keeps all training and validation images in
+    memory. The result is `None` if these images have more than `max_values` values in total.
     """
     from sklearn.neighbors import KNeighborsClassifier
 

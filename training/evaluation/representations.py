@@ -30,7 +30,7 @@ def features(model, source, recipe):
     """The input of the model's classifier for all images of a source, in order, float32 (N, D).
 
     Args:
-        model: A model of this package that takes pixels from 0 to 255. It may be nested in another model.
+        model: A model of this package that accepts pixels from 0 to 255. It may be nested in another model.
         source: A source of `training.data.sources`.
         recipe: `training.recipe.config.Recipe` with the batch size.
 

@@ -71,7 +71,7 @@ class Segmentation:
                 None if np.isnan(self.ious[label]) else float(self.ious[label]),
                 self.class_names[wrong[label].argmax()] if wrong[label].any() else "",
             )
-            for label in np.argsort(self.ious, kind="stable").tolist()  # NaN is last.
+            for label in np.argsort(self.ious, kind="stable").tolist()  # `argsort` puts NaN last.
         ]
 
     def __str__(self):

@@ -80,14 +80,14 @@ class DuplicateFinder:
         return sorted([*exact.values(), *similar], key=lambda duplicate: duplicate.index)
 
     def _near_pairs(self, kind, hashes, indices):
-        """int64 (pairs, 4): other image, training image, kind, and the distance between the hashes of both images."""
+        """int64 (pairs, 4): index of the other image, of the training image and of the kind; distance of the hashes."""
         other, known = self._index.find_pairs(hashes[indices], self._distance).T
         other, known = (part[self._known.has_structure[known]] for part in (indices[other], known))
         bits = distances(hashes[other], self._known.hashes[known])
         return np.stack([other, known, np.full(len(other), KINDS.index(kind)), bits], axis=1)
 
     def _similar(self, other, pairs):
-        """Yields a `Duplicate` for each image of `other` that is in `pairs` and correlates with a training image."""
+        """Yields a `Duplicate` for each image of `other` in `pairs` whose pixels are similar to a training image's."""
         if not len(pairs):
             return
         known, train_rows = _small_pictures(self._train, pairs[:, 1])
@@ -132,9 +132,8 @@ def fingerprints(source):
     return Fingerprints(*(np.concatenate(column) for column in zip(*batches, strict=True)))
 
 
-@tf.function(
-    input_signature=[tf.TensorSpec([], tf.string)], autograph=False
-)  # Traced once, because tracing takes a second.
+# Traced once, because tracing takes a second.
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 def _summarise(image_bytes):
     """The fingerprints of the file and of the pixels, int64, and a small picture (32, 32) of the brightness."""
     image = decode_upright(image_bytes, 3)

@@ -42,7 +42,7 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
     """
     for checked in (recipe, other):
         require_classification(checked, "duplicates")
-    known = load_dataset(recipe.data, disjoint=False)  # Overlaps of splits raise no error here.
+    known = load_dataset(recipe.data, disjoint=False)  # Splits may overlap.
     others = known if other == recipe else load_dataset(other.data, disjoint=False)
     finder = DuplicateFinder(known.source("train"), distance, correlation)
     train = _Images(known, "train", recipe.data)
@@ -78,7 +78,7 @@ class _Images:
     def name(self, index):
         """The path of an image, or its index in the split if the path is unknown.
 
-        If the split is a random subset of the training images, the index counts only the images of this subset.
+        If the split is a random subset of the training images, this is the index in the subset.
         """
         return self._files[index] if self._files else index
 

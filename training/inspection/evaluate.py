@@ -23,15 +23,16 @@ def evaluate_source(source, assignments=(), split="test"):
     Args:
         source: A run's folder, or weights with the classes of ImageNet-1k, as in `training.runs.opening.open_model`.
         assignments: Changes of the recipe's data, e.g. `data.directory=DIR`. `data.dataset=NAME` chooses another data
-            set with the same classes. Without `data.dataset`, the fields of the splits cannot be changed. A model of
+            set with the same classes. The fields of the splits can be changed only for another data set. A model of
             ImageNet-1k can also be evaluated on a folder with the classes of ObjectNet.
-        split: Name of the split. `"all"` selects all images. An InputError is raised for the model's training data.
+        split: Name of the split. `"all"`, all images, is not possible for the data that the model was trained on.
 
     Returns:
         The result as lines of text.
 
     Raises:
-        InputError: If there is no such model, split or data set, or the data set has other classes than the model.
+        InputError: If there is no such model, split or data set, if the data set has other classes than the model, or
+            if `split` is `"all"` for the data that the model was trained on.
     """
     opened = open_model(source)
     recipe = recipe_for(opened, assignments, _OTHER_DATA_FIELDS)

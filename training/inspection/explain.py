@@ -32,7 +32,7 @@ from training.runs.folder import Run, load_model
 from training.runs.opening import open_model
 
 _BATCH_SIZE = 64
-_ROLLOUT_BATCH_SIZE = 8  # Smaller than `_BATCH_SIZE`, because a rollout keeps all layers in memory.
+_ROLLOUT_BATCH_SIZE = 8  # Small, because a rollout keeps the attention of all layers in memory.
 _NUM_AVERAGED = 128  # Maximum number of images over which attention distances are averaged (ViT, figure 7).
 _NUM_SEARCHED = 2000  # Maximum number of training images that are searched for neighbours.
 _MOST_ROWS = 12  # Maximum number of rows in the figures of neighbours and tokens. The data files contain all rows.
@@ -49,8 +49,8 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
         images: Paths of image files. Default: the run's samples. Unreadable files are reported and skipped.
         path: Folder to write to. Default: `figures/explain` in the run's folder or beside the `.keras` file. For
             weights and a SavedModel: `explain` in the working directory.
-        compare: More runs, `.keras` files or weights. The figures of attention distances, attention entropies and
-            positions show these models, too.
+        compare: More runs, `.keras` files or weights. The figures of attention distances, of attention entropies
+            and of positions show these models, too.
         neighbours: Number of training images of the run that are shown beside each picture, the most similar first.
             0: the run's data set is not read. Attention distances are then averaged over the pictures.
         image_size: (height, width) to which images are resized, for models of variable input size.

@@ -18,8 +18,9 @@ from training.tasks import require_classification
 class Accuracy:
     """An accuracy on the test images.
 
-    `method` is `"ridge"` (`size` is the number of training images per class) or `"neighbours"` (`size` is the number of
-    voting neighbours). `seed` selects the `num_train` training images. If it is `None`, all training images are used.
+    `method` is `"ridge"` or `"neighbours"`. With `"ridge"`, `size` is the number of training images per class. With
+    `"neighbours"`, it is the number of voting neighbours. `seed` selects the `num_train` training images. If `seed` is
+    `None`, all training images are used.
     """
 
     method: str
@@ -58,7 +59,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     chosen = [choose_shots(labels, max(shots), seed) for seed in seeds]
     needed = np.unique(np.concatenate(chosen)) if neighbours is None else np.arange(len(labels))
     needed_features = features(opened.model, select(train, needed), recipe)
-    # The operating system allocates no memory for rows that are never written.
+    # Rows of other images are never written, so the operating system allocates no memory for them.
     train_features = np.zeros((len(labels), needed_features.shape[1]), "float32")
     train_features[needed] = needed_features
     test_features = features(opened.model, test, recipe)

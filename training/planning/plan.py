@@ -29,7 +29,7 @@ from training.tasks import TASKS, require_classification
 if keras.backend.backend() == "jax":
     import jax
 
-# Numbers of training images. TFDS knows the number only after it has prepared the data set.
+# Numbers of training images. TFDS knows the number only for a data set that it has prepared.
 _TRAIN_IMAGES = {
     "cifar10": 50_000,
     "cifar100": 50_000,
@@ -69,7 +69,7 @@ def plan(recipe, images=None, classes=None):
     try:
         return _plan(recipe, dataset, images_origin, distribution.start(recipe))
     finally:
-        keras.distribution.set_distribution(None)  # `start` can set a distribution and then fail.
+        keras.distribution.set_distribution(None)  # `start` may fail after it has set a distribution.
 
 
 def _plan(recipe, dataset, images_origin, engine):
@@ -109,10 +109,10 @@ def _plan(recipe, dataset, images_origin, engine):
 def activations(recipe, model, engine):
     """Estimated bytes of encoder activations that a device keeps for the backward pass. `None` without an encoder.
 
-    T tokens, D hidden width, K heads, M width of the MLP (3 M instead of 2 M with SwiGLU). A block keeps
-    T (8 D + 2 M) + K T^2 numbers per image, by equation 2 of arXiv 2205.05198 without dropout's masks. Every device
-    keeps 4 T D of these numbers, and the rest is split over `model_devices`. With rematerialisation, each block keeps
-    only its input (T D numbers). The block that is being recomputed keeps all of its numbers. Token merging is ignored.
+    T tokens, D hidden width, K heads, M width of the MLP. By equation 2 of arXiv 2205.05198, without the masks of
+    dropout, a block keeps T (8 D + 2 M) + K T^2 numbers per image. With SwiGLU, 3 M replaces 2 M. Every device keeps
+    4 T D of these numbers. The others are split over `model_devices`. With rematerialisation, each block keeps only its
+    input (T D numbers), except the block that is being recomputed, which keeps all numbers. Token merging is ignored.
     """
     config, model_devices = keras_vit.describe(model).config, recipe.distribution.model_devices
     if not isinstance(config, keras_vit.ViTConfig):
@@ -171,7 +171,7 @@ def with_devices(recipe, devices):
 
 
 def _dataset(data, images, classes):
-    """Returns a data set that only has sizes and class names, and a text on where the number of images comes from."""
+    """Returns a data set with only sizes and class names, and the origin of the number of images as text."""
     names = None if classes is None else range(classes)
     images_origin = "given"
     if images is None or names is None:

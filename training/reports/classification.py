@@ -240,8 +240,8 @@ def figure(run, name, drawn, alt):
     """Writes a matplotlib Figure to a run's folder, and returns its `<img>` element."""
     path = run.figures / f"{name}.png"
     drawn.savefig(path, dpi=_DPI)
-    # At this width in CSS pixels (96 per inch), text has the size at which it was drawn. If the figure is narrower than
-    # 60 % of this width, its text is too small to read.
+    # At this width in CSS pixels (96 per inch), the figure has its original size. If it is narrower than 60 % of this
+    # width, its text is too small to read.
     width = 96 * drawn.get_figwidth()
     attributes = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
     return _img_element(alt, attributes, path.read_bytes(), "image/png")

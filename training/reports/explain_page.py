@@ -51,7 +51,7 @@ class Findings:
 
     @contextlib.contextmanager
     def trying(self, name):
-        """If the body of the `with` raises a ValueError, leaves out the figure `name` and prints the reason."""
+        """If the body of the `with` statement raises a ValueError, leaves out the figure `name` and prints why."""
         try:
             yield
         except ValueError as error:
@@ -81,7 +81,7 @@ def write_page(path, subject, pictures, findings):
         heading=subject.name,
         title=f"Inside {subject.name}",
         script=pages.read("explain.js"),
-        # Otherwise, a name with "</script>" would end the element.
+        # If "<" were not replaced, a name with "</script>" would end the element.
         data=json.dumps(data).replace("<", "\\u003c"),
         thumbnails="\n".join(_thumbnail(name, pictures.covered[i], i) for i, name in enumerate(names)),
         notes="".join(f"<p class=note>{escape(note)}</p>\n" for note in _notes(pictures, findings, attention, names)),
@@ -110,7 +110,7 @@ def _data(pictures, findings, attention, names):
 
 
 def _attention(subject, pictures, findings):
-    """The attention in the main model, encoded by `_quantized`. `None` if distances or rollouts are left out."""
+    """The main model's attention, encoded by `_quantized`. `None` if its distances or the rollouts are missing."""
     if subject.name not in findings.distances or findings.rollouts is None:
         return None
     grid = findings.rollouts.shape[1:]
@@ -145,8 +145,9 @@ def _prefix_token_names(config):
 def _quantized(subject, pixels, tokens, num_prefix):
     """The attention weights of each query in a picture.
 
-    `attention` (L, K, Q, h w) contains the weights on the patches as bytes. 255 stands for the query's largest weight
-    on a patch. `largest` (L, K, Q) is this weight. `elsewhere` (L, K, Q) is the total weight on prefix tokens.
+    `attention` (L, K, Q, h w) contains the weights on the patches as bytes, scaled so that the largest weight of each
+    query is 255. `largest` (L, K, Q) is this weight before scaling. `elsewhere` (L, K, Q) is the total weight on prefix
+    tokens.
     """
     [weights] = keras_vit.attention_maps(subject.model, subject.prepared(pixels[None]), tokens)
     patches = weights[..., num_prefix:]
@@ -265,7 +266,7 @@ def _figure(findings, name):
         return f"<h2>{title}</h2>\n<p>Left out: {escape(reason)}</p>" if reason else ""
     source = data_uri((findings.folder / f"{name}.png").read_bytes())
     description, width = findings.figures[name]
-    # As in a run's report: if a figure is shown at less than 60 % of its width, its text is too small.
+    # As in a run's report: if a figure is shown at less than 60 % of its width, its text is too small to read.
     size = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
     return (
         f'<h2>{title}</h2>\n<figure>\n<div class=plot tabindex=0 role=group aria-label="{title}">'

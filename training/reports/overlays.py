@@ -12,7 +12,7 @@ from training.data.masks import VOID
 # The first colour is the darkest, because class 0 is the background in most data sets. The others are Okabe and Ito's
 # colours, which colour-blind people can distinguish (Color Universal Design, 2008).
 _FIRST = ("#3c4654", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7")
-_LEVELS = np.linspace(20, 235, 8).round().astype(int)  # Values of red, green and blue in the colours from class 8 on.
+_LEVELS = np.linspace(20, 235, 8).round().astype(int)  # Red, green and blue values of the colours from class 8 on.
 _VOID_COLOR = (255, 255, 255)
 _OPACITY = 0.55
 _ROW = 22  # Height of a row of a legend, in pixels.

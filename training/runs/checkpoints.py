@@ -102,7 +102,7 @@ class Checkpoints:
     def _remove_unneeded(self, newest):
         steps = sorted(self.steps())
         kept = set(steps[-NUM_KEPT:]) | {newest.facts.get("best_step")}
-        # If the newest is damaged, the run resumes from the second newest, whose facts may name another best step.
+        # If the newest checkpoint is damaged, the run resumes from the one before it, which may name another best step.
         kept |= {self._best_step(step) for step in steps[-NUM_KEPT:-1]}
         for step in set(steps) - kept:
             self._path(step).unlink(missing_ok=True)

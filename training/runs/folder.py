@@ -49,7 +49,9 @@ class Run:
 
 
 def is_finished(recipe, runs, folder):
-    """Whether the run in a folder is finished. Also checks, before any work, that `open_run` can use the folder.
+    """Whether the run in a folder is finished.
+
+    Also checks that `open_run` can use the folder, so that a wrong folder is reported before any work is done.
 
     Raises:
         InputError: If the folder contains a run of another recipe (the message lists the differences) or other files.
@@ -82,7 +84,7 @@ def new_folder(recipe, runs, engine):
     """Makes a new folder for a run, `<runs>/<recipe>-<time>`, and returns its path.
 
     Raises:
-        InputError: If there are several processes, because they need a folder that all of them can access.
+        InputError: If there are several processes. The user must name a folder that all of them can access.
     """
     if engine.num_processes > 1:
         raise InputError(
@@ -113,7 +115,7 @@ def hold(run):
             yield
         finally:
             with contextlib.suppress(OSError):
-                run.lock.unlink()  # The lock is still held.
+                run.lock.unlink()  # Removed before the lock is released.
 
 
 def _locked(run):

@@ -22,7 +22,7 @@ DATA_FIELDS = tuple(f"data.{field.name}" for field in dataclasses.fields(Data))
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A model that takes pixels from 0 to 255. `recipe` is the recipe of its run. Unknown fields are `None`."""
+    """A model that accepts pixels from 0 to 255. `recipe` is the recipe of its run. Unknown fields are `None`."""
 
     source: str
     model: keras.Model
@@ -101,10 +101,10 @@ def recipe_for(opened, assignments, extra_fields=DATA_FIELDS):
     Args:
         opened: `Opened`
         assignments: Changes to the data. They must contain `data.dataset=NAME` if the model does not belong to a run.
-        extra_fields: Fields that may also be changed if the data set differs from that of the run.
+        extra_fields: Further fields that may be changed if the data set is not the run's data set.
 
     Raises:
-        InputError: If no data set is given, or a field may not be changed.
+        InputError: If there is no data set, or an assignment changes a field that may not be changed.
     """
     changed = dict(assignment.partition("=")[::2] for assignment in assignments)
     own = opened.recipe and opened.recipe.data

@@ -18,7 +18,7 @@ _PANEL = (5.4, 4.4)  # Inches.
 _WORD = 1.0  # Width of a category on the x axis, in inches.
 _TITLE_SIZE = 10.5
 _LEGEND_COLUMNS = 3
-# If there are at most 7 numbers, each of at most 7 characters, all of them are labelled on the x axis.
+# The x axis has a label at every x value only if there are at most 7 values, each with at most 7 characters.
 _FEW_TICKS, _SHORT = 7, 7
 
 
@@ -133,8 +133,8 @@ def plot_bars(title, groups, series, y_label):
     Args:
         title: Title of the figure.
         groups: Names of the groups.
-        series: {name: (values, is_printed)}. The values are numbers or `None`, one for each group. `is_printed` is
-            true for values that a paper published. Their bars are hatched.
+        series: {name: (values, is_printed)}. The values are numbers or `None`, one for each group. `is_printed` tells
+            whether the values were published in a paper. The bars of published values are hatched.
         y_label: Label of the y axis, with its unit.
     """
     figure, [[axes]] = panels((max(7.0, 0.55 * len(groups) * (len(series) + 1)), 4.2))

@@ -30,12 +30,12 @@ UNCHANGED_DIGITS = (
     "fit.report_every=100%",
 )
 _DPI = 200
-_LABELLED = ("flops", "gmacs")  # On these x axes, each point needs a label: x does not identify the model.
+_LABELLED = ("flops", "gmacs")  # On these x axes, points need labels, because x does not identify the model.
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A model of a study: its series, its label in the series, and the changes to the recipe, `section.field=value`."""
+    """A model of a study: its series, its label in the series, and its changes `section.field=value` to the recipe."""
 
     series: str
     label: str

@@ -219,7 +219,7 @@ def _write_csv(path, results):
 
 
 def figure(results):
-    """A bar chart of each group's mean, as in Figure 2 of the ViT paper. It also has the means of the paper's Table 9.
+    """A bar chart of each group's mean, as in Figure 2 of the ViT paper. Also shows the means of the paper's Table 9.
 
     A group has no bar if one of its tasks is missing.
     """

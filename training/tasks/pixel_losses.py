@@ -28,7 +28,7 @@ class MeanIoU(keras.metrics.Metric):
     """Mean intersection over union of the predicted and true pixels of each class.
 
     Void pixels are not counted. Classes that have neither predicted nor true pixels are left out of the mean. Pixels
-    are counted over all images in float32. Counts are exact up to 16.8 million pixels of a class, and rounded above.
+    are counted over all images, in float32. Counts above 16.8 million pixels of a class are therefore rounded.
 
     Args:
         num_classes: Number C of classes.

@@ -19,7 +19,7 @@ FACTORS = ((1, 0.5, 0.1), (1, 1, 1), (2, 1, 1))
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: its epochs, rate and decay, multiplied by each of `FACTORS`."""
+    """The `training.studies.study.Point`s for a recipe: one for each element of `FACTORS`."""
     config = recipe.model.config
     if config is None or config.position_embedding != "learned_1d" or recipe.fit.epochs is None:
         raise InputError(

@@ -47,8 +47,8 @@ def grid(base, image_side, factors):
     Args:
         base: `keras_vit.ViTConfig` with square patches.
         image_side: Height and width of the images. Models with patch sizes that do not divide this side are left out.
-        factors: {name in `SERIES`: factors}. Fields are multiplied by a factor, except the patch size, which
-            is divided by it.
+        factors: {name in `SERIES`: factors}. The fields of a series are multiplied by each factor. The patch size is
+            divided by it instead.
 
     Returns:
         [(series, label, `ViTConfig`)]. The first element is the base model, the only one of its series.

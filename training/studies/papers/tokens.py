@@ -1,4 +1,4 @@
-"""Variants of a VT-ResNet: tokenizer, relation, number of tokens, and with or without projectors.
+"""Variants of a VT-ResNet: other tokenizers, relations and numbers of tokens, or no projectors.
 
 Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, Tables 3 to 7.
 Command: python -m training study tokens
@@ -6,8 +6,9 @@ Not included: the paper's models on ImageNet, because training them on a CPU wou
 python -m training study tokens recipe=pretrain_imagenet_vt_r18 model.function=VTResNet
 
 As in the paper, a recurrent tokenizer computes all tokens of its module (`split_tokens=false`) and keeps none of the
-previous module's tokens unchanged. Every module has a relation layer, except in "no relation". The figure shows the
-accuracies in Tables 3, 5 and 6. The text below its panel states differences between accuracies in Tables 4 and 7.
+previous module's tokens unchanged. Every module has a relation layer, except in the variant "no relation". The figure
+shows the accuracies in Tables 3, 5 and 6. The text below the published panel states differences between accuracies in
+Tables 4 and 7.
 """
 
 from training.errors import InputError
