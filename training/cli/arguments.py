@@ -13,7 +13,7 @@ def is_assignment(text):
 
 
 def take(name, assignments):
-    """Returns the assignments to all names except `name`, and the last value assigned to `name`, or `None`."""
+    """Returns the assignments to other names, and the last value assigned to `name` (`None` if there is none)."""
     values = [text.removeprefix(f"{name}=") for text in assignments if text.startswith(f"{name}=")]
     return [text for text in assignments if not text.startswith(f"{name}=")], values[-1] if values else None
 

@@ -46,7 +46,7 @@ def load_masks(data, disjoint=True):
 
 
 def _finish(dataset, data, disjoint):
-    """Checks a data set, and reduces its training images to `data.train_images`."""
+    """Checks the splits of a data set, and selects `data.train_images` of its training images at random."""
     if disjoint and dataset.overlap:
         raise InputError(dataset.overlap)
     if data.train_images is None:

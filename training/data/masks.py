@@ -61,7 +61,7 @@ def decode_mask(content, size):
         content: Scalar string.
         size: (H, W), a tuple or a tensor.
     """
-    # Decoded with Pillow, because TensorFlow would convert palette indices to colours.
+    # Pillow decodes the mask, because TensorFlow would convert palette indices to colours.
     mask = tf.numpy_function(read_values, [content], tf.uint8, stateful=False)
     return resize_mask(tf.ensure_shape(mask, [None, None]), size)
 

@@ -34,7 +34,7 @@ def training_batches(source, augmentation, recipe):
     Returns:
         A function that takes a `range` of steps and returns a function `make_dataset(index, count, size)` for
         `training.engine.distribution.Engine.distribute`. `make_dataset` returns a `tf.data.Dataset` of images (B, H, W,
-        C) with pixels from 0 to 255, labels in the format of the task, and weights (B,), 0 for padding.
+        C) with pixels from 0 to 255, labels in the format of the task, and weights (B,). The weight of padding is 0.
     """
     decode = augmentation.decode
     if recipe.data.cache:
@@ -62,13 +62,16 @@ def training_batches(source, augmentation, recipe):
 
 
 def _training_share(source, part, size, steps, seed, read, mix):
-    """The part of each batch in `steps` that one process reads. Applies `read` to keys, and `mix` to each part."""
+    """A `tf.data.Dataset` with the part of each batch in `steps` that one process reads.
+
+    `read(epoch, position, key)` returns one example. `mix(step, batch)` mixes the examples of such a part.
+    """
     steps_per_epoch = part.num_batches(source.size)
     first_epoch, skipped = divmod(steps.start, steps_per_epoch)
 
-    # If the function that `flat_map` calls shuffles, TensorFlow in deterministic mode runs `flat_map` and all
-    # operations after it sequentially. The data sets that `batches_of` returns stay parallel, so images are read and
-    # batched inside `batches_of`.
+    # `flat_map` calls `batches_of`, which shuffles. In deterministic mode, TensorFlow therefore runs `flat_map` and all
+    # later operations sequentially. The operations inside `batches_of` still run in parallel, so images are read and
+    # batched there.
     @tf.autograph.experimental.do_not_convert  # AutoGraph would warn about functions of TFDS.
     def batches_of(epoch):
         first, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
@@ -100,8 +103,8 @@ def evaluation_batches(source, decode, read_label, batch_size, cache=False):
 
     Args:
         source: Source of the split, one of `training.data.sources`.
-        decode: Function that `keras_vit.decoding.image_decoder` returned: from encoded bytes to uint8 (H, W, C).
-        read_label: Function from a label and the decoded image to the label in the batch.
+        decode: Function from `keras_vit.decoding.image_decoder`. It decodes bytes to uint8 (H, W, C).
+        read_label: Function of an example's label and decoded image. It returns the label for the batch.
         batch_size: Number of images in a batch, on all devices together.
         cache: Whether to cache the batches in memory. A cache is useful if the batches are read repeatedly.
 
@@ -171,8 +174,8 @@ def _in_memory(source, decode):
         images[rows], labels[rows] = new_images, new_labels
 
     def read(index):
-        # The examples are in NumPy arrays, because functions that read TensorFlow variables run sequentially in
-        # deterministic mode.
+        # The examples are in NumPy arrays, not in TensorFlow variables. In deterministic mode, functions that read
+        # variables run sequentially.
         values = tf.numpy_function(
             lambda index: (images[index], labels[index]), [index], [spec.dtype for spec in specs], stateful=False
         )
@@ -187,7 +190,7 @@ def _num_bytes(spec):
 
 
 def _mean_length(examples, component):
-    """Mean number of bytes of an image (component 0) or a label (1). Encoded components are measured in a sample."""
+    """Mean number of bytes of an image (component 0) or label (component 1). If they are encoded, a sample is used."""
     spec = examples.element_spec[component]
     if spec.dtype != tf.string:
         return _num_bytes(spec)

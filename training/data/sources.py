@@ -17,7 +17,7 @@ _MAX_RUNS = 256  # A random subset of a stream consists of about this many runs 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One of `count` processes, with the number `index`. It reads `share` of the `batch_size` images in each batch."""
+    """Process number `index` of `count` processes. It reads `share` images of each batch of `batch_size` images."""
 
     batch_size: int
     index: int = 0
@@ -51,7 +51,7 @@ class _Source:
 class IndexedSource(_Source):
     """Examples that can be read in any order.
 
-    `size` is the number of examples. `read` is a TensorFlow function from an index to the example.
+    `size` is the number of examples. `read(index)` is a TensorFlow function that returns one example.
     """
 
     size: int
@@ -67,14 +67,14 @@ class IndexedSource(_Source):
             seed: Seed of the random order. `None`: the examples are in the order of their indices.
 
         Returns:
-            `tf.data.Dataset` of pairs (position in the epoch, argument of `read`). Padding has the position `PADDING`.
+            `tf.data.Dataset` of pairs (position in the epoch, key for `read`). Padding has the position `PADDING`.
         """
 
         def key(slot):
             batch, row = slot // part.share, slot % part.share
             position = batch * part.batch_size + part.index * part.share + row
             is_real = position < self.size
-            index = position % self.size  # Padding repeats real images, because padding affects batch statistics.
+            index = position % self.size  # Padding consists of real images, because it affects batch statistics.
             if seed is not None:
                 seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
                 index = tf.random.experimental.index_shuffle(index, seeds, self.size - 1)
@@ -129,7 +129,7 @@ class StreamedSource(_Source):
     def draw(self, count, seed):
         """A source of `count` examples. It consists of runs of consecutive examples at random positions.
 
-        Consecutive examples are unrelated, because TFDS and `records` write images in a random order.
+        Neighbouring examples of a run are unrelated, because TFDS and `records` write images in a random order.
         """
         runs = random_runs(self.size, count, seed)
 
@@ -144,7 +144,7 @@ def random_runs(size, count, seed):
 
     There are at most 257 ranges. If `count` is at most half of `size`, all ranges except one have the same length.
     """
-    if 2 * count > size:  # Selects the numbers to omit instead, because they are fewer.
+    if 2 * count > size:  # The numbers to omit are selected, because they are fewer.
         omitted = random_runs(size, size - count, seed) if count < size else []
         borders = [0, *(border for run in omitted for border in run), size]
         return [run for run in zip(borders[::2], borders[1::2], strict=True) if run[0] < run[1]]
@@ -157,7 +157,7 @@ def random_runs(size, count, seed):
 
 
 def cut(runs, first, end):
-    """Concatenates ranges, and yields the ranges of the elements from `first` to `end - 1`.
+    """Selects the elements `first` to `end - 1` of concatenated ranges, and yields them as ranges.
 
     `runs` are ranges `(start, stop)` or `(name, start, stop)`. The results have the same format.
     """

@@ -64,7 +64,8 @@ def override(recipe, assignments):
     Args:
         recipe: `Recipe`
         assignments: Strings `section.field=value`, applied in this order. Elements of lists are separated by commas.
-            `None` is written as `none`. `fit.epochs` replaces the recipe's `fit.steps`, and the reverse.
+            `None` is written as `none`. A new `fit.epochs` removes the recipe's `fit.steps`, and a new `fit.steps`
+            removes its `fit.epochs`.
 
     Returns:
         The new `Recipe`.
@@ -91,7 +92,7 @@ def override(recipe, assignments):
 
 
 def _clear_other_duration(fit, assigned):
-    """Removes the recipe's number of steps if only a number of epochs was assigned, and the reverse."""
+    """Removes the recipe's steps if only epochs were assigned, or its epochs if only steps were assigned."""
     for name, other in (("epochs", "steps"), ("steps", "epochs")):
         if f"fit.{name}" in assigned and f"fit.{other}" not in assigned and fit[name] is not None:
             fit[other] = None
@@ -160,7 +161,7 @@ def as_text(value):
 
 
 def _check_names(fields, section=Recipe, prefix=""):
-    """Checks the names of fields. (pydantic suggests no similar names, and does not check a ViTConfig.)"""
+    """Checks the names of fields, because pydantic suggests no similar names and does not check a ViTConfig."""
     known = {field.name: field.type for field in dataclasses.fields(section)}
     for name, value in fields.items():
         if name not in known:
@@ -215,7 +216,7 @@ def _description(path):
 
 
 def _find_field(path):
-    """(dataclass, `dataclasses.Field`) of a dotted name."""
+    """The dataclass and the `dataclasses.Field` of a field, which is given by its dotted name."""
     next_section = Recipe
     for name in path.split("."):
         section = next_section
@@ -225,7 +226,7 @@ def _find_field(path):
 
 
 def _section_type(name, field_type):
-    """The dataclass of a field that is a section, or `None`."""
+    """The dataclass of a field that is a section. `None` for all other fields."""
     if name in _VIT_CONFIG_SECTIONS:
         return ViTConfig
     return next(filter(dataclasses.is_dataclass, (field_type, *typing.get_args(field_type))), None)

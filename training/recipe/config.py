@@ -169,7 +169,7 @@ class Data:
 
 @_section
 class Augment:
-    """Random changes of training images, in the order of the fields. For a maximum m, changes are in [-m, m]."""
+    """Random changes of training images, in the order of the fields. A maximum m means changes from -m to m."""
 
     library: Literal["tensorflow", "keras_cv"] = Field(
         "tensorflow", description="library that augments the images; runs are exactly repeatable only with tensorflow"

@@ -35,7 +35,7 @@ def check_function(name, arguments):
         known = known - {"config_changes"} | {field.name for field in config_fields}
     known -= inspect.signature(shared_arguments).parameters.keys()  # Other fields of the recipe set these arguments.
     if name in models.SEGMENTERS:
-        known |= {"weights"}  # A segmenter's `weights` are ResNet weights for its backbone.
+        known |= {"weights"}  # A segmenter accepts `weights`: ResNet weights for its backbone.
     for argument in arguments.keys() - known:
         raise ValueError(
             f"model.arguments.{argument} is not an argument of {name}.{did_you_mean(argument, known)} Accepted: "

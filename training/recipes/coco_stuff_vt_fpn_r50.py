@@ -8,12 +8,13 @@ Hardware: about 2 hours on one A100, estimated from 0.97 exaFLOPs (6 x MACs x im
 Expected: 41.00 % mean IoU (paper); 40.78 % with a Panoptic FPN (model.function=PanopticFPN).
 Measured: nothing yet. Tests check only that the recipe runs.
 
-data.directory has the folders train and test, each with images and masks (docs/segmentation.md). They are those of
-Detectron2's coco_2017_train_panoptic_stuffonly and coco_2017_val_panoptic_stuffonly. The recipe differs from the paper
-as follows.
+data.directory has the folders train and test, each with images and masks (docs/segmentation.md). The images and masks
+are those of Detectron2's coco_2017_train_panoptic_stuffonly and coco_2017_val_panoptic_stuffonly. The recipe differs
+from the paper as follows.
 The backbone starts from random weights unless model.arguments.weights names ImageNet weights. Images are stretched to
-800 x 1216 pixels, also in evaluation. The learning rate decays along a cosine, not in two steps. The weight decay is
-not multiplied by the momentum. With distribution.kind=data_parallel, batch norms use the images of all devices.
+800 x 1216 pixels, also in evaluation. The learning rate decays along a cosine, not in two steps. The momentum does not
+increase the effect of the weight decay. With distribution.kind=data_parallel, batch norms use the images of all
+devices.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

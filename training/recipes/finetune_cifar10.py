@@ -8,8 +8,9 @@ Expected: 99.02 % top-1, reported by google-research/vision_transformer without 
 and schedule.warmup=50 steps.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the held-out 2 %, and then trains on all
-images (data.validation_fraction=0). The authors keep the momentum in bfloat16, this package in float32.
+The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 with 2 % of the training images held out. It
+then trains on all training images (set data.validation_fraction=0). The authors store the momentum in bfloat16. This
+package stores it in float32.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

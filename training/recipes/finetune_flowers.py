@@ -7,9 +7,9 @@ Hardware: about 0.09 exaFLOPs (6 x MACs x images), an estimated 15 minutes on on
 Expected: 99.61 % top-1, the paper's result for ViT-L/16 (Table 2); big_vision reports 99.43 % for an AugReg B/32.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the held-out 10 %, and then trains on all
-images (data.train_split=train data.validation_split=validation). The authors store the momentum in bfloat16. This
-package stores it in float32.
+The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 with 10 % of the training images held out. It
+then trains on all training images (set data.train_split=train data.validation_split=validation). The authors store the
+momentum in bfloat16. This package stores it in float32.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

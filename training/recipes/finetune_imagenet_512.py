@@ -6,9 +6,9 @@ Hardware: about 22 exaFLOPs (6 x MACs x images), an estimated 50 hours on one A1
 Expected: 85.30 % top-1 (paper, Table 2, "Ours-I21k (ViT-L/16)").
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper selects the learning rate from 0.003, 0.01, 0.03 and 0.06 on the held-out 1 %, and then trains on all
-images (data.validation_fraction=0). The authors' published AugReg L/16 used a learning rate of 0.01. The authors keep
-the momentum in bfloat16, this package in float32.
+The paper selects the learning rate from 0.003, 0.01, 0.03 and 0.06 with 1 % of the training images held out. It
+then trains on all training images (set data.validation_fraction=0). The authors' published AugReg L/16 used a learning
+rate of 0.01. The authors store the momentum in bfloat16. This package stores it in float32.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

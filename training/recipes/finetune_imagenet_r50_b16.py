@@ -7,8 +7,9 @@ Hardware: 24.2 hours on the authors' V100 machine.
 Expected: 85.08 % top-1, reported by google-research/vision_transformer with dropout; 83.72 % without.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper selects the learning rate from 0.003, 0.01, 0.03 and 0.06 on the held-out 1 %, and then trains on all
-images (data.validation_fraction=0). The authors keep the momentum in bfloat16, this package in float32.
+The paper selects the learning rate from 0.003, 0.01, 0.03 and 0.06 with 1 % of the training images held out. It
+then trains on all training images (set data.validation_fraction=0). The authors store the momentum in bfloat16. This
+package stores it in float32.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

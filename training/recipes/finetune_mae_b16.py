@@ -7,9 +7,9 @@ Hardware: 7 hours and 11 minutes on the authors' 32 V100 GPUs.
 Expected: 83.66 % top-1, reported by the authors (mean of their four runs: 83.57 %).
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The weights are for non-commercial use (CC BY-NC 4.0). The authors vary the strength of RandAugment (standard
-deviation 0.5), use timm's list of operations, initialize the head with a standard deviation of 2e-5, and train on all
-training images. In this recipe the head starts with zeros, and 1 % of these images is held out.
+The weights are for non-commercial use (CC BY-NC 4.0). The authors vary the strength of RandAugment at random, with a
+standard deviation of 0.5. They use timm's list of operations, initialize the head with a standard deviation of 2e-5,
+and train on all training images. In this recipe the head starts with zeros, and 1 % of the training images is held out.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -9,8 +9,9 @@ Measured: nothing yet. Tests check only that the recipe runs.
 
 800 images are for training and 200 for validation. The paper's models were trained on all 1,000. All 19 tasks are
 supported. Seven of them need data.label: Clevr (2), KITTI, dSprites (2) and SmallNORB (2). The paper does not describe
-the warm-up and the crop. This recipe uses the warm-up of google-research/vision_transformer and, like task_adaptation,
-the whole image, unflipped. The authors keep the momentum in bfloat16, this package in float32.
+the warm-up and the crop. This recipe uses the warm-up of google-research/vision_transformer. Like task_adaptation, it
+uses the whole image and does not flip it. The authors store the momentum in bfloat16. This package stores it in
+float32.
 """
 
 from training.recipe.config import Data, Fit, Model, Optimizer, Recipe, Schedule

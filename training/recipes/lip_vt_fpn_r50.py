@@ -11,8 +11,8 @@ Measured: nothing yet. Tests check only that the recipe runs.
 The directory has the folders train and test, each with images and masks (docs/segmentation.md). The paper does not give
 the number of epochs, the schedule or the random sizes, so we chose them for this recipe. Images are not mirrored,
 because left and right limbs are different classes. Without model.arguments.weights the backbone starts from random
-weights, not from ImageNet weights as in the paper. The weight decay is not multiplied by the momentum, unlike in the
-paper.
+weights, not from ImageNet weights as in the paper. Unlike in the paper, the momentum does not increase the effect of
+the weight decay.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -9,7 +9,8 @@ Measured: nothing yet. Tests check only that the recipe runs.
 
 The 14 million images of 21,843 classes are not in TFDS: convert them to shards (docs/recipes.md). The learning rate
 decays linearly. Its final value, 1e-5, is from the authors' code. The paper does not describe the crop. Crop
-and flip are from the authors' fine-tuning code. The paper clips gradients on ImageNet-1k only.
+and flip are from the authors' fine-tuning code. The paper clips gradients only in the training on ImageNet-1k, so this
+recipe does not clip them.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

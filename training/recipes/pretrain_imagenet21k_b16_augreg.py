@@ -5,12 +5,12 @@ with its augmentation for B/16, named light2.
 Command: python -m training train pretrain_imagenet21k_b16_augreg data.directory=path/or/gs://bucket/of/the/shards
 Hardware: about 450 exaFLOPs (6 x MACs x images x epochs), an estimated 1,000 hours on one A100.
 Expected: 84.53 % top-1 on ImageNet-1k after fine-tuning at 224 pixels, measured by timm for the authors' model, which
-was trained with medium1 instead (augment.randaugment_magnitude=15).
+was trained with the augmentation medium1 instead of light2 (augment.randaugment_magnitude=15).
 Measured: nothing yet. Tests check only that the recipe runs.
 
 The 14 million images of 21,843 classes are not in TFDS: convert them to shards (docs/recipes.md). Keras multiplies the
 weight decay by the learning rate, 1e-3. big_vision does not, and its weight decay is 1e-4. The weight decay of this
-recipe is therefore 1e-4 / 1e-3 = 0.1. big_vision keeps Adam's momentum in bfloat16, this package in float32.
+recipe is therefore 1e-4 / 1e-3 = 0.1. big_vision stores Adam's momentum in bfloat16. This package stores it in float32.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

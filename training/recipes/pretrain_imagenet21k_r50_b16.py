@@ -7,7 +7,8 @@ Expected: 85.08 % top-1 on ImageNet-1k after finetune_imagenet_r50_b16, reported
 for the published weights.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-Table 3 describes hybrids only on JFT, which is not public: 7 epochs, learning rate 8e-4, weight decay 0.1, no dropout.
+Table 3 describes the training of hybrids only on JFT, which is not public. This recipe does not use its values: 7
+epochs, a learning rate of 8e-4, a weight decay of 0.1 and no dropout.
 The notes of the recipe pretrain_imagenet21k_b16 on data, decay and crop apply to this recipe too.
 """
 

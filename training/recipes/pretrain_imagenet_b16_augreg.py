@@ -9,8 +9,9 @@ model was trained with the augmentation strong2 (augment.mixup=0.8 augment.randa
 and stochastic depth of 0.1. It was then fine-tuned.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-big_vision does not multiply its weight decay, 1e-4, by the learning rate. The weight decay of this recipe is therefore
-1e-4 / 1e-3 = 0.1. big_vision keeps Adam's momentum in bfloat16, this package in float32.
+Keras multiplies the weight decay by the learning rate, 1e-3. big_vision does not, and its weight decay is 1e-4. The
+weight decay of this recipe is therefore 1e-4 / 1e-3 = 0.1. big_vision stores Adam's momentum in bfloat16. This package
+stores it in float32.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

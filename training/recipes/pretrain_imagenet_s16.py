@@ -8,8 +8,8 @@ Expected: 76.5 % top-1, reported by the authors. Their longer run has fit.epochs
 Measured: nothing yet. Tests check only that the recipe runs.
 
 This package multiplies the weight decay by the learning rate, but big_vision does not. The weight decay of this recipe
-is therefore big_vision's, 1e-4, divided by the learning rate: 1e-4 / 1e-3 = 0.1. big_vision keeps Adam's momentum in
-bfloat16, this package in float32.
+is therefore big_vision's, 1e-4, divided by the learning rate: 1e-4 / 1e-3 = 0.1. big_vision stores Adam's momentum in
+bfloat16. This package stores it in float32.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

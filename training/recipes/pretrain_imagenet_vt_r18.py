@@ -10,9 +10,9 @@ Measured: nothing yet. Tests check only that the recipe runs.
 The paper adds the weight decay, 4e-5, to the gradients, so a momentum of 0.9 multiplies its effect by ten. This package
 does not add it to the gradients, so the recipe's weight decay is ten times as large. This recipe assumes that "standard
 augmentation" means crops of 8 to 100 % of the area, and mirroring. It trains the model of Table 8, which passes tokens
-from one module to the next. According to the paper's MACs, the models of Tables 2 to 7 do not. Select such a model with
-model.function=VTResNet model.arguments.split_tokens=false. The last 1 % of the training images is held out for
-validation.
+from one module to the next. The paper's MACs show that the models of Tables 2 to 7 do not pass tokens. To train such a
+model, set model.function=VTResNet model.arguments.split_tokens=false. The last 1 % of the training images is held out
+for validation.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -1,6 +1,6 @@
 """A small VT-FPN on generated images of discs, squares and triangles, so that no data are downloaded.
 
-Paper: none; the model is a small version of that of Wu et al., arXiv 2006.03677, section 5.3.
+Paper: none; the model is a small version of the VT-FPN of Wu et al., arXiv 2006.03677, section 5.3.
 Command: python -m training train shapes_vt_fpn
 Hardware: about five minutes on two CPU cores shared with other processes.
 Expected: a mean IoU above 90 % on the test images, as checked by a slow test.

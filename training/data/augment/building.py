@@ -56,7 +56,8 @@ def build_augmentation(model, config):
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
-        # `tf.random.split` depends on the integer type, so the type is fixed. It makes at least one seed, hence `or 1`.
+        # The result of `tf.random.split` depends on the integer type of the seed, so the type is fixed. At least one
+        # seed is made, even if there are no changes.
         seeds = tf.unstack(tf.random.split(tf.cast(seed, tf.int64), len(changes) or 1))
         for one_change, one_seed in zip(changes, seeds, strict=False):
             decoded = one_change(decoded, one_seed)

@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras_vit.decoding import decode_upright, luma, orientation_reader, resize, upright
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
-_DIVISORS = (1, 2, 4, 8)  # A JPEG file can be decoded at its size divided by one of these numbers.
+_DIVISORS = (1, 2, 4, 8)  # A JPEG file can be decoded with its sides divided by one of these numbers.
 
 
 def random_window(image, seed, size):
@@ -27,17 +27,19 @@ def random_window(image, seed, size):
 def inception_crop(image_bytes, seed, size, channels, area, interpolation):
     """Decodes a random part of an encoded image, and resizes it: the crop of Inception (arXiv 1409.4842, section 6).
 
-    The window's area and aspect ratio are random, with uniform distributions. The aspect ratio is from 3/4 to 4/3. If
-    none of a hundred random windows fits into the image, the window is the whole image. The window is a part of the
-    upright image, which is the image after the rotation that EXIF requires. In JPEG files, only the window is decoded.
-    If the window has at least twice the resolution of the result, it is decoded at a reduced resolution.
+    The part is a window of the upright image, which is the image after the rotation that EXIF requires. The window's
+    aspect ratio is uniform from 3/4 to 4/3. For this aspect ratio, its height is uniform over the heights that fit into
+    the image and give an allowed area. If none of a hundred random windows fits, the window is the whole image.
+
+    In JPEG files, only the window is decoded. If the window is at least twice as high and twice as wide as the result,
+    it is decoded at a reduced resolution.
 
     Args:
         image_bytes: Scalar string, the contents of a JPEG, PNG, GIF, BMP or WebP file.
         seed: (2,) integers.
         size: (H, W) of the result.
         channels: C of the result, 1 or 3.
-        area: Minimum and maximum fraction of the image's area that the window covers, a pair.
+        area: Pair of the smallest and largest fraction of the image's area that the window may cover.
         interpolation: Interpolation of the resizing.
 
     Returns:
@@ -78,7 +80,7 @@ def _decode_jpeg_window(image_bytes, draw_window, size):
     window = draw_window(tf.where(orientation > 4, sides[::-1], sides))
     stored_size = tf.where(orientation > 4, size[::-1], size)
     window = stored_window(window, sides, orientation)
-    # The largest divisor for which the window still has at least `size` pixels.
+    # The divisor is the largest one that leaves the window at least as large as the result.
     max_divisor = tf.reduce_min(window[2:] // stored_size)
     index = tf.searchsorted(_DIVISORS, [max_divisor], side="right")[0] - 1
     branches = [_window_decoder(image_bytes, window, sides, divisor) for divisor in _DIVISORS]

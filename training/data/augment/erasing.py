@@ -9,8 +9,8 @@ from training.data.augment.windows import paste
 AREAS = (0.02, 1 / 3)
 ASPECT_RATIOS = (0.3, 1 / 0.3)
 _ATTEMPTS = 10
-# Means and standard deviations of ImageNet's pixels. After normalisation, the noise has a standard
-# normal distribution, but is clipped.
+# Means and standard deviations of ImageNet's pixels, per channel. After normalisation, noise with these values has a
+# standard normal distribution, except that it is clipped.
 _MEANS = {3: (123.675, 116.28, 103.53), 1: (114.495,)}
 _DEVIATIONS = {3: (58.395, 57.12, 57.375), 1: (57.63,)}
 
@@ -19,8 +19,8 @@ def erase(image, seed, probability):
     """Replaces a random rectangle by noise, with a given probability.
 
     The rectangle's area is uniform from 2 % to 1/3 of the image. Its aspect ratio is log-uniform from 0.3 to 1/0.3. Its
-    position is uniform. The values of the noise are drawn from a normal distribution with the mean and standard
-    deviation of ImageNet's pixels, rounded, and clipped to the range from 0 to 255.
+    position is uniform. The noise has a normal distribution with the mean and standard deviation of ImageNet's pixels.
+    It is rounded, and clipped to the range from 0 to 255.
 
     Args:
         image: uint8 (H, W, C)

@@ -75,7 +75,8 @@ def _layers():
             f"augment.library=keras_cv needs KerasCV, which cannot be imported: {error}. Install it with "
             f"pip install keras-cv, or choose augment.library=tensorflow."
         ) from error
-    # In deterministic mode, TensorFlow creates no global generator. So we create one, on the CPU for tf.data.
+    # In deterministic mode, TensorFlow does not create a global generator, so it is created here. It is on the CPU,
+    # because the layers run in tf.data.
     with tf.device("CPU:0"):
         seed = tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32)
         tf.random.set_global_generator(tf.random.Generator.from_seed(int(seed)))
@@ -110,8 +111,8 @@ def _affine_layers(layers, config):
 
 
 def _eraser(layers, probability):
-    # RandomCutout differs from `erasing` in two points: it chooses height and width independently, and its noise spans
-    # the value range of the image.
+    # RandomCutout differs from `erasing` in two points: it chooses height and width independently, and it scales the
+    # noise to the range of the image's values.
     sides = tuple(math.sqrt(area) for area in erasing.AREAS)
     erase = _change_with(layers.RandomCutout(sides, sides, fill_mode="gaussian_noise"))
 

@@ -47,7 +47,7 @@ def build_masked_augmentation(model, config):
 def _scaled_window(image, mask_bytes, seed, size, scale_range, protocol):
     """Scales an image and its mask at random, and crops or pads them to the model's size at a random position.
 
-    Images are padded with the mean colour of the model's normalisation. Masks are padded with void.
+    The image is padded with the mean colour that the model's normalisation subtracts. The mask is padded with void.
     """
     draws = tf.random.stateless_uniform([3], seed)
     scale = scale_range[0] + draws[0] * (scale_range[1] - scale_range[0])
@@ -67,7 +67,7 @@ def _scaled_window(image, mask_bytes, seed, size, scale_range, protocol):
 
 
 def _jitter(image, seed, strength):
-    """Changes brightness, contrast and saturation by factors from 1 - `strength` to 1 + `strength`."""
+    """Changes brightness, contrast and saturation, each by a random factor from 1 - `strength` to 1 + `strength`."""
     factors = tf.unstack(tf.random.stateless_uniform([3], seed, 1 - strength, 1 + strength))
     for change, factor in zip((brightness, contrast, color), factors, strict=True):
         image = change(image, factor)

@@ -12,7 +12,7 @@ from training.data.augment.windows import paste
 
 
 def mix(images, labels, seed, num_real, config):
-    """Mixes the images and labels of a batch by mixup or CutMix. If both are set, one is chosen at random.
+    """Mixes the images and labels of a batch by mixup or CutMix. If the config sets both, one is chosen at random.
 
     Args:
         images: uint8 (B, H, W, C)
@@ -60,7 +60,7 @@ def _mix_labels(labels, partners, own):
 def _box(height, width, own, seed):
     """(top, left, bottom, right) of a box around a random pixel, clipped to the image.
 
-    Before clipping, the area of the box is the fraction 1 - `own` of the image's area.
+    Before it is clipped, the box covers the fraction 1 - `own` of the image.
     """
     sides = tf.constant([height, width])
     half = tf.cast(tf.cast(sides, tf.float32) * tf.sqrt(1.0 - own), tf.int32) // 2
@@ -71,8 +71,9 @@ def _box(height, width, own, seed):
 def beta(concentration, seed):
     """Draws a random number from Beta(a, a), where a = `concentration`.
 
-    The number is X / (X + Y), where X and Y are drawn from Gamma(a, 1). For small a, X and Y underflow float32. The
-    function therefore draws their logarithms. It uses Gamma(a) = Gamma(a + 1) U^(1/a), where U is uniform in (0, 1].
+    The number is X / (X + Y), where X and Y are independent random numbers from Gamma(a, 1). For small a, X and Y
+    underflow float32, so only their logarithms are computed. If G is from Gamma(a + 1, 1) and U is uniform in (0, 1],
+    then G U^(1/a) has the distribution of X.
     """
     gamma_seed, uniform_seed = tf.unstack(tf.random.split(seed, 2))
     gammas = tf.random.stateless_gamma([2], gamma_seed, alpha=concentration + 1.0)

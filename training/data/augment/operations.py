@@ -23,7 +23,7 @@ def auto_contrast(image):
     high = tf.where(is_plain, 255 * tf.ones_like(high), high)
     low, span = tf.cast(low, tf.float32), tf.cast(high - low, tf.float32)
     rows = tf.cast(_as_rows(image), tf.float32) - _for_rows(low, image)
-    # Multiplying first keeps the numerator an integer, so that rounding down is exact.
+    # The multiplication is first, so that the numerator is an integer and rounding down is exact.
     return tf.reshape(tf.cast(rows * 255.0 / _for_rows(span, image), tf.uint8), image.shape)
 
 
@@ -125,12 +125,12 @@ def shear_y(image, slope):
 
 
 def translate_x(image, fraction):
-    """Moves the image to the left, by a fraction of its width, rounded to a pixel."""
+    """Moves the image to the left by a fraction of its width. The distance is rounded to whole pixels."""
     return _shift(image, fraction, axis=1)
 
 
 def translate_y(image, fraction):
-    """Moves the image up, by a fraction of its height, rounded to a pixel."""
+    """Moves the image up by a fraction of its height. The distance is rounded to whole pixels."""
     return _shift(image, fraction, axis=0)
 
 
@@ -139,7 +139,7 @@ def cutout(image, fraction, place):
 
     Args:
         image: uint8 (H, W, C)
-        fraction: Half of the square's side, as a fraction of the image's shorter side. Rounded to a pixel.
+        fraction: Half of the square's side, as a fraction of the image's shorter side. The half is rounded to pixels.
         place: (2,) uniform random numbers from 0 to 1: the square's centre, as fractions of the height and the width.
 
     Returns:
@@ -154,7 +154,7 @@ def cutout(image, fraction, place):
 
 
 def _as_rows(image):
-    """Reshapes (H, W, C) to (H, W·C). TensorFlow processes long rows many times faster than a short last axis."""
+    """Reshapes (H, W, C) to (H, W·C). TensorFlow is many times faster if the last axis is long."""
     height, width, channels = image.shape
     return tf.reshape(image, [height, width * channels])
 

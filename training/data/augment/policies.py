@@ -28,9 +28,9 @@ _REFERENCE_SIDE = 224
 class Operation:
     """One operation of a policy.
 
-    `function` takes the image. If `num_arguments` is 1 or 2, it also takes an argument that depends on the level. If
-    `num_arguments` is 2, it also takes a pair of random numbers, uniform from 0 to 1. `scale` converts level / 10 to
-    the argument. If `is_signed`, the argument is negated with probability 1/2.
+    `function` changes an image, its first argument. `num_arguments` is the number of its other arguments: 0, 1 or 2.
+    The first of these depends on the level. `scale` converts level / 10 to it. If `is_signed`, it is negated with
+    probability 1/2. The second is a pair of random numbers, uniform from 0 to 1.
     """
 
     function: Callable
@@ -52,7 +52,8 @@ OPERATIONS = {
     "Equalize": Operation(operations.equalize),
     "Invert": Operation(operations.invert),
     "Rotate": Operation(operations.rotate, 1, lambda part: 30 * part, is_signed=True),
-    # At least one bit is kept, as in big_vision. There, TensorFlow shifts bytes by at most seven bits.
+    # At least one bit is kept, as in big_vision, which requests zero bits at low levels. TensorFlow then keeps one
+    # bit, because it shifts bytes by at most seven bits.
     "Posterize": Operation(operations.posterize, 1, lambda part: min(max(int(part * 4), 1), 8)),
     "Solarize": Operation(operations.solarize, 1, lambda part: min(int(part * 256), 256)),
     "Color": Operation(operations.color, 1, _enhancement),
@@ -67,7 +68,8 @@ OPERATIONS = {
     "SolarizeAdd": Operation(operations.solarize_add, 1, lambda part: min(int(part * 110), 255)),
 }
 
-# Sub-policies of (operation, probability, level): policy v0 of big_vision, which differs from the paper's Table 9.
+# Each sub-policy has two steps (operation, probability, level). They are policy v0 of big_vision, which differs from
+# Table 9 of the paper.
 AUTOAUGMENT = (
     (("Equalize", 0.8, 1), ("ShearY", 0.8, 4)),
     (("Color", 0.4, 9), ("Equalize", 0.6, 3)),

@@ -1,6 +1,6 @@
 """Labels of data sets. `DERIVED_LABELS` are computed from the features that TFDS stores.
 
-They are tasks of VTAB (Zhai et al., arXiv 1910.04867). The borders between classes are copied from
+They are the labels of VTAB's tasks (Zhai et al., arXiv 1910.04867). The borders between classes are copied from
 google-research/task_adaptation. That repository lists the tasks in scripts/run_all_tasks.sh, and defines them in
 clevr.py, kitti.py and dsprites.py in the folder task_adaptation/data.
 """
@@ -64,7 +64,7 @@ def _interval_names(quantity, borders, unit=""):
 
 
 def _binned(quantity, feature, num_values):
-    """A label that divides the values of a feature, 0 to `num_values - 1`, into bins of nearly equal size."""
+    """A label whose classes are bins of a feature's values, 0 to `num_values - 1`. The bins have nearly equal sizes."""
     bins = [[value for value in range(num_values) if _bin(value, num_values) == i] for i in range(_DSPRITES_BINS)]
     names = tuple(f"{quantity} {values[0]} to {values[-1]}" for values in bins)
     return Label(names, {feature: True}, lambda example: _bin(example[feature], num_values))

@@ -49,8 +49,8 @@ def read_folder(directory, test_fraction, validation_fraction):
 
     In each class, `test_fraction` of the images are held out for the test, and `validation_fraction` of the rest for
     validation. At least one image remains for training. Copies of an image are in the same split. The split depends
-    only on the names of the images and of their folders, and on which images are copies. The split is therefore the
-    same on every machine, until an image is added or removed.
+    only on the names of the images and of their folders, and on which images are copies. As long as no image is added
+    or removed, the split is therefore the same on every machine.
 
     Args:
         directory: Path of the directory.
@@ -110,7 +110,7 @@ def find_splits(directory, contents, unsplit_layout, layout):
 
 
 def _read_classes(root):
-    """{class: sorted paths of decodable images}, {skipped path: reason} and {path: digest of the file}."""
+    """Returns {class: sorted paths of decodable images}, {skipped path: reason} and {path: digest of the file}."""
     paths_by_class = {folder.name: find_images(folder) for folder in _folders(root)}
     with concurrent.futures.ThreadPoolExecutor() as pool:
         paths = [path for paths in paths_by_class.values() for path in paths]
@@ -144,7 +144,7 @@ def hold_out(paths, fractions, digests):
 
     Args:
         paths: `pathlib.Path`s, at least one.
-        fractions: {split: fraction of the remaining paths}. The splits are filled in this order.
+        fractions: {split: fraction of the paths that the previous splits left}. The splits are filled in this order.
         digests: {path: digest of the file}. Files with the same content are in the same split.
 
     Returns:
@@ -164,7 +164,7 @@ def hold_out(paths, fractions, digests):
 
 
 def find_copies(files, digests):
-    """A message that lists images that are in two splits, and describes a remedy. `None` if there are no such images.
+    """A message that lists the images in two splits and describes a remedy. `None` if there are no such images.
 
     Args:
         files: {split: paths}
@@ -222,7 +222,7 @@ def examine(path):
 
 @functools.cache
 def _decoder():
-    """A decoder that TensorFlow traces only once, because a folder may have many thousands of images."""
+    """A decoder that TensorFlow traces only once. This saves time for folders with many thousands of images."""
     signature = [tf.TensorSpec([], tf.string)]
     decoder = tf.function(lambda image_bytes: decode_upright(image_bytes, 3), signature, autograph=False)
     return decoder.get_concrete_function()

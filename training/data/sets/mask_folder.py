@@ -1,4 +1,4 @@
-"""A directory of photographs and their masks, in pairs of the same name.
+"""A directory of photographs, each with a mask of the same name.
 
     streets/images/0001.jpg
     streets/masks/0001.png      gray or with a palette; values are indices of classes, 255 is void
@@ -87,7 +87,7 @@ def _read_names(root):
 
 
 def _read_masks(pairs):
-    """{image: classes in its mask} and {image: digest} of readable pairs, {image: problem} of all other pairs."""
+    """{image: classes in its mask} and {image: digest} for readable pairs, and {image: problem} for other pairs."""
     pairs = list(pairs)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         results = dict(zip((image for image, _ in pairs), pool.map(_read_pair, pairs), strict=True))
@@ -98,7 +98,7 @@ def _read_masks(pairs):
 
 
 def _read_pair(pair):
-    """Returns (classes in the mask, digest of the image), or the problem as a string if a file is unusable."""
+    """Returns (classes in the mask, digest of the image). If a file is unusable, returns the problem, a string."""
     image_path, mask_path = pair
     digest, problem = examine(image_path)
     if problem:

@@ -21,7 +21,7 @@ from training.data.sources import IndexedSource, StreamedSource
 from training.data.subsets import read_labels, select
 
 _TABLE = pathlib.Path(__file__).with_name("objectnet_classes.csv")
-_BORDER = 2  # Width of the red frame of an image in pixels. The authors' programs cut off the same width.
+_BORDER = 2  # Width in pixels of the red frame around each image. The authors' programs also cut off this width.
 
 
 @functools.cache
@@ -52,8 +52,8 @@ class Shared:
         """Restricts probabilities of ImageNet-1k's classes to the shared classes.
 
         This follows Kolesnikov et al. (BiT, arXiv 1912.11370). If several ImageNet classes correspond to one class of
-        ObjectNet, it gets the largest of their probabilities. The most probable shared ImageNet class thus determines
-        the prediction.
+        ObjectNet, this class gets the largest of their probabilities. The most probable shared ImageNet class thus
+        determines the prediction.
 
         Args:
             probabilities: (B, 1000)
@@ -89,7 +89,7 @@ def shared_part(dataset, splits):
 
 
 def _change_examples(source, change):
-    """A source that applies a TensorFlow function to each example of another source."""
+    """A source of the examples of another source, each changed by the TensorFlow function `change`."""
     if isinstance(source, IndexedSource):
         return IndexedSource(source.size, lambda index: change(source.read(index)))
     return StreamedSource(source.size, lambda *part: source.stream(*part).map(change), source.shuffle_buffer)

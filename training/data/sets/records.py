@@ -63,7 +63,7 @@ def write_records(dataset, directory, images_per_shard=1000):
             name: dict(_write_split(source, directory, name, images_per_shard))
             for name, source in dataset.splits.items()
         }
-        with tf.io.gfile.GFile(index_path, "w") as file:  # Written last, to mark a complete directory.
+        with tf.io.gfile.GFile(index_path, "w") as file:  # Written last: without it, a directory is incomplete.
             file.write(json.dumps({"class_names": dataset.class_names, "splits": splits}, indent=2) + "\n")
     except tf.errors.OpError as error:
         raise InputError(f"Shards cannot be written to {directory}: {error.message}") from None
@@ -84,7 +84,11 @@ def _write_split(source, directory, name, images_per_shard):
 
 
 def _shuffled(source):
-    """All examples once, in random order, because folders are ordered by class and readers shuffle only a buffer."""
+    """All examples once, in random order.
+
+    The images of a folder are ordered by class. A reader of shards shuffles only within a buffer, so it would not mix
+    the classes of such images.
+    """
     keys = source.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64), seed=0)
     return keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE)
 

@@ -31,7 +31,7 @@ def draw(split, index):
         label, radius = rng.integers(1, len(CLASS_NAMES)), rng.uniform(*_RADIUS)
         top, left = rng.uniform(radius, SIDE - radius, 2)
         inside = _is_inside(label, (rows - top) / radius, (columns - left) / radius, rng.uniform(0, 2 * np.pi))
-        if mask[inside].any():  # The class of a shape that is partly covered by another could be ambiguous.
+        if mask[inside].any():  # Overlapping shapes are left out: the class of a partly covered one may be ambiguous.
             continue
         image[inside] = rng.integers(*_BRIGHT, 3) + _texture(rng, rows, columns)[inside]
         mask[inside] = label

@@ -1,7 +1,7 @@
 """Splits of a data set of TFDS, such as `train[:80%]+validation`, and the images in them.
 
 A split consists of pieces. A piece `(name, first, end)` contains the images from number `first` to number `end - 1` of
-the split `name`, which the data set defines.
+the data set's split `name`.
 """
 
 import itertools
@@ -11,11 +11,11 @@ import tensorflow_datasets as tfds
 from training.data.sources import cut
 from training.errors import InputError
 
-_TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # For the splits that an error message suggests.
+_TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # Fractions of the splits that an error message suggests.
 
 
 def split_names(builder, label, data):
-    """The splits to use, as {split: split string of TFDS}: those of the recipe, or else those of the data set.
+    """Returns {split: split string of TFDS}: the splits that the recipe names, or else those of the data set.
 
     Args:
         builder: `tfds.core.DatasetBuilder` of prepared data.
@@ -60,7 +60,7 @@ def _checked(builder, label, name, split):
 
 
 def overlap_message(builder, names):
-    """A message about images that two splits share, with a suggestion of disjoint splits. `None` for disjoint splits.
+    """A message about images in two splits, which suggests disjoint splits. `None` if the splits are disjoint.
 
     Args:
         builder: `tfds.core.DatasetBuilder` of prepared data.
@@ -136,5 +136,5 @@ def _divide(held, fraction):
 
 
 def _num_kept(total, fraction):
-    """The number of images that remain if a fraction is held out. Both groups have at least one image."""
+    """The number of images that remain if a fraction is held out. At least one image is held out and one remains."""
     return min(max(total - round(fraction * total), 1), total - 1)
