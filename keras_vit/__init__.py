@@ -14,7 +14,9 @@ from keras_vit.analysis.features import features
 from keras_vit.analysis.neighbours import nearest_neighbours
 from keras_vit.analysis.token_attention import foreground_share, token_entropy, token_lineage, token_maps
 from keras_vit.architectures import vision_transformer as config
-from keras_vit.architectures.vision_transformer import VARIANTS, StemConfig, ViTConfig
+from keras_vit.architectures.rotary import RotaryConfig
+from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
 from keras_vit.cost import profile
 from keras_vit.export.runtimes import export_model
 from keras_vit.export.saved_model import export_saved_model
@@ -39,6 +41,7 @@ __all__ = [
     "LicenceWarning",
     "LoadReport",
     "Preprocessing",
+    "RotaryConfig",
     "StemConfig",
     "ViTConfig",
     "attention_entropy",

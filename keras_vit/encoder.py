@@ -22,7 +22,7 @@ def encode(images, config, grid_size=None):
         A pair of Keras tensors, (tokens, sizes).
 
         * tokens, (B, T, D): class token, distillation token and registers (if any), then the patch tokens row by row.
-          Tokens are normalised, unless the config places the LayerNorm after the pooling.
+          Tokens are normalised, unless the config places the LayerNorm after the pooling or has no final LayerNorm.
         * sizes, (B, T): number of patches that each token represents. `None` if the blocks do not merge tokens.
 
     Raises:
@@ -52,18 +52,28 @@ def encode(images, config, grid_size=None):
             tokens, sizes = encoder_block(config, i)(tokens, sizes)
     else:
         tokens = _blocks(tokens, patches, later_positions, config)
-    if config.norm_placement == "before_pooling":
+    if config.norm_placement == "before_pooling" and config.final_norm:
         tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens)
     return tokens, sizes
 
 
 def _blocks(tokens, patches, later_positions, config):
+    arguments = _block_arguments(patches, config)
     for i, positions in enumerate([None, *later_positions]):
         if positions is not None:
             tokens = positions(tokens, patches)
-        block = encoder_block(config, i)
-        tokens = block(tokens, patches) if config.axial else block(tokens)
+        tokens = encoder_block(config, i)(tokens, *arguments)
     return tokens
+
+
+def _block_arguments(patches, config):
+    """Returns the list of arguments that each block needs beside the tokens."""
+    if config.axial:
+        return [patches]
+    if config.rotary is None:
+        return []
+    sizes = config.key_dim, config.num_prefix_tokens
+    return [layers.RotaryPositionEmbedding(config.rotary, *sizes, name="rotary_positions")(patches)]
 
 
 def add_prefix_tokens(tokens, config):
@@ -110,14 +120,23 @@ def encoder_block(config, i):
 def _encoder_block(config, i, name):
     epsilon, is_relative = config.layer_norm_epsilon, config.position_embedding == "relative"
     attention = layers.MultiHeadSelfAttention(
-        config.num_heads, config.attention_dropout_rate, config.qk_norm, epsilon, is_relative, name="attention"
+        config.num_heads,
+        config.attention_dropout_rate,
+        config.qk_norm,
+        epsilon,
+        is_relative,
+        config.qkv_bias,
+        config.attention_inner_norm,
+        config.rotary,
+        name="attention",
     )
-    mlp = layers.MlpBlock(config.mlp_dim, config.mlp, config.dropout_rate, name="mlp")
+    mlp = layers.MlpBlock(config.mlp_dim, config.mlp, config.dropout_rate, config.mlp_inner_norm, epsilon, name="mlp")
     arguments = {
         "layer_norm_epsilon": epsilon,
         "dropout_rate": config.dropout_rate,
         "drop_path_rate": config.drop_path_rate * i / max(config.num_layers - 1, 1),
         "layer_scale": config.layer_scale,
+        "block_norm": config.block_norm,
         "name": name,
     }
     if config.token_merging:

@@ -17,16 +17,21 @@ def pool(tokens, config, sizes=None):
     is_weighted = config.pooling == "avg" and sizes is not None
     layer = POOLINGS[config.pooling](config)
     pooled = layer(tokens, sizes) if is_weighted else layer(tokens)
-    if config.norm_placement == "before_pooling":
+    if config.norm_placement == "before_pooling" or not config.final_norm:
         return pooled
     return layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pooled_norm")(pooled)
 
 
 POOLINGS: dict[str, typing.Callable[..., keras.Layer]] = {
     "token": lambda config: layers.TokenPooling(name="pooling"),
-    "avg": lambda config: layers.AverageTokenPooling(config.num_prefix_tokens, name="pooling"),
+    "avg": lambda config: layers.AverageTokenPooling(config.num_tokens_not_pooled, name="pooling"),
     "map": lambda config: layers.AttentionPooling(
-        config.num_heads, config.mlp_dim, config.mlp, config.layer_norm_epsilon, name="pooling"
+        config.pooling_num_heads or config.num_heads,
+        config.pooling_mlp_dim or config.mlp_dim,
+        config.mlp,
+        config.layer_norm_epsilon,
+        config.num_tokens_not_pooled,
+        name="pooling",
     ),
 }
 """{pooling: function that receives the config and returns the layer}"""

@@ -2,7 +2,8 @@
 
 import typing
 
-from keras_vit.architectures.vision_transformer import StemConfig
+from keras_vit.architectures.rotary import RotaryConfig
+from keras_vit.architectures.stem import StemConfig
 
 
 class ViTConfigArgumentsWithoutNumHeads(typing.TypedDict, total=False):
@@ -17,15 +18,24 @@ class ViTConfigArgumentsWithoutNumHeads(typing.TypedDict, total=False):
     class_token: bool | None
     distillation_token: bool
     num_register_tokens: int
+    pooling_num_heads: int | None
+    pooling_mlp_dim: int | None
+    pool_prefix_tokens: bool
+    block_norm: str
+    final_norm: bool
     norm_placement: str
     position_embedding: str
     position_placement: str
     position_interpolation: str
     num_position_prefix_rows: int | None
+    rotary: RotaryConfig | None
     representation_dim: int | None
     head_bias: float
     layer_scale: float | None
     qk_norm: bool
+    qkv_bias: str
+    attention_inner_norm: bool
+    mlp_inner_norm: bool
     pre_norm: bool
     crop_to_patches: bool
     mlp: str

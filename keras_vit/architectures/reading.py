@@ -7,7 +7,9 @@ without a kind.
 import dataclasses
 
 from keras_vit.architectures.resnets import AxialResNetConfig, BiTResNetConfig, ResNetConfig, SelfAttentionNetworkConfig
-from keras_vit.architectures.vision_transformer import StemConfig, ViTConfig
+from keras_vit.architectures.rotary import RotaryConfig
+from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
 
 _KINDS = {
@@ -45,6 +47,11 @@ def read_architecture(fields):
             f"A {_KINDS[kind].title} has no {', '.join(sorted(unknown))} in this version. The file may have been "
             f"written by a newer keras_vit."
         )
-    if fields.get("stem") is not None:
-        fields["stem"] = StemConfig(**fields["stem"])
-    return _KINDS[kind](**fields)
+    for name, config_class in (("stem", StemConfig), ("rotary", RotaryConfig)):
+        if fields.get(name) is not None:
+            fields[name] = config_class(**fields[name])
+    config = _KINDS[kind](**fields)
+    if isinstance(config, ViTConfig) and config.pooling == "map" and "pool_prefix_tokens" not in fields:
+        # Before this field existed, attention pooling read all tokens.
+        return config.replace(pool_prefix_tokens=config.num_prefix_tokens > 0)
+    return config

@@ -32,6 +32,8 @@ from keras_vit.layers.positions.learned_position_embedding import LearnedPositio
 from keras_vit.layers.positions.relative_position_embedding import (
     RelativePositionEmbedding as RelativePositionEmbedding,
 )
+from keras_vit.layers.positions.rotary_frequencies import RotaryFrequencies as RotaryFrequencies
+from keras_vit.layers.positions.rotary_position_embedding import RotaryPositionEmbedding as RotaryPositionEmbedding
 from keras_vit.layers.positions.sincos_position_embedding import SincosPositionEmbedding as SincosPositionEmbedding
 from keras_vit.layers.transformer.attention import MultiHeadSelfAttention as MultiHeadSelfAttention
 from keras_vit.layers.transformer.attention_pooling import AttentionPooling as AttentionPooling

@@ -1,6 +1,10 @@
 """Base class of layers with arguments."""
 
+import dataclasses
+
 import keras
+
+from keras_vit.architectures.rotary import RotaryConfig
 
 
 class ConfiguredLayer(keras.layers.Layer):
@@ -17,4 +21,9 @@ class ConfiguredLayer(keras.layers.Layer):
         return {"name": name, "dtype": self.dtype_policy, "trainable": self.trainable}
 
     def get_config(self):
-        return {**super().get_config(), **{name: getattr(self, name) for name in self.ARGUMENTS}}
+        return {**super().get_config(), **{name: _plain(getattr(self, name)) for name in self.ARGUMENTS}}
+
+
+def _plain(argument):
+    """Converts a `RotaryConfig` to a dictionary of its fields."""
+    return dataclasses.asdict(argument) if isinstance(argument, RotaryConfig) else argument

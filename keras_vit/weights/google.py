@@ -7,7 +7,8 @@ some files of big_vision, the arrays of all blocks are stacked.
 
 import re
 
-from keras_vit.architectures.vision_transformer import StemConfig, ViTConfig
+from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.checkpoint import Checkpoint, numerics
 from keras_vit.weights.depth import check_depth, count_blocks, stage_depths_of

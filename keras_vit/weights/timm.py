@@ -5,7 +5,8 @@ Kernels of linear layers have the shape (out, in). Query, key and value share on
 
 import re
 
-from keras_vit.architectures.vision_transformer import StemConfig, ViTConfig
+from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import count_blocks, stage_depths_of

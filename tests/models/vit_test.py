@@ -9,7 +9,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit import heads
-from keras_vit.architectures.vision_transformer import CHOICES
+from keras_vit.architectures.vit_checks import CHOICES
 from tests.models.factory_case import run_factory_test
 from tests.models.steps import train
 from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.architectures.vision_transformer import StemConfig
+from keras_vit.architectures.stem import StemConfig
 from keras_vit.trunks.bit_resnet import bit_resnet
 from tests.reference import bit_resnet as reference
 from tests.test_case import assert_close, canonical_weights, random_inputs, run_parity_test, without_values

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.architectures.vision_transformer import CHOICES, StemConfig
+from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.vit_checks import CHOICES
 from keras_vit.weights import google, huggingface, keras_hub, timm
 from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.expressible import check_published

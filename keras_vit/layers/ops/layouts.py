@@ -51,7 +51,7 @@ def apply_einsum_dense(layer, inputs, num_axes, scale=None):
     `einsum` would compute a batch of smaller products. A layer that Keras has quantized is called directly.
 
     Args:
-        layer: An `EinsumDense` with a bias.
+        layer: An `EinsumDense`, with or without a bias.
         inputs: (B, ..., input axes of the kernel).
         num_axes: Number of input axes of the kernel.
         scale: Factor by which the outputs are multiplied. `None`: 1.
@@ -59,17 +59,22 @@ def apply_einsum_dense(layer, inputs, num_axes, scale=None):
     if layer.quantization_mode is not None:
         outputs = layer(inputs)
         return outputs if scale is None else outputs * scale
-    kernel, bias = (ops.cast(weight, layer.compute_dtype) for weight in (layer.kernel, layer.bias))
+    kernel = ops.cast(layer.kernel, layer.compute_dtype)
     output_axes = kernel.shape[num_axes:]
     inner, multiply = math.prod(kernel.shape[:num_axes]), textbook_multiply()
     values = ops.cast(inputs, layer.compute_dtype)
     rows = reshape_like(values, inputs, num_axes, (inner,)) if multiply else ops.reshape(values, (-1, inner))
-    kernel, bias = ops.reshape(kernel, (inner, -1)), ops.reshape(bias, (-1,))
-    if scale is not None:  # Scales the weights, because there are fewer weights than outputs.
-        kernel, bias = kernel * scale, bias * scale
-    products = multiply(rows, kernel) if multiply else ops.matmul(rows, kernel)
-    outputs = ops.add(products, bias)  # TensorFlow fuses ops.add with the product, but not `+`.
+    kernel = _scaled(ops.reshape(kernel, (inner, -1)), scale)
+    outputs = multiply(rows, kernel) if multiply else ops.matmul(rows, kernel)
+    if layer.bias is not None:
+        bias = _scaled(ops.reshape(ops.cast(layer.bias, layer.compute_dtype), (-1,)), scale)
+        outputs = ops.add(outputs, bias)  # TensorFlow fuses ops.add with the product, but not `+`.
     return reshape_like(outputs, inputs, num_axes, output_axes)
+
+
+def _scaled(weight, scale):
+    """Scales a weight. There are fewer weights than outputs, so this is faster than scaling the outputs."""
+    return weight if scale is None else weight * scale
 
 
 def reshape_like(values, inputs, num_axes, new_axes):

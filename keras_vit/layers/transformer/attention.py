@@ -9,11 +9,14 @@ import typing
 import keras
 from keras import ops
 
-from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.architectures.rotary import RotaryConfig, as_rotary_config
+from keras_vit.checks import check_choice, check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.ops.attention_kernels import attention_weights, compute_attention, log_sizes
-from keras_vit.layers.ops.layouts import apply_einsum_dense
+from keras_vit.layers.ops.layouts import apply_einsum_dense, reshape_like
+from keras_vit.layers.ops.rotation import rotate
 from keras_vit.layers.positions.relative_position_embedding import RelativePositionEmbedding
+from keras_vit.layers.positions.rotary_frequencies import RotaryFrequencies
 from keras_vit.layers.transformer.dropout import Dropout
 from keras_vit.layers.transformer.few_queries import are_few, attend_few
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
@@ -21,7 +24,7 @@ from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadSelfAttention(CompositeLayer):
-    """Multi-head self-attention with biases.
+    """Multi-head self-attention.
 
     Each head computes `A = softmax(q k^T / sqrt(Dh))` and `SA = A v`. The heads are concatenated and projected (ViT,
     arXiv 2010.11929, eqs. 5 to 8). As in Google's weights, the kernels of queries, keys and values have the shape
@@ -34,12 +37,20 @@ class MultiHeadSelfAttention(CompositeLayer):
         qk_norm: Whether queries and keys are normalised by a LayerNorm over each head's Dh channels (ViT-22B, arXiv
             2302.05442, section 2).
         layer_norm_epsilon: Number that is added to the variance in the LayerNorms of queries and keys.
+        qkv_bias: `"all"`: the projections to queries, keys and values have biases. `"no_key"`: queries and values have
+            biases. `"none"`: none of the three has a bias. The output projection always has one.
+        inner_norm: Whether there is a LayerNorm over the concatenated heads before their projection (sub-LN, arXiv
+            2210.06423).
+        rotary: `keras_vit.RotaryConfig`: queries and keys are rotated by angles that depend on the position. The call
+            argument `positions` is then required. `None`: no rotation.
         relative_positions: Whether a `RelativePositionEmbedding` adds a term to each logit. The term depends on the
             offset between the two tokens. The number of tokens is then fixed, and `queries` must be `None`.
 
     Call arguments:
         tokens: (B, T, D), or (B, n, T, D) for n sequences per image. A token attends only to tokens of its sequence.
         queries: (B, t, D), tokens that attend to `tokens`. `None`: `tokens` attend to each other.
+        positions: Output of a `RotaryPositionEmbedding` for the T tokens. With `queries`, these must be the first t
+            tokens. `None` without `rotary`.
         sizes: (B, T) integers s, the number of patches that each token represents. The weights are
             `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, eq. 1). `None`: all sizes are 1.
         training: Whether dropout is applied.
@@ -48,8 +59,8 @@ class MultiHeadSelfAttention(CompositeLayer):
         (B, t, D) with `queries`, otherwise the same shape as `tokens`.
 
     Raises:
-        ValueError: If D is not a multiple of `num_heads`, or if relative positions are combined with `queries` or with
-            an unknown number of tokens.
+        ValueError: If an argument is invalid; if D is not a multiple of `num_heads`; if relative positions are combined
+            with `queries`, with rotary positions or with an unknown number of tokens; or if `positions` is missing.
 
     Example:
 
@@ -58,7 +69,10 @@ class MultiHeadSelfAttention(CompositeLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS = ("num_heads", "dropout_rate", "qk_norm", "layer_norm_epsilon", "relative_positions")
+    ARGUMENTS = (
+        *("num_heads", "dropout_rate", "qk_norm", "layer_norm_epsilon", "relative_positions"),
+        *("qkv_bias", "inner_norm", "rotary"),
+    )
 
     def __init__(
         self,
@@ -67,6 +81,9 @@ class MultiHeadSelfAttention(CompositeLayer):
         qk_norm: bool = False,
         layer_norm_epsilon: float = 1e-6,
         relative_positions: bool = False,
+        qkv_bias: str = "all",
+        inner_norm: bool = False,
+        rotary: RotaryConfig | None = None,
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -75,6 +92,12 @@ class MultiHeadSelfAttention(CompositeLayer):
         self.qk_norm = check_flag("qk_norm", qk_norm)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.relative_positions = check_flag("relative_positions", relative_positions)
+        check_choice("qkv_bias", qkv_bias, ("all", "no_key", "none"))
+        self.qkv_bias = qkv_bias
+        self.inner_norm = check_flag("inner_norm", inner_norm)
+        self.rotary = None if rotary is None else as_rotary_config(rotary)
+        if self.relative_positions and self.rotary is not None:
+            raise ValueError(f"relative_positions=True needs rotary=None. Received: rotary={self.rotary}")
 
     def build(self, tokens_shape, queries_shape=None):
         hidden_dim = tokens_shape[-1]
@@ -86,17 +109,23 @@ class MultiHeadSelfAttention(CompositeLayer):
         self._key_dim = hidden_dim // self.num_heads
         heads_shape = (*tokens_shape[:-1], self.num_heads, self._key_dim)
         self.query, self.key, self.value = (
-            self._dense(name, "{0}td,dkh->{0}tkh", "kh", tokens_shape, heads_shape[-2:])
-            for name in ("query", "key", "value")
+            self._dense(name, "{0}td,dkh->{0}tkh", "kh" if has_bias else None, tokens_shape, heads_shape[-2:])
+            for name, has_bias in zip(("query", "key", "value"), _HAS_BIAS[self.qkv_bias], strict=True)
         )
         if self.qk_norm:
             self.query_norm = self._norm("query_norm", heads_shape)
             self.key_norm = self._norm("key_norm", heads_shape)
+        if self.rotary is not None and self.rotary.kind == "mixed":
+            arguments = self.part_arguments("rotary")
+            self.rotary_frequencies = RotaryFrequencies(self.rotary, self.num_heads, self._key_dim, **arguments)
+            self.rotary_frequencies.build((2, tokens_shape[-2]))
         if self.relative_positions:
             if queries_shape is not None:
                 raise ValueError("With relative positions, all tokens attend to each other, so queries must be None.")
             self.relative_position = RelativePositionEmbedding(**self.part_arguments("relative_position"))
             self.relative_position.build(heads_shape)
+        if self.inner_norm:
+            self.heads_norm = self._norm("inner_norm", tokens_shape)
         self.output_projection = self._dense("output", "{0}tkh,khd->{0}td", "d", heads_shape, tokens_shape[-1:])
         self.dropout = Dropout(self.dropout_rate, **self.part_arguments("dropout"))
         self.dropout.build(heads_shape)
@@ -115,25 +144,34 @@ class MultiHeadSelfAttention(CompositeLayer):
         layer.build(input_shape)
         return layer
 
-    def _norm(self, name, heads_shape):
+    def _norm(self, name, input_shape):
         layer = LayerNormalization(epsilon=self.layer_norm_epsilon, **self.part_arguments(name))
-        layer.build(heads_shape)
+        layer.build(input_shape)
         return layer
 
-    def call(self, tokens, queries=None, sizes=None, training=None):
+    def call(self, tokens, queries=None, sizes=None, positions=None, training=None):
         if are_few(self, queries):
             return attend_few(self, tokens, queries, sizes, training)
-        query, key = self.queries_and_keys(tokens, queries)
+        query, key = self.queries_and_keys(tokens, queries, positions)
         return self.attend(query, key, tokens, sizes, training)
 
-    def queries_and_keys(self, tokens, queries=None):
-        """Returns the scaled queries, (B, K, t, Dh), and the keys, (B, K, T, Dh)."""
+    def queries_and_keys(self, tokens, queries=None, positions=None):
+        """Returns the scaled and rotated queries, (B, K, t, Dh), and the rotated keys, (B, K, T, Dh)."""
         attending = tokens if queries is None else queries
         scale = 1.0 / math.sqrt(self._key_dim)
-        if not self.qk_norm:
-            return self._heads(self.query, attending, scale), self._heads(self.key, tokens)
-        query, key = self._heads(self.query, attending), self._heads(self.key, tokens)
-        return self.query_norm(query) * scale, self.key_norm(key)
+        if self.qk_norm:
+            query, key = self._heads(self.query, attending), self._heads(self.key, tokens)
+            query, key = self.query_norm(query) * scale, self.key_norm(key)
+        else:
+            query, key = self._heads(self.query, attending, scale), self._heads(self.key, tokens)
+        return (query, key) if self.rotary is None else self._rotated(query, key, positions, self.rotary)
+
+    def _rotated(self, query, key, positions, rotary):
+        if positions is None:
+            raise ValueError("With rotary, pass positions, the output of a keras_vit.layers.RotaryPositionEmbedding.")
+        factors = self.rotary_frequencies(positions) if rotary.kind == "mixed" else positions
+        query_factors = factors if query.shape[-2] == key.shape[-2] else factors[..., : query.shape[-2], :]
+        return rotate(query, query_factors, rotary.layout), rotate(key, factors, rotary.layout)
 
     def attend(self, query, key, tokens, sizes=None, training=None):
         """Returns the layer's output, (B, t, D), for queries and keys from `queries_and_keys`."""
@@ -144,7 +182,14 @@ class MultiHeadSelfAttention(CompositeLayer):
             heads = ops.matmul(self.dropout(weights, training=training), value)
         else:
             heads = compute_attention(query, key, value, log_sizes(sizes))
-        return apply_einsum_dense(self.output_projection, ops.swapaxes(heads, -3, -2), 2)  # The input is (B, t, K, Dh).
+        return self.project(ops.swapaxes(heads, -3, -2))
+
+    def project(self, heads):
+        """Concatenates and projects the heads' outputs (B, t, K, Dh) to (B, t, D)."""
+        if self.inner_norm:
+            joined = reshape_like(heads, heads, 2, (self.num_heads * self._key_dim,))
+            heads = reshape_like(self.heads_norm(joined), heads, 2, heads.shape[-2:])
+        return apply_einsum_dense(self.output_projection, heads, 2)
 
     def _heads(self, projection, tokens, scale=None):
         """Projects (B, T, D) to (B, K, T, Dh)."""
@@ -157,19 +202,20 @@ class MultiHeadSelfAttention(CompositeLayer):
             bias = relative if bias is None else bias + relative
         return attention_weights(query, key, bias)
 
-    def attention_weights(self, tokens, queries=None, sizes=None):
+    def attention_weights(self, tokens, queries=None, sizes=None, positions=None):
         """Returns the attention weights A, before dropout.
 
         Args:
             tokens: As in `call`.
             queries: As in `call`.
             sizes: As in `call`.
+            positions: As in `call`.
 
         Returns:
             float32 (B, K, T, T), (B, n, K, T, T) for n sequences per image, or (B, K, t, T) with `queries`. Each row
             sums to one.
         """
-        query, key = self.queries_and_keys(tokens, queries)
+        query, key = self.queries_and_keys(tokens, queries, positions)
         return self._weights(query, key, sizes)
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
@@ -180,6 +226,10 @@ class MultiHeadSelfAttention(CompositeLayer):
         *num_sequences, num_tokens, hidden_dim = input_shape[1:]
         products = 3 if self.relative_positions else 2
         return math.prod(num_sequences) * (num_tokens * 4 * hidden_dim**2 + products * num_tokens**2 * hidden_dim)
+
+
+_HAS_BIAS = {"all": (True, True, True), "no_key": (True, False, True), "none": (False, False, False)}
+"""{value of `qkv_bias`: whether queries, keys and values have a bias}"""
 
 
 def _xavier_uniform(hidden_dim):

@@ -5,6 +5,7 @@ import typing
 import keras
 from keras import ops
 
+from keras_vit.checks import check_count
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.transformer.attention import MultiHeadSelfAttention
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
@@ -13,7 +14,7 @@ from keras_vit.layers.transformer.mlp_block import MlpBlock
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AttentionPooling(CompositeLayer):
-    """Pools tokens with a learned probe that attends to all tokens, followed by an MLP.
+    """Pools tokens with a learned probe that attends to them, followed by an MLP.
 
     This is the MAP head of Scaling ViT (arXiv 2106.04560, section 3.3) and SigLIP, as in google-research/big_vision:
     `y = MHA(probe, z, z)`, then `y + MLP(LN(y))`. There is no residual connection around the attention.
@@ -23,6 +24,7 @@ class AttentionPooling(CompositeLayer):
         mlp_dim: Width M of the MLP's hidden layer.
         mlp: The MLP's activation, as in `MlpBlock`.
         layer_norm_epsilon: Number that is added to the variance in the LayerNorm.
+        num_prefix_tokens: Number of tokens at the beginning of the sequence that are not pooled, from 0 to T - 1.
 
     Call arguments:
         tokens: (B, T, D)
@@ -37,7 +39,7 @@ class AttentionPooling(CompositeLayer):
     (2, 12)
     """
 
-    ARGUMENTS = ("num_heads", "mlp_dim", "mlp", "layer_norm_epsilon")
+    ARGUMENTS = ("num_heads", "mlp_dim", "mlp", "layer_norm_epsilon", "num_prefix_tokens")
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class AttentionPooling(CompositeLayer):
         mlp_dim: int,
         mlp: str = "gelu_tanh",
         layer_norm_epsilon: float = 1e-6,
+        num_prefix_tokens: int = 0,
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -52,6 +55,7 @@ class AttentionPooling(CompositeLayer):
         self.mlp_dim = mlp_dim
         self.mlp = mlp
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.num_prefix_tokens = check_count("num_prefix_tokens", num_prefix_tokens)
 
         self.attention = MultiHeadSelfAttention(num_heads, **self.part_arguments("attention"))
         self.norm = LayerNormalization(epsilon=layer_norm_epsilon, **self.part_arguments("norm"))
@@ -65,7 +69,7 @@ class AttentionPooling(CompositeLayer):
         self.mlp_block.build(pooled_shape)
 
     def attention_weights(self, tokens):
-        """Returns the attention weights of the probe for all tokens.
+        """Returns the attention weights of the probe for all tokens. They are 0 for tokens that are not pooled.
 
         Args:
             tokens: (B, T, D)
@@ -73,13 +77,16 @@ class AttentionPooling(CompositeLayer):
         Returns:
             (B, K, 1, T), as in `MultiHeadSelfAttention.attention_weights`.
         """
-        return self.attention.attention_weights(tokens, queries=self._probe_for(tokens))
+        pooled_tokens = tokens[:, self.num_prefix_tokens :]
+        weights = self.attention.attention_weights(pooled_tokens, queries=self._probe_for(tokens))
+        return ops.pad(weights, [(0, 0)] * 3 + [(self.num_prefix_tokens, 0)]) if self.num_prefix_tokens else weights
 
     def _probe_for(self, tokens):
         return ops.repeat(ops.cast(self.probe, tokens.dtype), ops.shape(tokens)[0], axis=0)  # (B, 1, D)
 
     def call(self, tokens):
-        pooled = self.attention(tokens, queries=self._probe_for(tokens))  # (B, 1, D)
+        pooled_tokens = tokens[:, self.num_prefix_tokens :]
+        pooled = self.attention(pooled_tokens, queries=self._probe_for(tokens))  # (B, 1, D)
         pooled = pooled + self.mlp_block(self.norm(pooled))
         return ops.squeeze(pooled, axis=1)
 
@@ -88,6 +95,6 @@ class AttentionPooling(CompositeLayer):
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D)."""
-        _, num_tokens, hidden_dim = input_shape
+        num_tokens, hidden_dim = input_shape[1] - self.num_prefix_tokens, input_shape[2]
         attention = 2 * hidden_dim**2 + 2 * num_tokens * hidden_dim**2 + 2 * num_tokens * hidden_dim
         return attention + self.mlp_block.macs((None, 1, hidden_dim))

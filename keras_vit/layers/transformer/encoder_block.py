@@ -4,6 +4,7 @@ import typing
 
 import keras
 
+from keras_vit.checks import check_choice
 from keras_vit.layers.composed import ComposedLayer, check_layer
 from keras_vit.layers.ops.layouts import add, fork
 from keras_vit.layers.transformer import older_configs
@@ -18,8 +19,9 @@ from keras_vit.layers.transformer.rematerialization import rematerializable
 class EncoderBlock(ComposedLayer):
     """Self-attention, then an MLP, each after a LayerNorm and with a residual connection.
 
-    `z' = MSA(LN(z)) + z` and `z'' = MLP(LN(z')) + z'` (ViT, arXiv 2010.11929, eqs. 2 and 3). LayerNorm is computed in
-    float32 under any precision policy.
+    `z' = MSA(LN(z)) + z` and `z'' = MLP(LN(z')) + z'` (ViT, arXiv 2010.11929, eqs. 2 and 3). With `block_norm="post"`,
+    the outputs are normalised instead: `z' = LN(MSA(z)) + z` and `z'' = LN(MLP(z')) + z'` (EVA-02-CLIP-E, arXiv
+    2303.15389). LayerNorm is computed in float32 under any precision policy.
 
     The weight paths of `attention` and `mlp` contain the names of these layers. The models of this package use the
     names `"attention"` and `"mlp"`. An example of a path is `encoder_block_0/attention/query/kernel`.
@@ -35,16 +37,18 @@ class EncoderBlock(ComposedLayer):
         dropout_rate: Dropout rate after the attention. In [0, 1). The MLP has its own dropout.
         drop_path_rate: Probability that a residual branch of an image is dropped in training. In [0, 1).
         layer_scale: Initial value of the `LayerScale` of each branch. `None`: no `LayerScale`.
+        block_norm: `"pre"` or `"post"`, whether the inputs or the outputs of `attention` and `mlp` are normalised.
 
     Call arguments:
         tokens: (B, T, D), or (B, n, T, D) for n sequences per image. A token attends only to tokens of its sequence.
+        positions: Argument `positions` of `attention`, or `None`. It is the output of a `RotaryPositionEmbedding`.
         training: Whether dropout and drop path are applied.
 
     Returns:
         Same shape as `tokens`.
 
     Raises:
-        ValueError: If `attention` or `mlp` is not a layer, or if a rate, epsilon or scale is invalid.
+        ValueError: If `attention` or `mlp` is not a layer, or if another argument is invalid.
 
     Example:
 
@@ -55,7 +59,7 @@ class EncoderBlock(ComposedLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS = ("layer_norm_epsilon", "dropout_rate", "drop_path_rate", "layer_scale")
+    ARGUMENTS = ("layer_norm_epsilon", "dropout_rate", "drop_path_rate", "layer_scale", "block_norm")
     GIVEN: tuple[tuple[str, str], ...] = (("attention", "attention"), ("mlp", "mlp_block"))
 
     def __init__(
@@ -66,6 +70,7 @@ class EncoderBlock(ComposedLayer):
         dropout_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         layer_scale: float | None = None,
+        block_norm: str = "pre",
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -73,6 +78,8 @@ class EncoderBlock(ComposedLayer):
         self.dropout_rate = dropout_rate
         self.drop_path_rate = drop_path_rate
         self.layer_scale = layer_scale
+        check_choice("block_norm", block_norm, ("pre", "post"))
+        self.block_norm = block_norm
         self.use_rematerialization = False
 
         # In Keras's files, weights are stored under the names of these attributes, in the order of assignment.
@@ -95,33 +102,42 @@ class EncoderBlock(ComposedLayer):
             layer.build(input_shape)
 
     @rematerializable
-    def call(self, tokens, training=None):
+    def call(self, tokens, positions=None, training=None):
         residual, tokens = fork(tokens)
-        branch = self.attention(self.attention_norm(tokens), training=training)
+        branch = self.attention(self.norm_before(self.attention_norm, tokens), **_given(positions), training=training)
         tokens = self.add_attention(residual, branch, training)
         return self.add_mlp(tokens, training)
 
     def add_attention(self, residual, branch, training=None):
         """Computes `z'` of eq. 2, (B, T, D), from the first result of `fork` and the output of the attention."""
-        branch = self.attention_scale(self.dropout(branch, training=training))
-        return add(residual, self.drop_path(branch, training=training))
+        branch = self._norm_after(self.attention_norm, self.dropout(branch, training=training))
+        return add(residual, self.drop_path(self.attention_scale(branch), training=training))
 
     def add_mlp(self, tokens, training=None):
         """Computes `z''` of eq. 3, (B, T, D), from `z'`."""
         residual, tokens = fork(tokens)
-        branch = self.mlp_scale(self.mlp_block(self.mlp_norm(tokens), training=training))
-        return add(residual, self.drop_path(branch, training=training))
+        branch = self.mlp_block(self.norm_before(self.mlp_norm, tokens), training=training)
+        branch = self._norm_after(self.mlp_norm, branch)
+        return add(residual, self.drop_path(self.mlp_scale(branch), training=training))
 
-    def attention_weights(self, tokens):
+    def norm_before(self, norm, tokens):
+        """Applies the LayerNorm `norm` to the input of a branch if `block_norm` is `"pre"`."""
+        return norm(tokens) if self.block_norm == "pre" else tokens
+
+    def _norm_after(self, norm, branch):
+        return norm(branch) if self.block_norm == "post" else branch
+
+    def attention_weights(self, tokens, positions=None):
         """Returns the attention weights of this block.
 
         Args:
             tokens: As in `call`.
+            positions: As in `call`.
 
         Returns:
             (B, K, T, T) or (B, n, K, T, T), as in `MultiHeadSelfAttention.attention_weights`.
         """
-        return self.attention.attention_weights(self.attention_norm(tokens))
+        return self.attention.attention_weights(self.norm_before(self.attention_norm, tokens), **_given(positions))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -135,3 +151,8 @@ class EncoderBlock(ComposedLayer):
         if "num_heads" in config:
             return keras.saving.deserialize_keras_object(older_configs.encoder_block(config))
         return super().from_config(config)
+
+
+def _given(positions):
+    """The keyword arguments of the attention. An attention of another kind may have no argument `positions`."""
+    return {} if positions is None else {"positions": positions}

@@ -15,6 +15,8 @@ def are_few(attention, queries):
     """Whether `attend_few` accepts the queries and needs at most half of the multiplications of `attention.call`."""
     if queries is None or queries.shape[-2] is None or len(queries.shape) != 3 or attention.qk_norm:
         return False
+    if attention.rotary is not None:  # Each key has its own angle, so `q (x W)^T = (q W^T) x^T` does not hold.
+        return False
     is_quantized = any(layer.quantization_mode is not None for layer in (attention.key, attention.value))
     return not is_quantized and 2 * queries.shape[-2] * attention.num_heads <= queries.shape[-1]
 
@@ -29,22 +31,26 @@ def attend_few(attention, tokens, queries, sizes=None, training=None):
     is a kernel of a head and A are the attention weights of this head.
     """
     key, value, scale = attention.key, attention.value, math.sqrt(attention.num_heads / queries.shape[-1])
-    tokens, key_kernel, key_bias, value_kernel, value_bias = (
-        ops.cast(x, attention.compute_dtype) for x in (tokens, key.kernel, key.bias, value.kernel, value.bias)
-    )
+    arrays = (tokens, key.kernel, value.kernel)
+    tokens, key_kernel, value_kernel = (ops.cast(array, attention.compute_dtype) for array in arrays)
     query = apply_einsum_dense(attention.query, queries, 1, scale)  # (B, t, K, Dh)
     heads_shape, width = query.shape[1:3], tokens.shape[-1]
     rows = (-1, math.prod(heads_shape))  # B, t K
     attending = ops.reshape(_multiply_heads(query, ops.transpose(key_kernel, (1, 2, 0))), (*rows, width))
-    # This term is the same for all keys, so the softmax cancels it. It is computed to give `key/bias` a gradient.
-    bias = ops.cast(ops.reshape(ops.sum(query * key_bias, axis=-1), (*rows, 1)), "float32")
-    bias = bias if sizes is None else bias + log_sizes(sizes)[:, None, :]
+    bias = None if sizes is None else log_sizes(sizes)[:, None, :]
+    if key.bias is not None:
+        # This term is the same for all keys, so the softmax cancels it. It is computed to give `key/bias` a gradient.
+        products = query * ops.cast(key.bias, query.dtype)
+        term = ops.cast(ops.reshape(ops.sum(products, axis=-1), (*rows, 1)), "float32")
+        bias = term if bias is None else term + bias
     weights = ops.cast(attention_weights(attending, tokens, bias), tokens.dtype)  # (B, t K, T)
     weights = attention.dropout(weights, training=training)
     received = ops.reshape(ops.matmul(weights, tokens), (-1, *heads_shape, width))
-    share = ops.reshape(ops.sum(weights, axis=-1), (-1, *heads_shape, 1))  # Without dropout, all sums are 1.
-    heads = _multiply_heads(received, ops.transpose(value_kernel, (1, 0, 2))) + share * value_bias
-    return apply_einsum_dense(attention.output_projection, heads, 2)
+    heads = _multiply_heads(received, ops.transpose(value_kernel, (1, 0, 2)))
+    if value.bias is not None:
+        share = ops.reshape(ops.sum(weights, axis=-1), (-1, *heads_shape, 1))  # Without dropout, all sums are 1.
+        heads = heads + share * ops.cast(value.bias, heads.dtype)
+    return attention.project(heads)
 
 
 def _multiply_heads(values, kernels):

@@ -19,13 +19,13 @@ def can_compute_first(block, num_outputs, tokens_shape):
 
 
 @rematerializable
-def first_tokens(block, tokens, sizes=None, *, num_outputs, training=None):
+def first_tokens(block, tokens, argument=None, *, num_outputs, training=None):
     """Computes the first tokens of a block's output without the attention and the MLP of the other tokens.
 
     Args:
         block: An `EncoderBlock` or a `MergingEncoderBlock`.
         tokens: (B, T, D), as in the block's `call`.
-        sizes: As in the block's `call`.
+        argument: Second argument of the block's `call`: `sizes` of a `MergingEncoderBlock`, otherwise `positions`.
         num_outputs: Number of returned tokens. See `can_compute_first`.
         training: As in the block's `call`.
 
@@ -35,8 +35,10 @@ def first_tokens(block, tokens, sizes=None, *, num_outputs, training=None):
     """
     with keras.name_scope(block.name):
         _, tokens = fork(ops.cast(tokens, block.compute_dtype))
-        normalized = block.attention_norm(tokens)
-        branch = block.attention(normalized, queries=_first(normalized, num_outputs), sizes=sizes, training=training)
+        normalized = block.norm_before(block.attention_norm, tokens)
+        arguments = {"sizes" if isinstance(block, MergingEncoderBlock) else "positions": argument}
+        arguments["queries"] = _first(normalized, num_outputs)
+        branch = block.attention(normalized, **arguments, training=training)
         residual, _ = fork(_first(tokens, num_outputs))
         first = block.add_mlp(block.add_attention(residual, branch, training), training)
     return (first, ops.ones(ops.shape(first)[:2], "int32")) if isinstance(block, MergingEncoderBlock) else first

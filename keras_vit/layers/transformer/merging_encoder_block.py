@@ -21,13 +21,14 @@ class MergingEncoderBlock(EncoderBlock):
     The layer has the same weights as an `EncoderBlock`.
 
     Args:
-        attention: `MultiHeadSelfAttention` without relative positions.
+        attention: `MultiHeadSelfAttention` without relative and rotary positions.
         mlp: As in `EncoderBlock`.
         merging: `TokenMerging`
         layer_norm_epsilon: As in `EncoderBlock`.
         dropout_rate: As in `EncoderBlock`.
         drop_path_rate: As in `EncoderBlock`.
         layer_scale: As in `EncoderBlock`.
+        block_norm: As in `EncoderBlock`.
 
     Call arguments:
         tokens: (B, T, D)
@@ -38,8 +39,8 @@ class MergingEncoderBlock(EncoderBlock):
         The tokens after merging, (B, T - r, D), and their sizes, int32 (B, T - r).
 
     Raises:
-        ValueError: If `attention` is not a `MultiHeadSelfAttention` or has relative positions, or if `tokens` have
-            rank 4.
+        ValueError: If `attention` is not a `MultiHeadSelfAttention`, if it has relative or rotary positions, or if
+            `tokens` have rank 4.
 
     Example:
 
@@ -63,13 +64,16 @@ class MergingEncoderBlock(EncoderBlock):
         dropout_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         layer_scale: float | None = None,
+        block_norm: str = "pre",
         **kwargs: typing.Any,
     ) -> None:
-        super().__init__(attention, mlp, layer_norm_epsilon, dropout_rate, drop_path_rate, layer_scale, **kwargs)
+        rates = (dropout_rate, drop_path_rate)
+        super().__init__(attention, mlp, layer_norm_epsilon, *rates, layer_scale, block_norm, **kwargs)
         self.merging = check_layer("merging", merging, "keras_vit.layers.TokenMerging(num_merged=3)")
-        if not isinstance(attention, MultiHeadSelfAttention) or attention.relative_positions:
+        is_known = isinstance(attention, MultiHeadSelfAttention)
+        if not is_known or attention.relative_positions or attention.rotary is not None:
             raise ValueError(
-                f"attention must be a MultiHeadSelfAttention without relative positions. Received: "
+                f"attention must be a MultiHeadSelfAttention without relative and rotary positions. Received: "
                 f"attention={attention!r}"
             )
 
@@ -85,7 +89,7 @@ class MergingEncoderBlock(EncoderBlock):
     @rematerializable
     def call(self, tokens, sizes=None, training=None):
         residual, tokens = fork(tokens)
-        normalized = self.attention_norm(tokens)
+        normalized = self.norm_before(self.attention_norm, tokens)
         query, key = self.attention.queries_and_keys(normalized)
         branch = self.attention.attend(query, key, normalized, sizes, training)
         tokens = self.add_attention(residual, branch, training)
@@ -95,7 +99,7 @@ class MergingEncoderBlock(EncoderBlock):
 
     def attention_weights(self, tokens, sizes=None):
         """Returns the attention weights of this block, (B, K, T, T). `tokens` and `sizes` are as in `call`."""
-        return self.attention.attention_weights(self.attention_norm(tokens), sizes=sizes)
+        return self.attention.attention_weights(self.norm_before(self.attention_norm, tokens), sizes=sizes)
 
     def compute_output_shape(self, tokens_shape, sizes_shape=None):
         return self.merging.compute_output_shape(tokens_shape)

@@ -5,11 +5,12 @@ import typing
 
 import keras
 
-from keras_vit.checks import check_choice, check_positive_integer
+from keras_vit.checks import check_choice, check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.ops.activations import ACTIVATIONS, activate
 from keras_vit.layers.ops.layouts import apply_dense, as_rows, as_tokens
 from keras_vit.layers.transformer.dropout import Dropout
+from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -25,6 +26,8 @@ class MlpBlock(CompositeLayer):
         activation: `"gelu_tanh"` (the tanh approximation, as in Google's models), `"gelu_exact"`, `"quick_gelu"` or
             `"swiglu"`.
         dropout_rate: Dropout rate after each layer. In [0, 1).
+        inner_norm: Whether there is a LayerNorm before the second layer (sub-LN, arXiv 2210.06423; EVA-02).
+        layer_norm_epsilon: Number that is added to the variance in this LayerNorm.
 
     Call arguments:
         tokens: (B, T, D)
@@ -43,20 +46,32 @@ class MlpBlock(CompositeLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS = ("mlp_dim", "activation", "dropout_rate")
+    ARGUMENTS = ("mlp_dim", "activation", "dropout_rate", "inner_norm", "layer_norm_epsilon")
 
     def __init__(
-        self, mlp_dim: int, activation: str = "gelu_tanh", dropout_rate: float = 0.0, **kwargs: typing.Any
+        self,
+        mlp_dim: int,
+        activation: str = "gelu_tanh",
+        dropout_rate: float = 0.0,
+        inner_norm: bool = False,
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs: typing.Any,
     ) -> None:
         super().__init__(**kwargs)
         check_choice("activation", activation, ACTIVATIONS)
         self.mlp_dim = check_positive_integer("mlp_dim", mlp_dim)
         self.activation = activation
         self.dropout_rate = dropout_rate
+        self.inner_norm = check_flag("inner_norm", inner_norm)
+        self.layer_norm_epsilon = layer_norm_epsilon
 
     def build(self, input_shape):
         hidden_shape = (*input_shape[:-1], self.mlp_dim)
         self.hidden = self._dense("hidden", self._num_hidden, input_shape)
+        if self.inner_norm:
+            arguments = self.part_arguments("inner_norm")
+            self.hidden_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, **arguments)
+            self.hidden_norm.build(hidden_shape)
         self.output_projection = self._dense("output", input_shape[-1], hidden_shape)
         self.dropout = Dropout(self.dropout_rate, **self.part_arguments("dropout"))
         self.dropout.build(hidden_shape)
@@ -79,6 +94,8 @@ class MlpBlock(CompositeLayer):
         rows = as_rows(tokens)  # (B T, D)
         hidden = activate(self.activation, apply_dense(self.hidden, rows), training)
         hidden = self.dropout(hidden, training=training)
+        if self.inner_norm:
+            hidden = self.hidden_norm(hidden)
         outputs = apply_dense(self.output_projection, hidden)
         return as_tokens(self.dropout(outputs, training=training), tokens)
 

@@ -4,7 +4,7 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_vit.architectures.vision_transformer import CHOICES
+from keras_vit.architectures.vit_checks import CHOICES
 from keras_vit.layers import MlpBlock
 from keras_vit.layers.ops import activations
 from tests.reference import vit as reference

@@ -1,0 +1,85 @@
+"""`RotaryConfig`, the rotary positions of a Vision Transformer."""
+
+import dataclasses
+
+from keras_vit.checks import check_choice, check_positive, check_positive_integer, is_number
+
+# {field: accepted values}
+CHOICES = {
+    "kind": ("axial", "mixed"),
+    "layout": ("half", "interleaved"),
+    "coordinates": ("normalized", "grid"),
+    "axis_order": ("yx", "xy"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class RotaryConfig:
+    """Rotary positions: the attention rotates queries and keys of patches by angles that depend on their position.
+
+    A head's Dh channels form Dh / 2 pairs, and each pair is rotated like a complex number ("RoFormer", arXiv
+    2104.09864; for images "Rotary Position Embedding for Vision Transformer", arXiv 2403.13298). The product of a query
+    and a key then depends on the offset between their patches. Class token, distillation token and registers are not
+    rotated.
+
+    The patch in row r and column c has the coordinates (y, x). With `kind="axial"`, half of the pairs are rotated by
+    `y f_j` and the other half by `x f_j`, with the frequencies `f_j = base ** (-4 j / Dh)`, j = 0 ... Dh / 4 - 1. With
+    `kind="mixed"`, each pair of each head of each block has two learned frequencies, one for y and one for x, and is
+    rotated by the sum of both products.
+
+    Args:
+        kind: `"axial"` (DINOv3, EVA-02, Perception Encoder) or `"mixed"` (RoPE-Mixed of arXiv 2403.13298, section 3.2).
+        base: Base of the frequencies, above 0. With `kind="mixed"`, it defines their initial values.
+        layout: The two channels of a pair. `"half"`: channel i and channel i + Dh / 2. `"interleaved"`: channel 2 i
+            and channel 2 i + 1.
+        coordinates: `"normalized"`: `y = 2 pi (2 (r + 1/2) / h - 1)` in a grid of h rows, and x in the same way with
+            the columns (DINOv3, arXiv 2508.10104). `"grid"`: y = r + offset and x = c + offset, in patches.
+        reference_grid: (rows, columns) of the grid to which `"grid"` coordinates are scaled: `y = (r + offset) / h *
+            rows` (EVA-02, arXiv 2303.11331). `None`: coordinates are not scaled.
+        offset: Number that is added to the indices of rows and columns in `"grid"` coordinates.
+        axis_order: `"yx"`: the first half of the pairs is rotated by y, the second half by x. `"xy"`: the opposite.
+            With `kind="mixed"`, this is the order of the two learned frequencies.
+
+    Raises:
+        ValueError: If a value is invalid, or if `reference_grid` or `offset` is combined with normalized coordinates.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = keras_vit.ViT("Ti/16", input_shape=(64, 96, 3), rotary=keras_vit.RotaryConfig(), num_layers=1)
+    >>> keras_vit.describe(model).config.rotary.base
+    100.0
+    """
+
+    kind: str = "axial"
+    base: float = 100.0
+    layout: str = "half"
+    coordinates: str = "normalized"
+    reference_grid: tuple[int, int] | None = None
+    offset: float = 0.0
+    axis_order: str = "yx"
+
+    def __post_init__(self):
+        for field, choices in CHOICES.items():
+            check_choice(field, getattr(self, field), choices)
+        check_positive("base", self.base)
+        if not is_number(self.offset):
+            raise ValueError(f"offset must be a number. Received: {self.offset!r}")
+        if self.reference_grid is not None:
+            if not isinstance(self.reference_grid, (tuple, list)) or len(self.reference_grid) != 2:
+                raise ValueError(f"reference_grid must be None or (rows, columns). Received: {self.reference_grid!r}")
+            grid = tuple(check_positive_integer("reference_grid", side) for side in self.reference_grid)
+            object.__setattr__(self, "reference_grid", grid)
+        if self.coordinates == "normalized" and (self.reference_grid is not None or self.offset):
+            raise ValueError(
+                f"reference_grid and offset need coordinates='grid'. Received: coordinates='normalized', "
+                f"reference_grid={self.reference_grid!r}, offset={self.offset!r}"
+            )
+
+
+def as_rotary_config(rotary):
+    """Returns a `RotaryConfig`. In the configs of layers, `rotary` is a dictionary of its fields."""
+    rotary = RotaryConfig(**rotary) if isinstance(rotary, dict) else rotary
+    if not isinstance(rotary, RotaryConfig):
+        raise ValueError(f"rotary must be a keras_vit.RotaryConfig. Received: {rotary!r}")
+    return rotary

@@ -1,0 +1,183 @@
+"""The checks of `ViTConfig`."""
+
+from keras_vit.architectures.rotary import RotaryConfig
+from keras_vit.architectures.stem import StemConfig
+from keras_vit.checks import (
+    check_choice,
+    check_count,
+    check_epsilon,
+    check_patch_size,
+    check_positive,
+    check_positive_integer,
+    check_rate,
+    is_number,
+)
+from keras_vit.resampling import METHODS
+
+# {field: accepted values}
+CHOICES = {
+    "pooling": ("token", "avg", "map", None),
+    "class_token": (None, True, False),
+    "norm_placement": ("before_pooling", "after_pooling"),
+    "block_norm": ("pre", "post"),
+    "position_embedding": ("learned_1d", "learned_2d", "relative", "sincos_2d", "none"),
+    "position_placement": ("stem", "every_layer", "every_layer_shared"),
+    "position_interpolation": METHODS,
+    "qkv_bias": ("all", "no_key", "none"),
+    "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
+    **dict.fromkeys(("distillation_token", "qk_norm", "pre_norm", "crop_to_patches", "axial"), (False, True)),
+    **dict.fromkeys(("attention_inner_norm", "mlp_inner_norm", "pool_prefix_tokens"), (False, True)),
+    "final_norm": (True, False),
+}
+_SIZES = ("hidden_dim", "num_layers", "num_heads", "mlp_dim")
+_OPTIONAL_SIZES = ("representation_dim", "pooling_num_heads", "pooling_mlp_dim")
+_COUNTS = ("num_register_tokens", "token_merging")
+_RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
+
+
+def checked_fields(config):
+    """Checks each field of a `ViTConfig`. Returns {field: value} of the sizes as plain integers."""
+    for field, choices in CHOICES.items():
+        check_choice(field, getattr(config, field), choices)
+    sizes = {field: check_positive_integer(field, getattr(config, field)) for field in _SIZES}
+    sizes["patch_size"] = check_patch_size(config.patch_size)
+    for field in _OPTIONAL_SIZES:
+        if getattr(config, field) is not None:
+            sizes[field] = check_positive_integer(field, getattr(config, field))
+    for field in _COUNTS:
+        sizes[field] = check_count(field, getattr(config, field))
+    for field in _RATES:
+        check_rate(field, getattr(config, field))
+    check_epsilon("layer_norm_epsilon", config.layer_norm_epsilon)
+    if config.layer_scale is not None:
+        check_positive("layer_scale", config.layer_scale)
+    for field, kind in (("stem", StemConfig), ("rotary", RotaryConfig)):
+        if not isinstance(getattr(config, field), (kind, type(None))):
+            raise ValueError(
+                f"{field} must be None or a keras_vit.{kind.__name__}. Received: {getattr(config, field)!r}"
+            )
+    if not is_number(config.head_bias):
+        raise ValueError(f"head_bias must be a number. Received: {config.head_bias!r}")
+    return sizes
+
+
+def check_combinations(config):
+    """Checks the fields of a `ViTConfig` that depend on each other."""
+    if config.hidden_dim % config.num_heads:
+        raise ValueError(
+            f"hidden_dim must be a multiple of num_heads. Received: hidden_dim={config.hidden_dim}, "
+            f"num_heads={config.num_heads}"
+        )
+    _check_positions(config)
+    _check_rotary(config)
+    _check_pooling(config)
+    _check_distillation(config)
+    _check_token_merging(config)
+
+
+def _check_pooling(config):
+    if config.pooling == "token" and config.class_token is False:
+        raise ValueError("pooling='token' reads the class token, which class_token=False removes. Use pooling='avg'.")
+    if config.norm_placement == "after_pooling" and (config.pooling is None or not config.final_norm):
+        raise ValueError(
+            f"norm_placement='after_pooling' needs a pooling, such as pooling='avg', and final_norm=True. Received: "
+            f"pooling={config.pooling!r}, final_norm={config.final_norm}"
+        )
+    for field in ("pooling_num_heads", "pooling_mlp_dim"):
+        if config.pooling != "map" and getattr(config, field) is not None:
+            raise ValueError(
+                f"{field}={getattr(config, field)} needs pooling='map', because other poolings have no attention. "
+                f"Received: pooling={config.pooling!r}"
+            )
+    if config.pooling == "map" and config.hidden_dim % (config.pooling_num_heads or 1):
+        raise ValueError(
+            f"hidden_dim must be a multiple of pooling_num_heads. Received: hidden_dim={config.hidden_dim}, "
+            f"pooling_num_heads={config.pooling_num_heads}"
+        )
+    if config.pool_prefix_tokens and not (config.pooling in ("avg", "map") and config.num_prefix_tokens):
+        raise ValueError(
+            f"pool_prefix_tokens=True needs pooling='avg' or 'map', and tokens before the patch tokens, such as "
+            f"class_token=True. Received: pooling={config.pooling!r}, class_token={config.class_token!r}, "
+            f"num_register_tokens={config.num_register_tokens}"
+        )
+    rows = config.num_position_prefix_rows
+    if rows is not None and rows not in range(config.num_prefix_tokens + 1):
+        raise ValueError(
+            f"num_position_prefix_rows must be None or from 0 to {config.num_prefix_tokens}, the number of class, "
+            f"distillation and register tokens of this model. Received: {rows!r}"
+        )
+
+
+def _check_rotary(config):
+    if config.rotary is None:
+        return
+    if config.key_dim % 4:
+        raise ValueError(
+            f"rotary needs heads whose width, hidden_dim / num_heads, is a multiple of 4. Received: hidden_dim="
+            f"{config.hidden_dim}, num_heads={config.num_heads}"
+        )
+    conflicts = {"axial": config.axial, "token_merging": config.token_merging}
+    conflicts["position_embedding"] = config.position_embedding == "relative"
+    wrong = [f"{field}={getattr(config, field)!r}" for field, is_present in conflicts.items() if is_present]
+    if wrong:
+        raise ValueError(
+            f"rotary needs one sequence of tokens, of which each patch keeps its position: axial=False, "
+            f"token_merging=0 and a position_embedding other than 'relative'. Received: {', '.join(wrong)}"
+        )
+
+
+def _check_distillation(config):
+    if not config.distillation_token:
+        return
+    if config.num_class_tokens != 2 or config.pooling not in ("token", None):
+        raise ValueError(
+            f"distillation_token=True needs a class token, and pooling='token' or None. Received: "
+            f"pooling={config.pooling!r}, class_token={config.class_token!r}"
+        )
+    if config.representation_dim or config.norm_placement == "after_pooling":
+        raise ValueError(
+            f"distillation_token=True needs representation_dim=None and norm_placement='before_pooling'. Received: "
+            f"representation_dim={config.representation_dim!r}, norm_placement={config.norm_placement!r}"
+        )
+
+
+def _check_token_merging(config):
+    required = {"axial": False, "position_placement": "stem"}
+    wrong = [field for field, value in required.items() if getattr(config, field) != value]
+    wrong += ["position_embedding"] if config.position_embedding == "relative" else []
+    if config.token_merging and wrong:
+        raise ValueError(
+            f"token_merging={config.token_merging} leaves no grid of patches after the first block, so it needs "
+            f"axial=False, position_placement='stem' and a position_embedding other than 'relative'. Received: "
+            f"{', '.join(f'{field}={getattr(config, field)!r}' for field in wrong)}"
+        )
+
+
+def _check_positions(config):
+    kind, placement, width = config.position_embedding, config.position_placement, config.hidden_dim
+    if kind == "sincos_2d" and (width % 4 or width < 8):
+        raise ValueError(
+            f"position_embedding='sincos_2d' needs a hidden_dim that is a multiple of 4 and at least 8 (a sine and "
+            f"a cosine of each coordinate). Received: hidden_dim={width}"
+        )
+    if kind == "learned_2d" and width % 2:
+        raise ValueError(
+            f"position_embedding='learned_2d' needs an even hidden_dim, because half of it is used for each "
+            f"coordinate. Received: hidden_dim={width}"
+        )
+    if kind in ("none", "relative") and placement != "stem":
+        reason = "there are no positions to add" if kind == "none" else "it acts in the attention of every block"
+        raise ValueError(
+            f"position_embedding={kind!r} needs position_placement='stem': {reason}. Received: "
+            f"position_placement={placement!r}"
+        )
+    if config.axial and config.num_prefix_tokens:
+        raise ValueError(
+            f"axial=True needs a model without class token and registers, such as pooling='avg', class_token=None "
+            f"and num_register_tokens=0. Received: pooling={config.pooling!r}, class_token="
+            f"{config.class_token!r}, num_register_tokens={config.num_register_tokens}"
+        )
+    if config.axial and kind == "relative":
+        raise ValueError(
+            "axial=True cannot be combined with position_embedding='relative'. Use 'learned_1d' or 'learned_2d'."
+        )
