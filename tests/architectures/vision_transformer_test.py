@@ -186,7 +186,7 @@ def test_what_a_distillation_token_does_not_go_with(changes, message):
         ),
         (
             {"position_embedding": "relative", "position_placement": "every_layer_shared"},
-            "'relative' needs position_placement='stem': it acts in the attention .*'every_layer_shared'",
+            "'relative' needs position_placement='stem', .*because relative positions .*'every_layer_shared'",
         ),
     ],
 )
