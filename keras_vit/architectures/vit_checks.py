@@ -166,7 +166,8 @@ def _check_positions(config):
             f"coordinate. Received: hidden_dim={width}"
         )
     if kind in ("none", "relative") and placement != "stem":
-        reason = "there are no positions" if kind == "none" else "relative positions are used by every attention"
+        is_none = kind == "none"
+        reason = "there are no positions to add" if is_none else "relative positions are used by every attention"
         raise ValueError(
             f"position_embedding={kind!r} needs position_placement='stem', the default, because {reason}. Received: "
             f"position_placement={placement!r}"
