@@ -34,7 +34,7 @@ def build_optimizer(recipe, model, steps_per_epoch):
     Returns:
         A built `keras.optimizers.Optimizer`. For mixed_float16 it is wrapped in a `LossScaleOptimizer`. Under a
         `tf.distribute` strategy, call this function in the strategy's scope. The optimizer sums the gradients of all
-        replicas, so each replica must pass its share of the gradients.
+        replicas. Each replica must therefore divide the sum of its losses by the number of images of all replicas.
     """
     options = recipe.optimizer
     optimizer = _KINDS[options.kind](
