@@ -67,7 +67,7 @@ def layer_scales(paths, layer_decay):
 
     * Group 0 is everything before the L blocks: stem, patch embedding, tokens and position embedding.
     * Group i + 1 is block i, including the position embedding of this block if there is one. In a ResNet, each unit is
-      a block. Layers of a stage that are in no unit form an additional block, before the stage's units.
+      a block. If a stage has layers outside its units, these layers are an additional block before the units.
     * Group L + 1 is the rest: the final norm, the head and any layers on top.
 
     The scale of group g is layer_decay^(L + 1 - g).
