@@ -121,8 +121,8 @@ OWN_MODELS = {
 
 @pytest.mark.parametrize("name", OWN_MODELS)
 def test_save_weights_of_own_models(name, tmp_path):
-    changes = {"layer_norm_epsilon": 1e-6, **OWN_MODELS[name]}
-    ours = keras_vit.ViT(CONFIG.replace(**changes), input_shape=(*SIZE, 3), classes=7, classifier_activation=None)
+    config = CONFIG.replace(**OWN_MODELS[name])
+    ours = keras_vit.ViT(config, input_shape=(*SIZE, 3), classes=7, classifier_activation=None)
     randomize_weights(ours)
     keras_vit.save_weights(ours, tmp_path, "timm")
     theirs = timm.create_model(f"local-dir:{tmp_path}", pretrained=True).eval()
