@@ -216,7 +216,7 @@ def test_another_pooling_drops_the_settings_of_the_attention_pooling(saved):
 
 
 @pytest.mark.parametrize(
-    ("tag", "activation"), [("openai", "linear"), ("openai_ft_in1k", "softmax"), (None, "softmax")]
+    ("tag", "activation"), [("openai", "linear"), ("openai_ft_in1k", "softmax"), ("", "softmax")]
 )
 def test_projections_have_no_softmax(tag, activation, saved, copy_of):
     path = copy_of(saved("timm", EXACT, classes=512, layer_norm_epsilon=1e-5).path)
