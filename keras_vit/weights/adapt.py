@@ -265,7 +265,9 @@ def _for_channels(values, channels):
 
 
 def _compare_numerics(adaptation, config, target):
-    fields = ["mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm"]
+    fields = ["mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm", "rotary", "block_norm"]
+    if config.pooling == target.config.pooling:
+        fields += ["pooling_num_heads", "pool_prefix_tokens"]
     if target.has_variable_size:
         fields.append("position_interpolation")
     _compare_fields(adaptation, fields, config, target.config)
@@ -277,7 +279,8 @@ def _compare_numerics(adaptation, config, target):
 def _compare_fields(adaptation, fields, source_config, model_config):
     for field in fields:
         source_value, model_value = getattr(source_config, field), getattr(model_config, field)
-        if source_value != model_value and model_value is not None:  # pooling=None only omits the pooling.
+        is_omitted = field == "pooling" and model_value is None  # pooling=None only omits the pooling.
+        if source_value != model_value and not is_omitted:
             adaptation.adapted[field] = f"the weights were made for {source_value!r}, the model has {model_value!r}"
 
 

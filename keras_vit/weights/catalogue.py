@@ -41,6 +41,7 @@ class Family:
 
 
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_SATELLITE = (0.430, 0.411, 0.296), (0.213, 0.156, 0.143)
 _CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 FAMILIES = types.MappingProxyType(
@@ -59,7 +60,19 @@ FAMILIES = types.MappingProxyType(
         "dino": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
         "dinov2": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
         "dinov2_registers": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "dinov3": Family(*_IMAGENET, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5),
+        # DINOv3 for satellite images (SAT-493M).
+        "dinov3_sat": Family(*_SATELLITE, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5),
+        # facebookresearch/moco-v3, main_lincls.py.
+        "mocov3": Family(*_IMAGENET, 256, 224, "bilinear", "gelu_exact", "bicubic_antialias"),
+        "ijepa": Family(*_IMAGENET, 224, 224, "bicubic", "gelu_exact", "bicubic"),
         "clip": Family(*_CLIP, 224, 224, "bicubic", "quick_gelu", "bicubic", 1e-5),
+        # OpenCLIP's own models, which have the exact GELU, such as those for LAION-2B and DataComp.
+        "open_clip": Family(*_CLIP, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias", 1e-5),
+        "eva": Family(*_CLIP, None, None, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "eva02": Family(*_CLIP, None, None, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "eva_clip": Family(*_CLIP, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "pe": Family(0.5, 0.5, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5),
         # torchvision's first weights of ResNets. The layout of torchvision's Vision Transformers is not supported.
         "torchvision": Family(*_IMAGENET, 256, 224, "bilinear", "gelu_exact", "bicubic"),
         # Google's weights with the numerics of transformers.

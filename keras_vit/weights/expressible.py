@@ -18,9 +18,12 @@ _PUBLISHED = {
     "position_embedding": ("learned_1d", "sincos_2d", "none"),
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
     "token_merging": ANY,  # Token merging has no weights.
+    "block_norm": ("pre", "post"),
+    "qkv_bias": ("all", "no_key", "none"),
     **dict.fromkeys(("distillation_token", "qk_norm", "pre_norm", "crop_to_patches"), (False, True)),
+    **dict.fromkeys(("attention_inner_norm", "mlp_inner_norm", "final_norm", "pool_prefix_tokens"), (False, True)),
     **dict.fromkeys(("num_register_tokens", "num_position_prefix_rows", "representation_dim", "layer_scale"), ANY),
-    "layer_norm_epsilon": ANY,
+    **dict.fromkeys(("layer_norm_epsilon", "pooling_num_heads", "pooling_mlp_dim", "rotary"), ANY),
 }
 """{field: values that at least one format can express}"""
 

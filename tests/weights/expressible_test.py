@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import StemConfig
 from keras_vit.architectures.vit_checks import CHOICES
 from keras_vit.weights import google, huggingface, keras_hub, timm
@@ -38,6 +39,9 @@ VALUES = {
     "layer_scale": [0.1],
     "layer_norm_epsilon": [1e-6, 1e-5, 1e-12],
     "token_merging": [1],
+    "rotary": [RotaryConfig(), RotaryConfig(kind="mixed", layout="interleaved", coordinates="grid")],
+    "pooling_num_heads": [2],
+    "pooling_mlp_dim": [7],
 }
 STEMS = [
     {"stem": StemConfig((), 64), "patch_size": 1},
@@ -46,6 +50,7 @@ STEMS = [
 ]
 WITH_EVERY_POOLING = ("class_token", "distillation_token", "num_register_tokens", "norm_placement", "stem")
 WITH_EVERY_POOLING += ("position_embedding", "num_position_prefix_rows", "representation_dim")
+WITH_EVERY_POOLING += ("pooling_num_heads", "pooling_mlp_dim", "final_norm")
 # These fields do not change the output of a trained model, and no file contains them.
 FREE = {"head_bias": 0.5, "dropout_rate": 0.1, "attention_dropout_rate": 0.1, "drop_path_rate": 0.1}
 FREE |= {"position_interpolation": "bicubic"}
