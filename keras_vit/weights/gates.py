@@ -1,23 +1,27 @@
-"""The gate and the value of SwiGLU. Some projects store them apart; this package concatenates them, the gate first."""
+"""Gates of SwiGLU. The weight `mlp/hidden` contains gate and value, some files have separate arrays.
+
+A table of names gives the separate arrays the canonical paths `mlp/gate` and `mlp/value`.
+"""
 
 import numpy as np
 
-_GATE, _VALUE, _HIDDEN = "/mlp/gate/", "/mlp/value/", "/mlp/hidden/"
-
 
 def join_gates(weights):
-    """Replaces the gates and values in {path: array} by the concatenated weights. Returns `weights`."""
-    for gate in [path for path in weights if _GATE in path]:
-        value = gate.replace(_GATE, _VALUE)
-        if value in weights:
-            weights[gate.replace(_GATE, _HIDDEN)] = np.concatenate([weights.pop(gate), weights.pop(value)], axis=-1)
+    """Joins `mlp/gate` and `mlp/value` to `mlp/hidden` in {canonical path: array}. Returns the same dictionary."""
+    for gate in [path for path in weights if "/mlp/gate/" in path]:
+        value, hidden = gate.replace("gate", "value"), gate.replace("gate", "hidden")
+        if value in weights and hidden not in weights:  # Otherwise, the weights do not fit a model.
+            weights[hidden] = np.concatenate([weights.pop(gate), weights.pop(value)], axis=-1)
     return weights
 
 
 def split_gates(weights):
-    """{path: array} in which the gates and values are apart."""
-    parts = dict(weights)
-    for path in [path for path in weights if _HIDDEN in path]:
-        gate, value = np.split(parts.pop(path), 2, axis=-1)
-        parts |= {path.replace(_HIDDEN, _GATE): gate, path.replace(_HIDDEN, _VALUE): value}
-    return parts
+    """Inverse of `join_gates`. Returns a new dictionary."""
+    separate = {}
+    for path, array in weights.items():
+        if "/mlp/hidden/" in path:
+            gate, value = np.split(array, 2, axis=-1)
+            separate |= {path.replace("hidden", "gate"): gate, path.replace("hidden", "value"): value}
+        else:
+            separate[path] = array
+    return separate

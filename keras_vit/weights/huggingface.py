@@ -16,11 +16,8 @@ from keras_vit.weights.depth import count_blocks
 from keras_vit.weights.gates import join_gates
 from keras_vit.weights.hints import resolve_image_size, resolve_num_heads, resolve_positions
 from keras_vit.weights.huggingface_names import KINDS, kind_of, without_prefix
-from keras_vit.weights.huggingface_writing import write
 from keras_vit.weights.renamed import Renamed
 from keras_vit.weights.settings import check_settings, pair, patch_size_of
-
-__all__ = ["describe", "recognises", "write"]
 
 _BLOCK = re.compile(r"(?:encoder\.)?layers?\.(\d+)\.")
 _POSITIONS = ("embeddings.position_embeddings", "embeddings.position_embedding.weight")
