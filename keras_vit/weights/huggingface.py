@@ -77,6 +77,7 @@ def _config(kind, shapes, settings, hints):
     hidden_dim, _, *patch = next(shapes[name] for name in _PATCHES if name in shapes)
     mlp_dim = next(shapes[name][1] for part in _MLP_OUTPUTS if (name := f"{block}{part}.weight") in shapes)
     biases = _biases(shapes, block)
+    num_heads = settings.get("num_attention_heads") or FAMILIES[kind.numerics].num_heads.get(hidden_dim)
     check_settings(settings, hidden_size=hidden_dim, num_hidden_layers=num_layers, patch_size=tuple(patch))
     check_settings(settings, qkv_bias=all(biases.values()), **biases)
     if "mlp_ratio" not in settings:
@@ -85,7 +86,7 @@ def _config(kind, shapes, settings, hints):
         patch_size=patch_size_of(patch),
         hidden_dim=hidden_dim,
         num_layers=num_layers,
-        num_heads=resolve_num_heads(settings.get("num_attention_heads"), hidden_dim, num_layers, mlp_dim, hints),
+        num_heads=resolve_num_heads(num_heads, hidden_dim, num_layers, mlp_dim, hints),
         mlp_dim=mlp_dim,
         num_register_tokens=shapes.get("embeddings.register_tokens", (1, 0))[1],
         position_interpolation="bicubic_antialias" if "embeddings.register_tokens" in shapes else "bicubic",

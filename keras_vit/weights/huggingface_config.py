@@ -69,9 +69,7 @@ def _unsupported_type(file):
     """Key of `_UNSUPPORTED` for a file without config.json, or `None`."""
     if any(name.endswith("embeddings.patch_embedding.weight") and len(file.shapes[name]) == 2 for name in file):
         return "siglip2"
-    return next(
-        (kind for pattern, kind in _UNSUPPORTED_NAMES if any(re.search(pattern, name) for name in file)), None
-    )
+    return next((kind for pattern, kind in _UNSUPPORTED_NAMES if any(re.search(pattern, name) for name in file)), None)
 
 
 def read_rotary_base(settings):

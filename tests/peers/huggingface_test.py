@@ -119,7 +119,18 @@ SAVED = {
     "clip": "AutoModel",
 }
 # One of each family.
-SMALL = ("vit", "deit", "mae", "dinov2", "registers_swiglu", "dinov3_gated", "ijepa", "msn", "siglip", "clip_projection")
+SMALL = (
+    "vit",
+    "deit",
+    "mae",
+    "dinov2",
+    "registers_swiglu",
+    "dinov3_gated",
+    "ijepa",
+    "msn",
+    "siglip",
+    "clip_projection",
+)
 
 
 @pytest.fixture(autouse=True)
