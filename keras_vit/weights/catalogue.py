@@ -76,11 +76,13 @@ FAMILIES = types.MappingProxyType(
         "ijepa": Family(*_IMAGENET, 224, 224, "bicubic", "gelu_exact", "bicubic"),
         "clip": Family(*_CLIP, 224, 224, "bicubic", "quick_gelu", "bicubic", 1e-5),
         # OpenCLIP's own models, which have the exact GELU, such as those for LAION-2B and DataComp.
-        "open_clip": Family(*_CLIP, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias", 1e-5),
+        "open_clip": Family(
+            *_CLIP, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias", 1e-5, {256: 4, 640: 10, 896: 14}
+        ),
         "eva": Family(*_CLIP, None, None, "bicubic", "gelu_exact", "bicubic_antialias"),
         "eva02": Family(*_CLIP, None, None, "bicubic", "gelu_exact", "bicubic_antialias", num_heads=_EVA02_HEADS),
         "eva_clip": Family(*_CLIP, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias", num_heads=_EVA02_HEADS),
-        "pe": Family(0.5, 0.5, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5, {1536: 16}),
+        "pe": Family(0.5, 0.5, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5, {1024: 16, 1536: 16}),
         # torchvision's first weights of ResNets. The layout of torchvision's Vision Transformers is not supported.
         "torchvision": Family(*_IMAGENET, 256, 224, "bilinear", "gelu_exact", "bicubic"),
         # Google's weights with the numerics of transformers.
