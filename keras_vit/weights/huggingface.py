@@ -21,8 +21,9 @@ from keras_vit.weights.settings import check_settings, pair, patch_size_of
 
 _BLOCK = re.compile(r"(?:encoder\.)?layers?\.(\d+)\.")
 _POSITIONS = ("embeddings.position_embeddings", "embeddings.position_embedding.weight")
-_PATCHES = ("embeddings.patch_embeddings.projection.weight", "embeddings.patch_embedding.weight")
-_PATCHES += ("embeddings.patch_embeddings.weight",)  # DINOv3
+_PATCHES = tuple(
+    f"embeddings.{name}.weight" for name in ("patch_embeddings.projection", "patch_embedding", "patch_embeddings")
+)
 _MLP_OUTPUTS = ("output.dense", "mlp.fc2", "mlp.weights_out", "mlp.down_proj")
 # Names of the projections to queries, keys and values.
 _PROJECTIONS = (

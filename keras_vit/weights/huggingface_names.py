@@ -107,6 +107,11 @@ def _names(*rules, ignored=()):
     return Names((*rules, *_CLASSIFIER), (*_IGNORED, *ignored))
 
 
+GELUS = {"gelu": "gelu_exact", "gelu_pytorch_tanh": "gelu_tanh", "quick_gelu": "quick_gelu"}
+"""{`hidden_act` in transformers' config: `ViTConfig.mlp`}"""
+_ACTIVATIONS = {**GELUS, "gelu_new": "gelu_tanh"}
+
+
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """A kind of model in transformers' layout.
@@ -129,9 +134,6 @@ class Kind:
     classifier: str | None = None
 
 
-GELUS = {"gelu": "gelu_exact", "gelu_pytorch_tanh": "gelu_tanh", "quick_gelu": "quick_gelu"}
-"""{`hidden_act` in transformers' config: `ViTConfig.mlp`}"""
-_ACTIVATIONS = {**GELUS, "gelu_new": "gelu_tanh"}
 _CLASS_TOKEN_AND_PATCHES = "the class token beside the mean of the patch tokens"
 _SIGLIP = (*_TWO_TOWERS, *block_rules("head.", _POOLING, "pooling"))
 _PATCHES_ONLY: dict[str, typing.Any] = {"class_token": False}

@@ -6,6 +6,7 @@ timm's names.
 
 import dataclasses
 import re
+import typing
 
 import numpy as np
 
@@ -62,7 +63,7 @@ _PREFIX = re.compile(r"((state_dict|model|weights)/|(module|visual)\.)*")
 _FAMILIES = ("clip", "open_clip", "pe")
 _POOLINGS = {"tok": "token", "avg": "avg"}
 _NO = (False, None)
-_SETTINGS = {
+_SETTINGS: dict[str, typing.Any] = {
     **dict.fromkeys(("layers", "width", "head_width", "mlp_ratio", "patch_size", "image_size", "ls_init_value"), ANY),
     **dict.fromkeys(("no_ln_pre", "pos_embed_type", "final_ln_after_pool", "norm_kwargs", "output_tokens"), ANY),
     "pool_type": tuple(_POOLINGS),

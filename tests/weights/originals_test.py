@@ -66,7 +66,7 @@ def test_a_mask_of_other_biases_is_refused(dinov3, tmp_path):
 def test_other_families_are_refused(dinov3, saved, tmp_path):
     """The family defines the rotary positions, which the arrays do not show."""
     _, arrays = dinov3
-    with pytest.raises(ValueError, match=r"contains storage_tokens.*family='dinov3' or family='dinov3_sat', not 'deit'"):
+    with pytest.raises(ValueError, match=r"contains storage_tokens.*'dinov3' or family='dinov3_sat', not 'deit'"):
         open_checkpoint(write(tmp_path, arrays), family="deit")
     with pytest.raises(ValueError, match=r"Pass family=.* suggest family='dinov3'"):
         open_checkpoint(tmp_path / "model.safetensors")
