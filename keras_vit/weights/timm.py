@@ -66,7 +66,7 @@ def describe(file, hints):
         pixels=read_pretrained_cfg(settings, image_size) or (protocol(family, image_size) if family else None),
         read=lambda: originals.without_masked_biases(decode(file, config), file),
         skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
-        has_activation=has_classifier(hints.config, classes),
+        has_activation=has_classifier(hints.config, classes) and (is_described or family != "eva_clip"),
     )
 
 
