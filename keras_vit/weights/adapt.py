@@ -266,6 +266,8 @@ def _for_channels(values, channels):
 
 def _compare_numerics(adaptation, config, target):
     fields = ["mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm", "rotary", "block_norm"]
+    if config.pooling == target.config.pooling:
+        fields += ["pooling_num_heads", "pool_prefix_tokens"]
     if target.has_variable_size:
         fields.append("position_interpolation")
     _compare_fields(adaptation, fields, config, target.config)
