@@ -3,6 +3,7 @@
 import typing
 
 import keras
+from keras import ops
 
 from keras_vit.checks import check_choice
 from keras_vit.layers.composed import ComposedLayer, check_layer
@@ -74,6 +75,7 @@ class EncoderBlock(ComposedLayer):
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.autocast = False  # Autocast would also round the positions.
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout_rate = dropout_rate
         self.drop_path_rate = drop_path_rate
@@ -103,7 +105,7 @@ class EncoderBlock(ComposedLayer):
 
     @rematerializable
     def call(self, tokens, positions=None, training=None):
-        residual, tokens = fork(tokens)
+        residual, tokens = fork(ops.cast(tokens, self.compute_dtype))
         branch = self.attention(self.norm_before(self.attention_norm, tokens), **_given(positions), training=training)
         tokens = self.add_attention(residual, branch, training)
         return self.add_mlp(tokens, training)

@@ -31,6 +31,9 @@ ARGUMENTS = {
     "qk_norm": True,
     "layer_norm_epsilon": 1e-3,
     "relative_positions": False,
+    "qkv_bias": "all",
+    "inner_norm": False,
+    "rotary": None,
 }
 
 

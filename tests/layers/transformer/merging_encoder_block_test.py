@@ -24,6 +24,7 @@ def test_layer(tmp_path):
         "dropout_rate": 0.1,
         "drop_path_rate": 0.3,
         "layer_scale": None,
+        "block_norm": "post",
     }
     run_layer_test(MergingEncoderBlock, arguments, [(7, 12)], (5, 12), WEIGHT_SHAPES, tmp_path)
 
