@@ -141,8 +141,8 @@ class EncoderBlock(ComposedLayer):
         """
         return self.attention.attention_weights(self.norm_before(self.attention_norm, tokens), **_given(positions))
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
+    def compute_output_shape(self, tokens_shape, positions_shape=None):
+        return tokens_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""
