@@ -17,8 +17,8 @@ from keras_vit.preprocessing import preprocessing_layer, vision_model
 class Pretrainer(keras.Model):
     """Trains the encoder of a model on images, with a loss that the subclass defines.
 
-    The model runs up to its final LayerNorm, or to its last block if there is no LayerNorm before the pooling. A subclass
-    can change the outputs of layers. The pooling and the head are neither run nor trained.
+    The model runs up to its final LayerNorm, or to its last block if no LayerNorm precedes the pooling. A subclass can
+    change the outputs of layers. The pooling and the head are neither run nor trained.
 
     Args:
         model: A model of this package.

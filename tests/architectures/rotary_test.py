@@ -52,5 +52,5 @@ def test_impossible_values(fields, message):
 def test_dictionaries_of_layer_configs():
     config = RotaryConfig("mixed", 10.0, "interleaved", "grid", (4, 7), 0.5, "xy")
     assert as_rotary_config(dataclasses.asdict(config)) == as_rotary_config(config) == config
-    with pytest.raises(ValueError, match="rotary must be a keras_vit.RotaryConfig. Received: 100.0"):
+    with pytest.raises(ValueError, match=r"rotary must be a keras_vit\.RotaryConfig\. Received: 100\.0"):
         as_rotary_config(100.0)

@@ -95,7 +95,7 @@ def test_changes_of_weights_are_checked_one_by_one():
     ):
         with pytest.raises(InputError, match=message):
             override(DIGITS, [*weights, f"model.changes.{change}"])
-    with pytest.raises(TypeError, match="'drop_rate' is not a field of ViTConfig. Did you mean 'dropout_rate'"):
+    with pytest.raises(TypeError, match=r"'drop_rate' is not a field of ViTConfig\. Did you mean 'dropout_rate'"):
         Model(weights="S/16@augreg-i21k", changes={"drop_rate": 0.1})
 
 
