@@ -17,6 +17,7 @@ from keras_vit.weights.timm_architectures import (
     activation_of,
     arguments_of,
     check_architecture,
+    has_classifier,
     has_final_norm,
     is_eva,
     num_heads_of,
@@ -67,17 +68,19 @@ def describe(file, hints):
     size = pair(size or None)
     config, grid_size = _positions(shapes, config, hints, size)
     image_size = resolve_image_size(grid_size, config.total_stride, hints, size)
+    classes = shapes["head.weight"][0] if "head.weight" in shapes else None
     return Checkpoint(
         source=hints.source,
         format="timm",
         config=config,
         grid_size=grid_size,
-        classes=shapes["head.weight"][0] if "head.weight" in shapes else None,
+        classes=classes,
         image_size=image_size,
         channels=shapes[_PATCH_KERNEL if config.stem is None else _STEM_KERNEL][1],
         pixels=read_pretrained_cfg(settings, image_size) or (protocol(family, image_size) if family else None),
         read=lambda: decode(file, config),
         skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
+        has_activation=has_classifier(hints.config, classes),
     )
 
 
@@ -181,8 +184,8 @@ def _positions(shapes, config, hints, size):
     if not is_expected:
         return config.replace(position_embedding="none"), None
     num_rows = shapes["pos_embed"][1]
-    choices = dict.fromkeys((config.num_prefix_tokens, *range(config.num_class_tokens, -1, -1)))
-    choices = [prefix_rows for prefix_rows in choices if prefix_rows <= num_rows]
+    numbers = dict.fromkeys((config.num_prefix_tokens, *range(config.num_class_tokens, -1, -1)))
+    choices = [number for number in numbers if number <= num_rows]
     prefix_rows, grid_size = resolve_positions(num_rows, choices, config.total_stride, hints, size)
     return config.replace(num_position_prefix_rows=prefix_rows), grid_size
 

@@ -133,6 +133,8 @@ _ACTIVATIONS = (
     (r"(base_patch32|so400m_patch16|giantopt_patch16)_siglip|large_patch16_siglip_(gap_)?512", "gelu_tanh"),
     (r"", "gelu_exact"),
 )
+# Models of these architectures end with a projection to the space of CLIP, unless they were fine-tuned.
+_PROJECTED, _PROJECTION_WIDTHS = re.compile(r"_clip_|_pe_core_"), (512, 640, 768, 1024, 1280)
 
 _FLAG = (False, True)
 _SHARED_ARGUMENTS: dict[str, typing.Any] = {
@@ -267,3 +269,15 @@ def num_heads_of(architecture):
 def activation_of(architecture):
     """`ViTConfig.mlp` of an architecture, derived from its name."""
     return next(mlp for name, mlp in _ACTIVATIONS if re.search(name, architecture))
+
+
+def has_classifier(config, classes):
+    """Whether the head of a model with a `config.json` computes logits of classes, and not a projection as in CLIP.
+
+    Args:
+        config: Contents of the file. Those of published models contain a tag, such as `"openai_ft_in1k"`.
+        classes: Number of outputs of the head.
+    """
+    is_projected = _PROJECTED.search(config.get("architecture", "")) and classes in _PROJECTION_WIDTHS
+    tag = config.get("pretrained_cfg", {}).get("tag")
+    return not (is_projected and tag and "_ft_" not in tag)

@@ -80,11 +80,13 @@ def write(weights, facts):
 
 def _needs_eva(facts):
     """Whether a model must be written as timm's class `Eva`. Raises ValueError if timm cannot express the model."""
-    problems = problems_of(facts.config, _VISION_TRANSFORMER, _vision_transformer_conflicts(facts))
-    eva_problems = problems_of(facts.config, _EVA, _eva_conflicts(facts.config))
-    if problems:
-        refuse("timm", min(problems, eva_problems, key=len))
-    return bool(problems)
+    config = facts.config
+    problems = problems_of(config, _VISION_TRANSFORMER, _vision_transformer_conflicts(facts))
+    if not problems:
+        return False
+    eva_problems = problems_of(config, _EVA, _eva_conflicts(config))
+    refuse("timm", problems if config.rotary is None and len(problems) <= len(eva_problems) else eva_problems)
+    return True
 
 
 def _has_folded_position(config):
@@ -228,7 +230,10 @@ def _eva_conflicts(config):
     pools_prefix = config.pooling == "map" and config.num_prefix_tokens > 0
     return [
         *_shared_conflicts(config),
-        (f"pool_prefix_tokens={config.pool_prefix_tokens} in this class", config.pool_prefix_tokens != pools_prefix),
+        (
+            f"pool_prefix_tokens={config.pool_prefix_tokens} with pooling={config.pooling!r} in its class Eva",
+            config.pool_prefix_tokens != pools_prefix,
+        ),
         ("norms of queries and keys in blocks with normalised outputs", is_post and config.qk_norm),
         (
             "mixed rotary positions of this kind",
@@ -238,13 +243,13 @@ def _eva_conflicts(config):
 
 
 def _shared_conflicts(config):
-    rows = {config.num_class_tokens, config.num_prefix_tokens} | ({0} if not config.distillation_token else set())
-    has_table, has_scales = config.position_embedding != "none", config.layer_scale is not None
+    rows = {config.num_class_tokens, config.num_prefix_tokens}
+    if not config.distillation_token:
+        rows.add(0)
+    is_other_row = config.position_embedding != "none" and config.position_prefix_rows not in rows
+    is_post = config.block_norm == "post"
     return [
-        ("position rows for only some of the prefix tokens", has_table and config.position_prefix_rows not in rows),
+        ("position rows for only some of the prefix tokens", is_other_row),
         ("SwiGLU with attention pooling", config.mlp == "swiglu" and config.pooling == "map"),
-        (
-            "LayerScale in blocks with normalised outputs",
-            config.block_norm == "post" and config.layer_scale is not None,
-        ),
+        ("LayerScale in blocks with normalised outputs", is_post and config.layer_scale is not None),
     ]
