@@ -139,29 +139,6 @@ def test_a_model_of_a_keras_file(build, tmp_path):
     assert keras_vit.describe(same) == dataclasses.replace(keras_vit.describe(model), source=str(path))
 
 
-def test_attention_pooling_of_a_keras_file_without_the_field_pool_prefix_tokens(tmp_path):
-    """Such files were written before attention pooling could leave out prefix tokens. It reads all tokens."""
-    changes = {"pooling": "map", "class_token": True, "num_register_tokens": 2}
-    model, path = _random(**changes, pool_prefix_tokens=True), tmp_path / "mine.keras"
-    model.save(path)
-    with zipfile.ZipFile(path) as archive:
-        entries = {name: archive.read(name) for name in archive.namelist()}
-    config = json.loads(entries["config.json"])
-    layers = {layer["name"]: layer["config"] for layer in config["config"]["layers"]}
-    del layers["preprocessing"]["architecture"]["pool_prefix_tokens"], layers["pooling"]["num_prefix_tokens"]
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in (entries | {"config.json": json.dumps(config)}).items():
-            archive.writestr(name, data)
-    [images] = random_inputs(SHAPE)
-    for same in (keras.saving.load_model(path), keras_vit.from_pretrained(path)):
-        np.testing.assert_array_equal(to_numpy(same(images)), to_numpy(model(images)))
-        assert keras_vit.describe(same).config == keras_vit.describe(model).config
-        assert_close(keras_vit.attention_rollout(same, images), keras_vit.attention_rollout(model, images))
-    other = keras_vit.from_pretrained(path, pool_prefix_tokens=False)
-    assert list(keras_vit.describe(other).adaptations) == ["pool_prefix_tokens"]
-    assert np.abs(to_numpy(other(images)) - to_numpy(model(images))).max() > 1e-3
-
-
 def test_a_fine_tuned_model_at_another_image_size(tmp_path):
     model, path = _random(), tmp_path / "mine.keras"
     model.save(path)
