@@ -99,6 +99,7 @@ CASES = [
     },
 ]
 
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
