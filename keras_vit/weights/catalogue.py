@@ -130,10 +130,16 @@ def protocol(family, image_size):
     return {"mean": facts.mean, "std": facts.std, "resize": resize, "crop": crop, "interpolation": facts.interpolation}
 
 
+def preparation_of(entry):
+    """Image preparation of a `CatalogueEntry`, as arguments of `Preprocessing`."""
+    return {**protocol(entry.family, entry.image_size), **entry.pixels}
+
+
 PUBLISHERS = (google_entries, meta_entries, dinov3_entries, eva_entries, pe_entries, clip_entries, timm_entries)
 """The functions that yield the entries"""
 ENTRIES = types.MappingProxyType({entry.name: entry for entries in PUBLISHERS for entry in entries()})
 """The catalogue: {name: `CatalogueEntry`}"""
+
 
 def list_weights(variant: str | None = None) -> list[str]:
     """Returns the names of the published weights in the catalogue.

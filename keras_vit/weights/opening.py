@@ -54,7 +54,7 @@ def open_checkpoint(source, variant=None, **given):
     given = {name: value for name, value in given.items() if value is not None}
     if "family" in given:
         given["family"] = FAMILY_ALIASES.get(given["family"], given["family"])
-    entry = catalogue_entry(source, variant)
+    entry = entry_of_source(source, variant)
     if entry is None:
         hints = Hints(source=redacted(str(source)), **given)
         checkpoint = _with_given_settings(_describe(locate(source), hints), given)
@@ -66,7 +66,7 @@ def open_checkpoint(source, variant=None, **given):
     return _with_origin(_with_catalogue_facts(checkpoint, entry), entry)
 
 
-def catalogue_entry(source, variant=None):
+def entry_of_source(source, variant=None):
     """The catalogue entry of a name, or `None` for a path or an address.
 
     If there is a file or folder with a short name or the name of a repository, it is not taken as a name of weights.

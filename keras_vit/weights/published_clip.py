@@ -1,7 +1,7 @@
 """Catalogue entries of image encoders of image-text models: CLIP and its successors, TIPSv2, InternViT.
 
-Source: timm 1.0.31 and its table of results. Some weights were trained with QuickGELU. timm's repositories of these weights
-name an architecture with exact GELU, but timm recommends its architecture with QuickGELU for the original results.
+Source: timm 1.0.31 and its table of results. Some weights were trained with QuickGELU. timm has two architectures for
+them, with exact GELU and with QuickGELU, and recommends the latter for the original results.
 """
 
 import re
@@ -140,5 +140,5 @@ def _clip_entry(name, crop, squash=False, top1=None, **facts):
     if size == "L" and "laion2b" in words:
         facts["pixels"] = {"mean": 0.5, "std": 0.5}
     facts = {"classes": _WIDTHS[size], "licence": licence, "pre_norm": True, **facts}
-    weights = "-".join(["clip", *words, parts["pixels"]])
-    return timm_entry(f"{size}/{parts['patch']}", weights, name, "open_clip", paper, image_size, crop, squash, top1, **facts)
+    variant, weights = f"{size}/{parts['patch']}", "-".join(["clip", *words, parts["pixels"]])
+    return timm_entry(variant, weights, name, "open_clip", paper, image_size, crop, squash, top1, **facts)

@@ -158,5 +158,6 @@ def _ijepa_entries():
         changes = {"licence": "CC-BY-NC-4.0", "pooling": "avg"}
         yield build_entry(variant, weights, f"{_META}/ijepa/{file}.pth.tar", "torch", *facts, **changes)
         url = f"hf://facebook/ijepa_{hub}"
-        pixels = {"mean": 0.5, "std": 0.5, "resize": (image_size, image_size), "crop": None, "interpolation": "bilinear"}
+        resized = {"resize": (image_size, image_size), "crop": None, "interpolation": "bilinear"}
+        pixels = {"mean": 0.5, "std": 0.5, **resized}
         yield build_entry(variant, f"{weights}-huggingface", url, "huggingface", *facts, pixels=pixels, **changes)

@@ -23,8 +23,9 @@ def matching_entries(name, entries):
     repositories also without the tag after the dot. A short name consists of the variant without its slash, and of the
     first words of the name of the weights: `"dinov3-s16"`, `"dinov3-l16-sat493m"`, `"siglip2-b16-384"`.
 
-    The preferred file is the one whose name has no ending such as `-huggingface`. This is Google's own file for Google's
-    weights, and timm's file for most other weights. A `.pth` file, which needs torch, is preferred to none.
+    The preferred file is the one whose name has no ending such as `-huggingface`. This is Google's own file for
+    Google's weights, and timm's file for most other weights. All other files are preferred to `.pth` files, which need
+    torch.
 
     Args:
         name: The name.
