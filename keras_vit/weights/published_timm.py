@@ -4,6 +4,7 @@ Source: timm 1.0.31 and its table of results. In names, `in12k` means a subset o
 timm's models `sbb` have registers (`reg1`, `reg4`) and no class token.
 """
 
+import dataclasses
 import re
 
 from keras_vit.architectures.rotary import RotaryConfig
@@ -49,7 +50,8 @@ _SBB = (
     ("vit_so150m2_patch16_reg1_gap_448.sbb_e200_in12k_ft_in1k", 1.0, True, 88.07),
 )
 _ROTARY = RotaryConfig(base=10000.0, layout="interleaved", coordinates="grid", reference_grid=(16, 16))
-_NAVER = {"layout": "interleaved", "coordinates": "grid", "axis_order": "xy"}
+_AXIAL = RotaryConfig(base=100.0, layout="interleaved", coordinates="grid", axis_order="xy")
+_MIXED = dataclasses.replace(_AXIAL, kind="mixed", base=10.0)
 
 
 def timm_entries():
@@ -74,7 +76,7 @@ def timm_entries():
 
 
 def _sbb_entry(name, crop, squash, top1):
-    parts = _NAME.fullmatch(name).groupdict()
+    parts = _NAME.fullmatch(name).groupdict()  # type: ignore[union-attr]
     size, image_size = _SIZES.get(parts["size"], parts["size"]), int(parts["pixels"])
     has_rotary, num_registers = parts["kind"].startswith("rope"), int(parts["kind"][-1])
     changes = {"pooling": "avg", "num_register_tokens": num_registers}
@@ -104,8 +106,7 @@ def _miil_entries():
 
 
 def _rope_vit_entries():
-    axial = {"rotary": RotaryConfig(base=100.0, **_NAVER)}
-    mixed = {"rotary": RotaryConfig(kind="mixed", base=10.0, **_NAVER)}
+    axial, mixed = {"rotary": _AXIAL}, {"rotary": _MIXED}
     alone, beside_table = {"position_embedding": "none"}, {"num_position_prefix_rows": 0}
     for kind, changes, figures in (
         ("rope", axial | alone, (81.22, 83.71, 84.65)),

@@ -13,7 +13,7 @@ ALIASES = {
 """{short name of weights, without a variant: their name}"""
 
 # Architectures of timm with further weights that the catalogue does not contain.
-_WITH_OTHER_WEIGHTS = re.compile(r"vit_(tiny|small|base|large|huge)_patch\d+_\d+")
+_WITH_OTHER_WEIGHTS = re.compile(r"vit_(small_patch16|base_patch(8|16)|large_patch16|huge_patch14)_224")
 
 
 def matching_entries(name, entries):

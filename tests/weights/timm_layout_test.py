@@ -9,6 +9,7 @@ import pytest
 import keras_vit
 from keras_vit.weights.opening import open_checkpoint
 from keras_vit.weights.timm_architectures import check_architecture
+from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
 from tests.test_case import random_inputs, to_numpy
 from tests.weights.converter_case import (
     CONFIG,
@@ -220,3 +221,17 @@ def test_architectures_are_read_and_refused_as_documented():
         else:
             with pytest.raises(ValueError, match=f"timm's {name} has {kind}, which this package does not support"):
                 check_architecture({"architecture": name})
+
+
+@pytest.mark.parametrize(
+    ("mode", "ratio", "resize", "crop"),
+    [
+        ("center", 0.95, 370, (384, 352)),
+        ("squash", 1.0, (384, 352), None),
+        ("squash", 0.95, (404, 370), (384, 352)),
+    ],
+)
+def test_resizing_is_that_of_timm(mode, ratio, resize, crop):
+    settings = {"mean": (0.5, 0.4, 0.3), "std": (0.3, 0.2, 0.1), "crop_pct": ratio, "crop_mode": mode}
+    pixels = read_pretrained_cfg(settings, (384, 352))
+    assert (pixels["resize"], pixels["crop"]) == (resize, crop)
