@@ -210,7 +210,14 @@ def target_of(model):
 
 def _check_classes(checkpoint, target, head):
     classes = target.classes
-    if head == "reset" or classes in (None, checkpoint.classes):
+    if head == "reset" or classes is None:
+        return
+    if checkpoint.unsupported_head:
+        raise ValueError(
+            f"The classifier of {checkpoint.source} reads {checkpoint.unsupported_head}. No classifier of this package "
+            f"does this. Load the encoder with include_top=False, or pass head='reset' for a new classifier."
+        )
+    if classes == checkpoint.classes:
         return
     source_head = "no classifier" if checkpoint.classes is None else f"{checkpoint.classes} classes"
     raise ValueError(

@@ -91,6 +91,7 @@ KERAS_HUB = {"config.json", "metadata.json", "preprocessor.json", "task.json", "
         (SHARDED | {"config.json", "preprocessor_config.json"}, {"model.onnx", "tokenizer.json"}),
         (KERAS_HUB, {".gitattributes", "flax_model.msgpack", "vit.npz"}),
         ({"vit.npz"}, {"vit.pth"}),
+        ({"open_clip_config.json", "open_clip_model.safetensors"}, {"open_clip_pytorch_model.bin"}),
     ],
 )
 def test_brings_a_repository(hub, brought, left_out):
@@ -113,12 +114,14 @@ def test_refuses_a_repository_without_one_readable_file(hub, names):
 
 def test_brings_a_revision_and_a_file(hub):
     described = {"config.json": b"3", "README.md": b"---\nlicense: mit\n---\n"}
+    described["open_clip_config.json"] = b"5"
     hub.repositories["owner/name"] = {"a/config.json": b"1", "a/vit.npz": b"2", "vit.npz": b"4", **described}
     place = hub.folder / "owner--name"
     assert fetch_from_hub("hf://owner/name@v1.0/a/vit.npz") == place / "v1.0" / "a" / "vit.npz"
     assert _names(place) == {"v1.0/a/vit.npz", "v1.0/a/config.json"}
     assert fetch_from_hub("hf://owner/name/vit.npz") == place / "main" / "vit.npz"
     assert (place / "main" / "config.json").read_bytes() == b"3"
+    assert (place / "main" / "open_clip_config.json").read_bytes() == b"5"
     assert licence_of_card(place / "main" / "README.md") == "MIT"  # The licence of a file is in the model card.
     del hub.repositories["owner/name"]["a/vit.npz"]
     assert fetch_from_hub("hf://owner/name@refs%2Fpr%2F1/") == place / "refs" / "pr" / "1"
