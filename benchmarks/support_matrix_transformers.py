@@ -7,7 +7,6 @@ it. The outputs of both models are compared, at the size of the model and at ano
 
 import argparse
 import collections
-import importlib
 import inspect
 import re
 import sys
@@ -88,7 +87,7 @@ _OUTPUTS: tuple[tuple[str, typing.Callable, dict[str, typing.Any]], ...] = (
 
 def classes(module):
     """The public classes of models in a module of transformers.models."""
-    folder = importlib.import_module(f"transformers.models.{module}")
+    folder = getattr(transformers.models, module)
     names = [name for name in dir(folder) if inspect.isclass(getattr(folder, name, None))]
     models = [name for name in names if issubclass(getattr(folder, name), PreTrainedModel)]
     return [name for name in models if hasattr(transformers, name) and not _LEFT_OUT.fullmatch(name)]

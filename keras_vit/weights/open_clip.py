@@ -195,7 +195,11 @@ def _pooling(shapes, vision, mlp_dim):
 
 
 def _perception_encoder_rotary(config, grid_size):
-    """The class token counts as position 0, so models with a class token begin at 1."""
+    """The rotary positions of Perception Encoder. The class token has position 0, so its patches begin at 1.
+
+    In images of another size, positions are scaled to the grid of the file, as in timm. The authors' code does not
+    scale them.
+    """
     return RotaryConfig(
         base=10000.0,
         layout="interleaved",

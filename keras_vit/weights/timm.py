@@ -66,7 +66,7 @@ def describe(file, hints):
         pixels=read_pretrained_cfg(settings, image_size) or (protocol(family, image_size) if family else None),
         read=lambda: originals.without_masked_biases(decode(file, config), file),
         skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
-        has_activation=has_classifier(hints.config, classes),
+        has_activation=has_classifier(hints.config, classes) and (is_described or family != "eva_clip"),
     )
 
 
@@ -111,7 +111,7 @@ def _with_pooling(config, shapes, settings, arguments):
     is_map = config.pooling == "map"
     includes_prefix = is_map if is_eva(settings.get("architecture", "")) else arguments["pool_include_prefix"]
     if is_map and config.mlp == "swiglu":
-        raise ValueError("In timm, attention pooling of a model with SwiGLU has another activation. It is unsupported.")
+        raise ValueError("The file has SwiGLU and attention pooling. timm's pooling then has another activation, SiLU.")
     sizes = {}
     if is_map:
         sizes["pooling_num_heads"] = arguments["attn_pool_num_heads"], config.num_heads

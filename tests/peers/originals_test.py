@@ -10,6 +10,7 @@ import timm
 import torch
 
 import keras_vit
+from keras_vit.weights.opening import open_checkpoint
 from tests.peers.torch_models import random_images, randomize, run
 from tests.test_case import assert_close, slow_except
 
@@ -158,6 +159,11 @@ def test_from_pretrained(name, tmp_path):
     ours = keras_vit.from_pretrained(tmp_path / "model.pth", **hints)
     images = random_images(32, 32)
     assert_close(ours(images), run(theirs, images).numpy())
+    has_classes = family != "eva_clip"  # The head of CLIP is a projection.
+    assert (
+        open_checkpoint(tmp_path / "model.pth", family=hints["family"], num_heads=3, grid_size=(4, 4)).has_activation
+        == has_classes
+    )
     expected = keras_vit.weights.catalogue.FAMILIES[family or "deit"]
     assert keras_vit.describe(ours).pixels["mean"] == list(expected.mean)
     assert keras_vit.describe(ours).config.position_interpolation == expected.position_interpolation

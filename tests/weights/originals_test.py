@@ -94,10 +94,14 @@ def test_one_of_several_models_is_read(prefix, other, family, saved, tmp_path):
 
 
 def test_unknown_prefixes_are_refused(saved, tmp_path):
+    """NaFlex has another name of the patches' kernel."""
     arrays = contents(saved("timm", EXACT).path)["model.safetensors"]
     path = write(tmp_path, {f"student.{name}": array for name, array in arrays.items()})
     with pytest.raises(ValueError, match=r"begin with 'student\.', which is not known"):
         open_checkpoint(path, family="dino")
+    arrays["embeds.proj.weight"] = arrays.pop("patch_embed.proj.weight")
+    with pytest.raises(ValueError, match=r"patches as inputs \(NaFlex\) are not supported"):
+        open_checkpoint(write(tmp_path, arrays), family="timm")
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,26 @@ def test_rotary_positions_follow_from_the_name_and_its_arguments(architecture, a
 
 
 @pytest.mark.parametrize(
+    ("architecture", "num_heads", "expected"),
+    [
+        ("vit_pe_core_tiny_patch16_384", 3, {"attn_pool_num_heads": 8, "layer_norm_eps": 1e-5}),
+        ("vit_7b_patch16_dinov3", 32, {"qkv_bias": False, "layer_norm_eps": 1e-5, "use_abs_pos_emb": False}),
+        ("vit_huge_plus_patch16_dinov3_qkvb", 20, {"qkv_bias": True}),
+        ("vit_giant_patch16_lingbot", 24, {"qkv_bias": False}),
+        ("eva02_enormous_patch14_clip_224", 16, {"use_post_norm": True, "layer_norm_eps": 1e-6}),
+        ("vit_so150m2_patch16_reg1_gap_448", 13, {"qkv_bias": False, "layer_norm_eps": 1e-6}),
+        ("vit_base_patch16_plus_clip_240", 14, {"layer_norm_eps": 1e-5}),
+        ("beit3_giant_patch14_336", 16, {"layer_norm_eps": 1e-5}),
+        ("mine", None, {"layer_norm_eps": None}),
+    ],
+)
+def test_other_settings_follow_from_the_name(architecture, num_heads, expected):
+    arguments = arguments_of({"architecture": architecture})
+    assert {name: arguments[name] for name in expected} == expected
+    assert num_heads_of(architecture) == num_heads
+
+
+@pytest.mark.parametrize(
     ("architecture", "arguments", "message"),
     [
         ("eva02_base_patch14_448", {"rope_type": "mrope"}, "has rope_type='mrope'. This package supports only"),
