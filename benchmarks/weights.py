@@ -102,6 +102,7 @@ loaded with `keras_vit.from_pretrained`.
 Several names can refer to the same weights in different layouts. Names that end in `-original` refer to Meta's own
 files. These files, and those of `mae-finetuned`, `mocov3` and `ijepa`, are `.pth` files in the layout `torch`. They can
 only be loaded if torch is installed. Names that end in `-huggingface` refer to copies in the layout of transformers.
+For I-JEPA, these copies contain the context encoder, while the target encoder is read from Meta's files.
 Names that end in `-qkvb` refer to files of timm that store the biases of queries and values, which are zero. All
 other names of Meta's weights refer to files in timm's layout.
 
