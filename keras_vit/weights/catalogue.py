@@ -170,8 +170,8 @@ def list_weights(variant: str | None = None) -> list[str]:
     Example:
 
     >>> from keras_vit.weights.catalogue import list_weights
-    >>> list_weights("H/14")[:2]
-    ['H/14@deit3-i1k-224', 'H/14@deit3-i1k-224-original']
+    >>> list_weights("S/8")
+    ['S/8@dino', 'S/8@dino-huggingface', 'S/8@dino-original']
     """
     variants = sorted({entry.variant for entry in ENTRIES.values()})
     if variant not in (None, *variants):
