@@ -196,7 +196,7 @@ def _adapt_channels(adaptation, pixels, target):
 
 
 def adapt_channels(kernel, channels):
-    """Changes the number C of channels of a kernel (P, Q, C, D). Outputs for images with equal channels do not change.
+    """Changes the number C of channels of a kernel (P, Q, C, D). The outputs for gray images do not change.
 
     If channels are removed, the kernel of each removed channel i is added to the kernel of channel i modulo `channels`.
     If channels are added, channel i gets the kernel of channel i modulo C, divided by the number of copies of that

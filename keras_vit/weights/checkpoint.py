@@ -42,8 +42,8 @@ class Checkpoint:
         has_activation: Whether the head's outputs are logits of classes, to which softmax can be applied.
         unsupported_head: Input of the file's classifier, if no classifier of this package has this input.
         arguments: Arguments that the file defines for the function that builds the model.
-        origin: Source and licence of the published weights that the file contains, or from which the weights in the
-            file are derived. A dictionary like `origin` of `keras_vit.Preprocessing`.
+        origin: Source and licence of the published weights, a dictionary like `origin` of `keras_vit.Preprocessing`.
+            The file contains these weights, or weights that are derived from them.
     """
 
     source: str
