@@ -160,6 +160,28 @@ def test_parts_of_a_layer(rows):
     assert branches == [(0, 1), (2, 3)]
 
 
+@pytest.fixture(scope="module")
+def rotary_model():
+    config = keras_vit.ViTConfig(16, hidden_dim=24, num_layers=2, num_heads=2, mlp_dim=36)
+    changes = {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none", "num_register_tokens": 3}
+    return keras_vit.ViT(config.replace(**changes), include_top=False, input_shape=(32, 48, 3))
+
+
+def test_rotary_positions_are_a_side_input(rows, rotary_model):
+    """They follow the tokens, which also lead to the blocks."""
+    names, found = zip(*((row.name, row) for row in rows.model_rows(rotary_model)), strict=True)
+    assert names[3:6] == ("class_token", "rotary_positions", "encoder_block")
+    assert [row.is_side_input for row in found].index(True) == 4
+    assert sum(row.is_side_input for row in found) == 1
+    assert found[4].shape == (2, 10, 12)
+
+
+def test_parts_of_a_layer_with_rotary_positions(rows, rotary_model):
+    parts, _ = rows.inner_rows(rotary_model.get_layer("encoder_block_1"))
+    assert [part.title for part in parts][:2] == ["LayerNorm", "Attention, 2 heads, rotary"]
+    assert {part.shape for part in parts} == {(10, 24)}
+
+
 def test_unknown_model(rows):
     with pytest.raises(ValueError, match="'ViTB15' is neither a function"):
         rows.build("ViTB15")
