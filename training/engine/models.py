@@ -93,7 +93,7 @@ def _architecture(weights):
     except ValueError:
         entry = None
     if entry is not None and entry.variant in VARIANTS:
-        return VARIANTS[entry.variant], (entry.image_size, entry.image_size, 3)
+        return VARIANTS[entry.variant].replace(**entry.changes), (entry.image_size, entry.image_size, 3)
     checkpoint = open_checkpoint(weights)
     return checkpoint.config, (*checkpoint.image_size, checkpoint.channels)
 
