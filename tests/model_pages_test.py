@@ -11,7 +11,7 @@ import pytest
 import keras_vit
 from benchmarks import model_weights, models
 from keras_vit.licences import restriction
-from keras_vit.weights.catalogue import ENTRIES
+from keras_vit.weights.catalogue import ENTRIES, get_entry
 from tests.documented_code import check_names
 
 FOLDER = pathlib.Path(__file__).parents[1] / "docs" / "models"
@@ -82,7 +82,7 @@ def _with_random_weights(build):
 
 
 def _from_pretrained(name, input_shape=None, classes=None, include_preprocessing=False, **changes):
-    entry = ENTRIES[name]
+    entry = get_entry(name)
     config = keras_vit.describe(models.build_entry(entry)).config.replace(**changes)
     classes = entry.classes if classes is None else classes
     shape = input_shape or (entry.image_size, entry.image_size, 3)
