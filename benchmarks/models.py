@@ -14,7 +14,9 @@ import keras_vit
 from benchmarks.records import markdown_table
 from keras_vit import baselines
 from keras_vit.models import bit_resnet, resnet
-from keras_vit.weights.catalogue import ENTRIES, FAMILIES
+from keras_vit.weights.catalogue import ENTRIES
+from keras_vit.weights.checkpoint import published_config
+from keras_vit.weights.published_sizes import PUBLISHED_VARIANTS
 
 PRINTED = {
     # arXiv 2010.11929, Table 1.
@@ -42,11 +44,6 @@ _SEGMENTATION = {
     "COCO-Stuff": ((800, 1216, 3), 54, {"R50": ("159", "113"), "R101": ("231", "185")}),
     "LIP": ((473, 473, 3), 20, {"R50": ("37.1", "26.4"), "R101": ("54.4", "43.6")}),
 }
-# Variants of published files for which there is no function: (variant in `keras_vit.VARIANTS`, changes).
-_FILES_ONLY = {
-    "B/30": ("B/32", {"patch_size": 30}),
-    "g-swiglu/14": ("g-opt/16", {"patch_size": 14, "num_heads": 24, "mlp_dim": 4096}),
-}
 
 
 @contextlib.contextmanager
@@ -60,25 +57,17 @@ def shapes_only():
 
 def build_entry(entry):
     """Builds the model of a `CatalogueEntry` with fresh weights, without a head if the file has none."""
-    variant, changes = _FILES_ONLY.get(entry.variant, (entry.variant, {}))
-    family = FAMILIES[entry.family]
-    numerics = {
-        "mlp": family.gelu,
-        "layer_norm_epsilon": family.layer_norm_epsilon,
-        "position_interpolation": family.position_interpolation,
-    }
     return keras_vit.ViT(
-        variant,
+        published_config(entry),
         include_top=bool(entry.classes),
         classes=entry.classes or 1000,
         input_shape=(entry.image_size, entry.image_size, 3),
-        **numerics | changes | dict(entry.changes),
     )
 
 
 def function_name(variant):
     """Name of the function that builds a variant, or `from_pretrained` if only published files have this variant."""
-    if variant in _FILES_ONLY:
+    if variant not in keras_vit.VARIANTS:
         return "from_pretrained"
     stem, _, size = variant.rpartition("+")
     return f"{stem}ViT{size.replace('/', '').replace('-opt', 'Opt')}"
@@ -102,7 +91,7 @@ def files(*papers):
     for entry in sorted(ENTRIES.values(), key=lambda entry: entry.classes != 1000):
         if entry.paper in papers:
             entries.setdefault((_name_with_additions(entry), entry.image_size), entry)
-    order = [*keras_vit.VARIANTS, *_FILES_ONLY]
+    order = list(PUBLISHED_VARIANTS)
     rows = []
     for (name, size), entry in sorted(entries.items(), key=lambda item: order.index(item[1].variant)):
         config, *cost = _cost(functools.partial(build_entry, entry))

@@ -6,13 +6,18 @@ import pytest
 
 import keras_vit
 from keras_vit.licences import checked_licence, hub_identifier, licence_of_card, restriction, warn_if_restricted
-from keras_vit.weights.catalogue import ENTRIES, FAMILIES
+from keras_vit.weights.catalogue import ENTRIES
 
 
 def test_restrictions_of_published_weights():
-    restricted = {entry.family for entry in ENTRIES.values() if restriction(entry.licence)}
-    assert restricted == {"mae"} < set(FAMILIES)
-    assert all(hub_identifier(entry.licence) for entry in ENTRIES.values())
+    restricted = {entry.licence for entry in ENTRIES.values() if restriction(entry.licence)}
+    free = {entry.licence for entry in ENTRIES.values()} - restricted
+    assert restricted == {"CC-BY-NC-4.0", "apple-amlr", "dinov3-license", "fair-noncommercial-research-license"}
+    assert free == {"Apache-2.0", "MIT", "apple-ascl"}
+    assert {"mae", "mocov3", "ijepa"} <= {entry.family for entry in ENTRIES.values() if "-NC-" in entry.licence}
+    own_names = {licence for licence in restricted | free if not hub_identifier(licence)}
+    assert own_names == {"apple-amlr", "apple-ascl", "dinov3-license", "fair-noncommercial-research-license"}
+    assert all(checked_licence(licence) == licence for licence in own_names)  # As in the model cards of the Hub.
 
 
 @pytest.mark.parametrize(
@@ -27,7 +32,12 @@ def test_restrictions_of_published_weights():
         ("flux-1-dev-non-commercial-license", "Commercial use is not permitted."),
         ("Non_Commercial", "Commercial use is not permitted."),
         ("apple-amlr", "Only research is permitted."),
-        ("dinov3-license", ""),
+        (
+            "dinov3-license",
+            "The weights, also changed ones, may be passed on only under this licence. Uses such as military ones and "
+            "weapons are not permitted.",
+        ),
+        ("apple-ascl", ""),
         ("commercial-nonprofit-candid", ""),
     ],
 )

@@ -9,8 +9,14 @@ from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.checks import did_you_mean
 from keras_vit.licences import warn_if_restricted
+from keras_vit.weights.published_clip import clip_entries
+from keras_vit.weights.published_dinov3 import dinov3_entries
+from keras_vit.weights.published_eva import eva_entries
 from keras_vit.weights.published_google import AUGREG_STEM, augreg_entry, google_entries
 from keras_vit.weights.published_meta import meta_entries
+from keras_vit.weights.published_pe import pe_entries
+from keras_vit.weights.published_timm import timm_entries
+from keras_vit.weights.short_names import ALIASES, matching_entries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Family:
 
 
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_SATELLITE = (0.430, 0.411, 0.296), (0.213, 0.156, 0.143)
 _CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 FAMILIES = types.MappingProxyType(
@@ -59,7 +66,24 @@ FAMILIES = types.MappingProxyType(
         "dino": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
         "dinov2": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
         "dinov2_registers": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "dinov3": Family(*_IMAGENET, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5),
+        # DINOv3 for satellite images (SAT-493M).
+        "dinov3_sat": Family(*_SATELLITE, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5),
+        # facebookresearch/moco-v3, main_lincls.py.
+        "mocov3": Family(*_IMAGENET, 256, 224, "bilinear", "gelu_exact", "bicubic_antialias"),
+        "ijepa": Family(*_IMAGENET, 224, 224, "bicubic", "gelu_exact", "bicubic"),
         "clip": Family(*_CLIP, 224, 224, "bicubic", "quick_gelu", "bicubic", 1e-5),
+        # OpenCLIP's own models, which have the exact GELU, such as those for LAION-2B and DataComp.
+        "open_clip": Family(*_CLIP, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias", 1e-5),
+        "eva": Family(*_CLIP, None, None, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "eva02": Family(*_CLIP, None, None, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "eva_clip": Family(*_CLIP, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "pe": Family(0.5, 0.5, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5),
+        "rope_vit": Family(*_IMAGENET, 248, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "tipsv2": Family(0.0, 1.0, None, None, "bilinear", "gelu_exact", "bicubic_antialias"),
+        "intern": Family(*_IMAGENET, None, None, "bicubic", "gelu_exact", "bicubic_antialias"),
+        # ImageNet-21K-P (arXiv 2104.10972).
+        "miil": Family(0.0, 1.0, 256, 224, "bilinear", "gelu_exact", "bicubic_antialias"),
         # torchvision's first weights of ResNets. The layout of torchvision's Vision Transformers is not supported.
         "torchvision": Family(*_IMAGENET, 256, 224, "bilinear", "gelu_exact", "bicubic"),
         # Google's weights with the numerics of transformers.
@@ -106,17 +130,17 @@ def protocol(family, image_size):
     return {"mean": facts.mean, "std": facts.std, "resize": resize, "crop": crop, "interpolation": facts.interpolation}
 
 
-ENTRIES = types.MappingProxyType({entry.name: entry for entry in (*google_entries(), *meta_entries())})
+PUBLISHERS = (google_entries, meta_entries, dinov3_entries, eva_entries, pe_entries, clip_entries, timm_entries)
+"""The functions that yield the entries"""
+ENTRIES = types.MappingProxyType({entry.name: entry for entries in PUBLISHERS for entry in entries()})
 """The catalogue: {name: `CatalogueEntry`}"""
-
-_ALIASES = {"imagenet": "augreg-i21k-i1k-224"}
-
 
 def list_weights(variant: str | None = None) -> list[str]:
     """Returns the names of the published weights in the catalogue.
 
-    In addition, each of the 50,000 AugReg files (arXiv 2106.10270) can be loaded by its name without `.npz`.
-    Any other file can be loaded by its path or address.
+    In addition, each of the 50,000 AugReg files (arXiv 2106.10270) can be loaded by its name without `.npz`, and many
+    weights by a short name such as `"dinov3-s16"` or by the name of their repository (see docs/weights.md). Any other
+    file can be loaded by its path or address.
 
     Args:
         variant: Variant such as `"B/16"` whose weights are listed. `None`: all variants.
@@ -147,15 +171,22 @@ def get_entry(name, variant=None):
     """Returns the catalogue entry of published weights.
 
     Args:
-        name: `"<variant>@<weights>"`, or `"<weights>"` if `variant` is given, or the name of an AugReg file without
-            `.npz`. For `<weights>`, `imagenet` is short for the variant's AugReg file for ImageNet-1k at 224 pixels.
+        name: One of these names:
+
+            * `"<variant>@<weights>"`, or `"<weights>"` if `variant` is given. For `<weights>`, `imagenet` is short for
+              the variant's AugReg file for ImageNet-1k at 224 pixels. `dinov3`, `eva02` and `clip` are short for
+              `dinov3-lvd1689m`, `eva02-in22k-224` and `clip-openai-224`.
+            * The name of an AugReg file without `.npz`.
+            * A short name such as `"dinov3-s16"`, or the name of a repository on the Hugging Face Hub, such as
+              `"vit_small_patch16_dinov3.lvd1689m"` of timm. See `short_names.matching_entries`.
         variant: Variant of the model, or `None`.
 
     Returns:
         A `CatalogueEntry`.
 
     Raises:
-        ValueError: If the name is unknown, or belongs to another variant.
+        ValueError: If the name is unknown, belongs to another variant, or could mean several weights. The message lists
+            the candidates.
 
     Example:
 
@@ -163,18 +194,31 @@ def get_entry(name, variant=None):
     >>> entry = get_entry("imagenet", variant="Ti/16")
     >>> entry.name, entry.image_size, entry.top1
     ('Ti/16@augreg-i21k-i1k-224', 224, 75.45)
+    >>> get_entry("dinov3-s16").name
+    'S/16@dinov3-lvd1689m'
     """
+    entry = exact_entry(name, variant)
+    if entry is None and "@" not in name:
+        found = matching_entries(name, ENTRIES)
+        if len(found) > 1:
+            names = ", ".join(entry.name for entry in found)
+            raise ValueError(f"{name!r} could mean several weights. Pass one of these names: {names}")
+        entry = next(iter(found), None)
     own_variant, _, weights = name.rpartition("@")
-    if AUGREG_STEM.fullmatch(weights):
-        entry = augreg_entry(weights)
-    else:
-        entry = ENTRIES.get(f"{own_variant or variant}@{_ALIASES.get(weights, weights)}")
     if entry is None:
         raise ValueError(_unknown(own_variant or variant, weights))
     for expected in (own_variant, variant):
         if expected not in ("", None, entry.variant):
             raise ValueError(f"{name!r} are weights of {entry.variant}, not of {expected}. The variants must be equal.")
     return entry
+
+
+def exact_entry(name, variant=None):
+    """Returns the entry of a name as in `list_weights`, or of an AugReg file. `None` for any other name."""
+    own_variant, _, weights = name.rpartition("@")
+    if AUGREG_STEM.fullmatch(weights):
+        return augreg_entry(weights)
+    return ENTRIES.get(f"{own_variant or variant}@{ALIASES.get(weights, weights)}")
 
 
 def entry_at(address):
@@ -201,10 +245,7 @@ def origin_of(layer):
     """
     if layer.origin is not None or layer.source is None:
         return layer.origin
-    try:
-        entry = get_entry(layer.source)
-    except ValueError:
-        entry, _ = entry_at(layer.source)
+    entry = exact_entry(layer.source) or entry_at(layer.source)[0]
     if entry is None:
         return None
     warn_if_restricted(entry.licence, layer.source)
@@ -214,9 +255,9 @@ def origin_of(layer):
 def _unknown(variant, weights):
     """Error message for a name that is not in the catalogue."""
     names = sorted(name for name, entry in ENTRIES.items() if entry.variant == variant)
-    if weights in _ALIASES and names:
+    if weights in ALIASES and names:
         return (
-            f"There are no weights {weights!r} (short for {_ALIASES[weights]!r}) for the variant {variant!r}. "
+            f"There are no weights {weights!r} (short for {ALIASES[weights]!r}) for the variant {variant!r}. "
             f"Weights of this variant: {', '.join(names)}"
         )
     if variant in VARIANTS and not names:
@@ -225,12 +266,15 @@ def _unknown(variant, weights):
             f"address of your own weights."
         )
     full_name = f"{variant}@{weights}" if variant else weights
-    similar = _names_by_address(weights) or _names_by_variant(weights)
-    nearest = f" Did you mean {' or '.join(map(repr, similar[:3]))}?"
+    similar = (_names_by_address(weights) or _names_by_variant(weights))[:3]
+    if re.fullmatch(r"vit_\w+\.\w+", weights):
+        similar = [*similar[:2], f"hf://timm/{weights}"]
+    nearest = f" Did you mean {' or '.join(map(repr, similar))}?"
     hint = nearest if similar else did_you_mean(full_name, names or ENTRIES)
     return (
         f"{full_name!r} is not the name of published weights.{hint} Accepted: '<variant>@<weights>' as in "
-        f"keras_vit.list_weights(), or the name of an AugReg file without '.npz'."
+        f"keras_vit.list_weights(), a short name such as 'dinov3-s16', the name of a repository in the catalogue, or "
+        f"the name of an AugReg file without '.npz'."
     )
 
 
@@ -250,5 +294,5 @@ def _names_by_variant(name):
     """Catalogue names for a variant, best matches first. The variant may be spelled as in another project."""
     variant = spelled_variant(name, VARIANTS) if "vit" in name.lower() else name
     names = [entry for entry in ENTRIES if entry.startswith(f"{variant}@")]
-    tag = _ALIASES["imagenet"] if name == variant else name.rpartition(".")[2]
+    tag = ALIASES["imagenet"] if name == variant else name.rpartition(".")[2]
     return sorted(names, key=lambda entry: -difflib.SequenceMatcher(None, tag, entry.partition("@")[2]).ratio())

@@ -5,6 +5,11 @@ import re
 import types
 from collections.abc import Mapping
 
+from keras_vit.weights.timm_pretrained_cfg import resize_and_crop
+
+COPY_ENDINGS = re.compile(r"-(original|huggingface|bigvision|qkvb)$")
+"""End of the name of a copy in another layout. The rest of the name is the name of the same weights."""
+
 
 @dataclasses.dataclass(frozen=True)
 class CatalogueEntry:
@@ -12,19 +17,22 @@ class CatalogueEntry:
 
     Args:
         name: `"<variant>@<weights>"`.
-        variant: Name of the architecture, as in `keras_vit.VARIANTS`.
+        variant: Name of the size, as in `published_sizes.PUBLISHED_VARIANTS`.
         url: `https://…`, or `hf://owner/repository`.
         format: Layout of the file: `"google"`, `"timm"`, `"huggingface"`, `"keras_hub"`, or `"torch"` for the original
             `.pth` files.
         family: Key of `FAMILIES`.
-        classes: Number of classes, 0 without a classifier, or `None` if unknown before the file is read.
+        classes: Number of outputs of the head, 0 without a head, or `None` if unknown before the file is read.
         label_space: `"imagenet1k"`, `"imagenet21k"` or `None`.
         image_size: Side in pixels of the square images that fit the file's position table.
-        licence: SPDX identifier.
-        paper: arXiv identifier.
+        licence: SPDX identifier, or the name of the licence on the Hugging Face Hub.
+        paper: arXiv identifier, or `None` if no paper describes the weights.
         top1: Published top-1 accuracy on the ImageNet validation set in %, or `None`.
         top1_protocol: Source and settings of the `top1` measurement.
         sha256: SHA-256 of the file, or its first digits, or `None` if unknown.
+        gated: Whether the publisher sends the file only to users who have accepted the licence on the website.
+        has_projection: Whether the head is the projection of an image-text model, and not a classifier.
+        pixels: {argument of `keras_vit.Preprocessing`: value} for values that do not follow from the family.
         changes: {field of `ViTConfig`: value} for values that follow neither from the variant nor from the family.
     """
 
@@ -37,14 +45,18 @@ class CatalogueEntry:
     label_space: str | None
     image_size: int
     licence: str
-    paper: str
+    paper: str | None
     top1: float | None = None
     top1_protocol: str | None = None
     sha256: str | None = None
+    gated: bool = False
+    has_projection: bool = False
+    pixels: Mapping = dataclasses.field(default_factory=dict, hash=False)
     changes: Mapping = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
-        object.__setattr__(self, "changes", types.MappingProxyType(dict(self.changes)))
+        for name in ("pixels", "changes"):
+            object.__setattr__(self, name, types.MappingProxyType(dict(getattr(self, name))))
 
 
 def build_entry(
@@ -58,6 +70,9 @@ def build_entry(
     image_size=224,
     top1=(None, None),
     licence="Apache-2.0",
+    gated=False,
+    has_projection=False,
+    pixels=types.MappingProxyType({}),
     **changes,
 ):
     """Builds the entry of `"<variant>@<weights>"`. `top1` is (accuracy, protocol)."""
@@ -76,8 +91,30 @@ def build_entry(
         top1=top1[0],
         top1_protocol=top1[1],
         sha256=digits and digits[1],
+        gated=gated,
+        has_projection=has_projection,
+        pixels=pixels,
         changes=changes,
     )
+
+
+def timm_entry(variant, weights, name, family, paper, image_size, crop=1.0, squash=False, top1=None, **facts):
+    """Builds the entry of a file of timm from timm's facts about it.
+
+    Args:
+        name: timm's name of the weights: `"<architecture>.<tag>"`. The name of a repository that is not timm's own
+            starts with its owner: `"<owner>/<architecture>.<tag>"`.
+        crop: The crop ratio (`crop_pct`).
+        squash: Whether images are resized to a square, not by their short side (`crop_mode="squash"`).
+        top1: Accuracy in timm's table of results, `results/results-imagenet.csv`, or `None`.
+        **facts: Further arguments of `build_entry`. `pixels` may contain further arguments of `keras_vit.Preprocessing`.
+    """
+    url = f"hf://{name}" if "/" in name else f"hf://timm/{name}"
+    preparation = {"interpolation": "bicubic", **facts.pop("pixels", {})}
+    protocol = f"timm, {image_size} px, crop ratio {crop}{', squashed' if squash else ''}, {preparation['interpolation']}"
+    preparation |= resize_and_crop((image_size, image_size), crop, squash)
+    facts = {"image_size": image_size, "top1": measured(top1, protocol), "pixels": preparation, **facts}
+    return build_entry(variant, weights, url, "timm", family, paper, **facts)
 
 
 def measured(figure, protocol):

@@ -8,6 +8,7 @@ import numpy as np
 from keras_vit.architectures import BiTResNetConfig, PanopticFPNConfig, ResNetConfig, VTFPNConfig, VTResNetConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights.catalogue import FAMILIES
+from keras_vit.weights.published_sizes import PUBLISHED_VARIANTS
 
 LOADABLE_CONFIGS = {
     ViTConfig: ViTConfig,
@@ -67,3 +68,8 @@ def numerics(family):
         "layer_norm_epsilon": facts.layer_norm_epsilon,
         "position_interpolation": facts.position_interpolation,
     }
+
+
+def published_config(entry):
+    """The `ViTConfig` of the model that the file of a `CatalogueEntry` contains, without reading the file."""
+    return PUBLISHED_VARIANTS[entry.variant].replace(**numerics(entry.family) | dict(entry.changes))

@@ -30,6 +30,8 @@ PAUSES = (1, 2, 4, 8)
 LONGEST_PAUSE = 60
 """Maximum pause in seconds that a server can request with Retry-After. After a longer one, there is no new attempt."""
 PASSING_STATUSES = (429, 500, 502, 503, 504)
+FORBIDDEN_STATUSES = (401, 403)
+"""Answers of servers that send a file only to users with permission."""
 CHUNK_BYTES = 2**20
 SMALLEST_SHOWN_BYTES = 10**6
 """Downloads of at least this size show a progress bar."""
@@ -73,10 +75,13 @@ def download(address, path, sha256=None):
             break
         except _InterruptedError as error:
             if pause is None or not error.retry:
-                kind = OSError if isinstance(error.__cause__, urllib.error.HTTPError) else ConnectionError
-                raise kind(
-                    f"Could not download {redacted(address)}: {error}. Check the address, or call again later: "
-                    f"the download then resumes. Or download the file elsewhere, and put it at {path} or pass its path."
+                status = getattr(error.__cause__, "code", None)  # Of an `urllib.error.HTTPError`.
+                advice = "Check the address, or call again later: the download then resumes"
+                if status in FORBIDDEN_STATUSES:
+                    advice = _advice_for_permission(address)
+                raise (OSError if status else ConnectionError)(
+                    f"Could not download {redacted(address)}: {error}. {advice}. Or download the file elsewhere, and "
+                    f"put it at {path} or pass its path."
                 ) from error
             time.sleep(max(pause, error.pause))
     origin["sha256"] = _checked_sum(address, partial, sha256, origin["md5"])
@@ -114,6 +119,22 @@ def _md5_of(headers):
         return None  # The header contains the MD5 of the compressed file.
     match = re.search(r"\bmd5=([\w+/]{22}==)", ",".join(headers.get_all("x-goog-hash", [])))
     return match and base64.b64decode(match[1]).hex()
+
+
+def advice_for_gated(repository):
+    """How to get permission to download a gated or private repository `"owner/name"` of the Hugging Face Hub."""
+    return (
+        f"If the weights are gated, open https://huggingface.co/{repository} in a browser, log in and accept their "
+        f"licence. For gated and private weights, create an access token in the settings of your account, and set the "
+        f"environment variable HF_TOKEN to it or call huggingface_hub.login()"
+    )
+
+
+def _advice_for_permission(address):
+    repository = re.match(r"https://huggingface\.co/([^/]+/[^/]+)/resolve/", address)
+    if repository is None:
+        return "The server sends this file only to users with permission, for example after they have logged in"
+    return f"{advice_for_gated(repository[1])}. Then pass 'hf://{repository[1]}'"
 
 
 def redacted(address):

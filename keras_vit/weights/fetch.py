@@ -11,7 +11,15 @@ import string
 import urllib.parse
 
 from keras_vit.atomic_files import replace_file_atomically
-from keras_vit.weights.download import digest_of, download, is_local, redacted, writing
+from keras_vit.weights.download import (
+    FORBIDDEN_STATUSES,
+    advice_for_gated,
+    digest_of,
+    download,
+    is_local,
+    redacted,
+    writing,
+)
 
 ACCEPTED = (
     "Accepted: the path of a file or folder, 'https://…', 'gs://bucket/path', 'hf://owner/repository', "
@@ -180,11 +188,11 @@ def fetch_from_hub(source):
         return _hub_folder(hub, repository, revision)
     except OSError as error:
         # The Hub's messages contain signed addresses, so the error is not chained and the signatures are removed.
-        problem = re.sub(r"(://[^\s?#]+)[?#]\S*", r"\1", str(error))
-        raise OSError(
-            f"Could not download {redacted(source)}: {problem}. Check the name. For a gated or private repository, "
-            f"call huggingface_hub.login(). Without a network connection, pass the path of a local copy."
-        ) from None
+        problem = re.sub(r"(://[^\s?#]+)[?#]\S*", r"\1", str(error)).rstrip(".")
+        advice = "Without a network connection, pass the path of a local copy"
+        if getattr(getattr(error, "response", None), "status_code", None) in FORBIDDEN_STATUSES:
+            advice = advice_for_gated(repository)
+        raise OSError(f"Could not download {redacted(source)}: {problem}. Check the name. {advice}.") from None
 
 
 def _hub_file(hub, repository, revision, file):
@@ -234,7 +242,7 @@ def _hub_names(hub, repository, revision):
                 repository, revision=revision, allow_patterns="config.json", local_files_only=True
             )
         except OSError:
-            raise OSError(str(error)) from error
+            raise (error if isinstance(error, OSError) else OSError(str(error))) from None
     return [path.relative_to(cached).as_posix() for path in pathlib.Path(cached).rglob("*") if path.is_file()]
 
 

@@ -7,10 +7,11 @@ import json
 import os
 import pathlib
 
-from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.licences import checked_licence, licence_of_card
 from keras_vit.weights import bit, google, huggingface, keras_hub, timm, torchvision
-from keras_vit.weights.catalogue import FAMILY_ALIASES, entry_at, get_entry, protocol
+from keras_vit.weights.catalogue import FAMILY_ALIASES, entry_at, exact_entry, get_entry, protocol
+from keras_vit.weights.checkpoint import published_config
 from keras_vit.weights.download import redacted
 from keras_vit.weights.fetch import fetch, locate
 from keras_vit.weights.files import open_arrays
@@ -53,26 +54,30 @@ def open_checkpoint(source, variant=None, **given):
     given = {name: value for name, value in given.items() if value is not None}
     if "family" in given:
         given["family"] = FAMILY_ALIASES.get(given["family"], given["family"])
-    entry = _catalogue_entry(source, variant)
+    entry = catalogue_entry(source, variant)
     if entry is None:
         hints = Hints(source=redacted(str(source)), **given)
         checkpoint = _with_given_settings(_describe(locate(source), hints), given)
         return _with_origin(checkpoint, *entry_at(str(source)))
-    hints = Hints(source=entry.name, **{"family": entry.family, "image_size": pair(entry.image_size), **given})
+    known = {"family": entry.family, "image_size": pair(entry.image_size)}
+    hints = Hints(source=entry.name, **{**known, "num_heads": published_config(entry).num_heads, **given})
     path = locate(entry.url) if entry.url.startswith("hf://") else fetch(entry.url, entry.sha256)
     checkpoint = _with_given_settings(_describe(path, hints), given)
     return _with_origin(_with_catalogue_facts(checkpoint, entry), entry)
 
 
-def _catalogue_entry(source, variant):
-    """The catalogue entry of a name, or `None` for a path or an address."""
+def catalogue_entry(source, variant=None):
+    """The catalogue entry of a name, or `None` for a path or an address.
+
+    If there is a file or folder with a short name or the name of a repository, it is not taken as a name of weights.
+    """
     if not isinstance(source, str) or "://" in source or _looks_like_path(source):
+        return None
+    if os.path.exists(source) and exact_entry(source, variant) is None:
         return None
     try:
         return get_entry(source, variant)
     except ValueError as error:
-        if os.path.exists(source):
-            return None
         raise ValueError(
             f"{str(error).rstrip('.')}. There is no file or folder {source!r} either. For a repository on the Hugging "
             f"Face Hub, pass 'hf://owner/repository'."
@@ -99,20 +104,26 @@ def _with_given_settings(checkpoint, given):
 
 
 def _with_catalogue_facts(checkpoint, entry):
-    """The checkpoint with the label space of a catalogue entry. Raises ValueError if their sizes or classes differ."""
-    config, variant = checkpoint.config, VARIANTS.get(entry.variant)
-    for field in ("hidden_dim", "num_layers", "mlp_dim") if variant else ():
-        if getattr(config, field) != getattr(variant, field):
+    """The checkpoint with the facts of a catalogue entry. Raises ValueError if their sizes or classes differ."""
+    config, published = checkpoint.config, published_config(entry)
+    for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim"):
+        if getattr(config, field) != getattr(published, field):
             raise ValueError(
                 f"The downloaded file is not {entry.name}: {field} is {getattr(config, field)}, not "
-                f"{getattr(variant, field)}. Delete the file from the cache. If the error occurs again, report it."
+                f"{getattr(published, field)}. Delete the file from the cache. If the error occurs again, report it."
             )
     if entry.classes and checkpoint.classes not in (None, entry.classes):
         raise ValueError(f"The downloaded file is not {entry.name}: it has {checkpoint.classes} classes.")
-    if entry.family == "flexivit" and variant:  # The same file is used for all patch sizes.
-        config = config.replace(patch_size=variant.patch_size)
-    pixels = {**checkpoint.pixels, "label_space": entry.label_space}
-    return dataclasses.replace(checkpoint, config=config, pixels=pixels)
+    if entry.family == "flexivit":  # The same file is used for all patch sizes.
+        config = config.replace(patch_size=published.patch_size)
+    if published.mlp == "quick_gelu":  # The config.json in timm's repositories of these weights names an exact GELU.
+        config = config.replace(mlp="quick_gelu")
+    return dataclasses.replace(
+        checkpoint,
+        config=config,
+        pixels={**checkpoint.pixels, "label_space": entry.label_space},
+        has_activation=checkpoint.has_activation and not entry.has_projection,
+    )
 
 
 def _with_origin(checkpoint, entry, has_its_weights=True):

@@ -1,9 +1,9 @@
 """Catalogue entries of the files that Meta published, and of their copies in other layouts.
 
-Sources: the repositories facebookresearch/{deit,mae,dino,dinov2}, huggingface/pytorch-image-models (timm) and
-google-research/big_vision. The end of a name defines the kind of file. `-original` and `-finetuned`: Meta's `.pth`
+Sources: the repositories facebookresearch/{deit,mae,dino,dinov2,moco-v3,ijepa}, huggingface/pytorch-image-models (timm)
+and google-research/big_vision. The end of a name defines the kind of file. `-original` and `-finetuned`: Meta's `.pth`
 files, which need torch. `-huggingface`: copies in the layout of transformers. `-bigvision`: copies in `.npz`. All other
-names: timm's copies in safetensors.
+names: timm's copies in safetensors, and for MoCo v3 and I-JEPA, which timm has not copied, Meta's `.pth.tar` files.
 """
 
 from keras_vit.architectures.spellings import SIZE_NAMES
@@ -19,6 +19,8 @@ def meta_entries():
     yield from _mae_entries()
     yield from _dino_entries()
     yield from _dinov2_entries()
+    yield from _mocov3_entries()
+    yield from _ijepa_entries()
 
 
 def _deit_entries():
@@ -132,3 +134,29 @@ def _dinov2_entries():
             yield build_entry(variant, f"{weights}-original", url, "torch", *facts, **changes)
             hub = f"hf://facebook/dinov2{'-with-registers' if infix else ''}-{size_name}"
             yield build_entry(variant, f"{weights}-huggingface", hub, "huggingface", *facts, **changes)
+
+
+def _mocov3_entries():
+    for variant, top1 in (("S/16", 73.2), ("B/16", 76.7)):
+        run = f"vit-{variant[0].lower()}-300ep"
+        # The small model has as many heads as the base model.
+        facts = {"licence": "CC-BY-NC-4.0", **({"num_heads": 12} if variant == "S/16" else {})}
+        for weights, prefix, classes in (("mocov3", "", 0), ("mocov3-linear", "linear-", 1000)):
+            url = f"{_META}/moco-v3/{run}/{prefix}{run}.pth.tar"
+            accuracy = measured(top1, "MoCo v3 README, 224 px, linear probe")
+            yield build_entry(variant, weights, url, "torch", "mocov3", "2104.02057", classes, 224, accuracy, **facts)
+
+
+def _ijepa_entries():
+    for variant, data, image_size, file, hub in (
+        ("H/14", "in1k", 224, "IN1K-vit.h.14-300e", "vith14_1k"),
+        ("H/14", "in22k", 224, "IN22K-vit.h.14-900e", "vith14_22k"),
+        ("H/16", "in1k", 448, "IN1K-vit.h.16-448px-300e", "vith16_1k"),
+        ("g/16", "in22k", 224, "IN22K-vit.g.16-600e", "vitg16_22k"),
+    ):
+        weights, facts = f"ijepa-{data}-{image_size}", ("ijepa", "2301.08243", 0, image_size)
+        changes = {"licence": "CC-BY-NC-4.0", "pooling": "avg"}
+        yield build_entry(variant, weights, f"{_META}/ijepa/{file}.pth.tar", "torch", *facts, **changes)
+        url = f"hf://facebook/ijepa_{hub}"
+        pixels = {"mean": 0.5, "std": 0.5, "resize": (image_size, image_size), "crop": None, "interpolation": "bilinear"}
+        yield build_entry(variant, f"{weights}-huggingface", url, "huggingface", *facts, pixels=pixels, **changes)

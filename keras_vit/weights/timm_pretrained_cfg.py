@@ -8,15 +8,21 @@ def read_pretrained_cfg(settings, image_size):
     ratio = settings.get("crop_pct") or 1.0
     if not isinstance(ratio, (int, float)) or not 0.1 <= ratio <= 10:
         raise ValueError(f"crop_pct must be a number near 1. Received: {ratio!r}")
-    squash = settings.get("crop_mode") == "squash"
     return {
         "mean": tuple(settings["mean"]),
         "std": tuple(settings["std"]),
-        "resize": image_size if squash else int(min(image_size) / ratio),
-        "crop": None if squash else image_size,
+        **resize_and_crop(image_size, ratio, settings.get("crop_mode") == "squash"),
         "interpolation": settings.get("interpolation") if settings.get("interpolation") == "bilinear" else "bicubic",
         "label_space": "imagenet1k" if settings.get("tag", "").endswith("in1k") else None,
     }
+
+
+def resize_and_crop(image_size, ratio, squash):
+    """`resize` and `crop` of `Preprocessing` for timm's crop ratio. `squash`: images are resized to a fixed size."""
+    if not squash:
+        return {"resize": int(min(image_size) / ratio), "crop": image_size}
+    resized = tuple(int(side / ratio) for side in image_size)
+    return {"resize": resized, "crop": None if resized == image_size else image_size}
 
 
 def write_pretrained_cfg(facts):

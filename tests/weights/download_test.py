@@ -7,6 +7,9 @@ import socket
 import time
 import traceback
 import types
+import unittest.mock
+import urllib.error
+import urllib.request
 
 import numpy as np
 import pytest
@@ -162,12 +165,22 @@ def test_refuses_a_file_of_too_many_bytes(server, tmp_path, monkeypatch, answer)
     assert not _fails(server, tmp_path, answer, error=ValueError, match="sends more than 70,002 bytes")
 
 
-@pytest.mark.parametrize("code", [401, 403, 404, 410])
-def test_says_what_the_server_refused(server, tmp_path, code):
-    assert not _fails(
-        server, tmp_path, status(code), error=OSError, match=rf"/some/vit.npz: the server answered {code}"
-    )
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [(401, "only to users with permission"), (403, "only to users with permission"), (404, "Check"), (410, "Check")],
+)
+def test_says_what_the_server_refused(server, tmp_path, code, advice):
+    message = rf"/some/vit.npz: the server answered {code} .*{advice}"
+    assert not _fails(server, tmp_path, status(code), error=OSError, match=message)
     assert len(server.requests) == 1
+
+
+def test_says_how_to_get_a_gated_file_of_the_hub(tmp_path, monkeypatch):
+    address = "https://huggingface.co/facebook/vit/resolve/main/vit.npz"
+    refusal = urllib.error.HTTPError(address, 403, "Forbidden", {}, None)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", unittest.mock.Mock(side_effect=refusal))
+    with pytest.raises(OSError, match=r"answered 403 .*co/facebook/vit in .*HF_TOKEN.* pass 'hf://facebook/vit'"):
+        download(address, tmp_path / "vit.npz")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
+import collections
 import hashlib
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -168,11 +170,14 @@ def test_says_that_the_cache_cannot_be_written(server, cache):
     assert not server.requests
 
 
+# Imports the module without what its package imports: Keras takes seconds.
 _PROGRAM = """
 import pathlib, sys, types
-for name in ("keras_vit", "keras_vit.weights"):  # Without what they import: Keras takes seconds.
+for name in ("keras_vit", "keras_vit.weights"):
     package = sys.modules[name] = types.ModuleType(name)
     package.__path__ = [str(pathlib.Path(sys.argv[1], *name.split(".")))]
+"""
+_DOWNLOAD = f"""{_PROGRAM}
 from keras_vit.weights.fetch import fetch
 print(fetch(sys.argv[2]), flush=True)
 """
@@ -194,7 +199,7 @@ def test_one_process_downloads_and_the_others_wait(server, cache, tmp_path):
 
     server.answers["/vit.npz"] = [answer]
     outputs = [tmp_path / f"{i}.txt" for i in range(3)]
-    arguments = [sys.executable, "-uc", _PROGRAM, pathlib.Path(keras_vit.__file__).parent.parent]
+    arguments = [sys.executable, "-uc", _DOWNLOAD, pathlib.Path(keras_vit.__file__).parent.parent]
     processes = []
     for output in outputs:
         with output.open("w") as file:
@@ -356,6 +361,29 @@ def test_uses_an_earlier_copy_without_network(hub):
 def test_says_that_a_repository_does_not_exist(hub):
     with pytest.raises(OSError, match=r"Could not download hf://owner/name: 404 .*Check the name"):
         fetch_from_hub("hf://owner/name")
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_says_how_to_get_gated_weights(server, tmp_path, code):
+    """The list of files of a gated repository can be read without a token, but not the files."""
+    pytest.importorskip("huggingface_hub")
+    files = [{"type": "file", "path": "vit.npz", "size": 3, "oid": "1"}]
+    facts = {"id": "facebook/vit", "sha": "0" * 40, "siblings": [{"rfilename": "vit.npz"}]}
+
+    def answer(handler):
+        listed = json.dumps(files if "/tree/" in handler.path else facts).encode()
+        answer = file_server.file(listed, Content_Type="application/json")
+        is_list = handler.path.startswith("/api/")
+        (answer if is_list else file_server.status(code, X_Error_Code="GatedRepo"))(handler)
+
+    server.answers = collections.defaultdict(lambda: [answer])
+    program = _PROGRAM + "\nfrom keras_vit.weights.fetch import fetch_from_hub\nfetch_from_hub('hf://facebook/vit')"
+    arguments = [sys.executable, "-c", program, pathlib.Path(keras_vit.__file__).parent.parent]
+    places = {"HF_ENDPOINT": server.address(""), "HF_HOME": str(tmp_path), "no_proxy": "*"}
+    process = subprocess.run(arguments, env=os.environ | places, capture_output=True, text=True, timeout=60)
+    message = process.stderr.splitlines()[-1]
+    assert re.search(r"open https://huggingface\.co/facebook/vit in a browser.* HF_TOKEN", message), process.stderr
+    assert "/resolve/" in server.requests[-1][0]
 
 
 def test_checks_what_is_in_the_hubs_cache(hub):

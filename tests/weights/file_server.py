@@ -35,12 +35,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         with contextlib.suppress(ConnectionError):
             answer(self)
 
+    do_HEAD = do_GET  # noqa: N815
+
     def reply(self, status, body, headers):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
         self.wfile.flush()
 
     def log_message(self, *_):
