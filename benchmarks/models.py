@@ -93,12 +93,22 @@ def files(*papers):
             entries.setdefault((_name_with_additions(entry), entry.image_size), entry)
     order = list(PUBLISHED_VARIANTS)
     rows = []
-    for (name, size), entry in sorted(entries.items(), key=lambda item: order.index(item[1].variant)):
+    for (name, size), entry in sorted(entries.items(), key=lambda item: _place(item[1], order)):
         config, *cost = _cost(functools.partial(build_entry, entry))
         sizes = (size, config.num_layers, config.hidden_dim, config.num_heads)
-        rows.append((name, f"`{function_name(entry.variant)}`", *sizes, *cost))
+        is_other = not entry.changes.keys().isdisjoint(_SIZES)  # The function of the variant builds another model.
+        function = "from_pretrained" if is_other else function_name(entry.variant)
+        rows.append((name, f"`{function}`", *sizes, *cost))
     columns = ("variant", "function", "pixels", "layers", "width", "heads", "parameters", "GMACs")
     return _markdown(columns, rows, 2)
+
+
+_SIZES = ("num_layers", "num_heads", "mlp_dim", "rotary")
+
+
+def _place(entry, order):
+    """Sorting key of an entry in a table: narrow models first, then the order of the variants."""
+    return PUBLISHED_VARIANTS[entry.variant].hidden_dim, order.index(entry.variant), entry.image_size
 
 
 def _name_with_additions(entry):
