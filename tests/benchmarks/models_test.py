@@ -112,10 +112,10 @@ def test_functions_of_models_of_files():
 
 
 def test_entries_of_papers():
-    """The plus of S+/16 is no stem, and weights without a paper have the name `none`."""
+    """The plus of S+/16 is no stem. Weights without a paper have the name of their family."""
     assert "S+/16@dinov3-lvd1689m" in [entry.name for entry in model_weights.entries_of(["2508.10104"], False)]
     assert not model_weights.entries_of(["2508.10104"], True)
-    assert {entry.paper for entry in model_weights.entries_of(["none"], False)} == {None}
+    assert {entry.paper for entry in model_weights.entries_of(["timm"], False)} == {None}
     assert [entry.variant for entry in model_weights.entries_of(["2010.11929"], True)][0] == "R26+B/32"
 
 
