@@ -7,9 +7,10 @@ import keras
 
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
-from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.catalogue import get_entry
+from keras_vit.weights.checkpoint import published_config
 from keras_vit.weights.opening import open_checkpoint
 from training.errors import InputError
 from training.recipe.model_functions import get_function
@@ -92,8 +93,8 @@ def _architecture(weights):
         entry = get_entry(weights)
     except ValueError:
         entry = None
-    if entry is not None and entry.variant in VARIANTS:
-        return VARIANTS[entry.variant].replace(**entry.changes), (entry.image_size, entry.image_size, 3)
+    if entry is not None:
+        return published_config(entry), (entry.image_size, entry.image_size, 3)
     checkpoint = open_checkpoint(weights)
     return checkpoint.config, (*checkpoint.image_size, checkpoint.channels)
 
