@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from benchmarks.contenders.files import open_runtime, open_saved_model, write_ours, write_saved_model, write_timm
 from benchmarks.contenders.flax_models import open_flax
-from benchmarks.contenders.keras_models import build_keras_hub, build_ours, open_keras
+from benchmarks.contenders.keras_models import DINOV3, build_keras_hub, build_ours, open_keras
 from benchmarks.contenders.torch_models import TIMM_SIZES, build_timm, build_transformers, open_torch
 from benchmarks.workers import elsewhere
 
@@ -81,14 +81,26 @@ def _is_plain(model):
     return model in [f"{size}/{patch}" for size in TIMM_SIZES for patch in (16, 32)]
 
 
+def _is_dinov3(model):
+    return model.startswith(DINOV3)
+
+
+def _is_plain_or_dinov3(model):
+    return _is_plain(model) or _is_dinov3(model)
+
+
 def _is_published(model):
+    return _is_plain_or_dinov3(model) or model == "R50+B/16"
+
+
+def _is_google(model):
     return _is_plain(model) or model == "R50+B/16"
 
 
 def _keras(title, build, backend, **arguments):
     packages = (backend, "keras_hub") if build is build_keras_hub else (backend,)
     steps = functools.partial(open_keras, build=build, backend=backend, **arguments)
-    return Contender(title, steps, packages, _ALL, _BOTH, _is_plain if "keras_hub" in packages else _any)
+    return Contender(title, steps, packages, _ALL, _BOTH, _is_plain_or_dinov3 if "keras_hub" in packages else _any)
 
 
 def _torch(title, build, package, **arguments):
@@ -107,6 +119,14 @@ def _runtime(title, runtime, is_timm, precisions):
 CONTENDERS = {
     "ours": _keras("keras_vit, TensorFlow", build_ours, "tensorflow"),
     "ours-xla": _keras("keras_vit, TensorFlow, `jit_compile=True`", build_ours, "tensorflow", jit_compile=True),
+    "ours-unrotated": Contender(
+        "keras_vit, TensorFlow, without rotary positions",
+        functools.partial(open_keras, build=functools.partial(build_ours, rotary=None), backend="tensorflow"),
+        ("tensorflow",),
+        _ALL,
+        _BOTH,
+        _is_dinov3,
+    ),
     "ours-jax": _keras("keras_vit, JAX", build_ours, "jax"),
     "keras-hub": _keras("KerasHub, TensorFlow", build_keras_hub, "tensorflow"),
     "keras-hub-xla": _keras(
@@ -117,7 +137,7 @@ CONTENDERS = {
     "timm-compiled": _torch("timm, `torch.compile`", build_timm, "timm", compiled=True),
     "transformers": _torch("transformers, SDPA", build_transformers, "transformers"),
     "flax": Contender(
-        "Google's code, Flax on JAX", open_flax, ("jax", "flax", "optax", "vit_jax"), _ALL, _FLOAT32, _is_published
+        "Google's code, Flax on JAX", open_flax, ("jax", "flax", "optax", "vit_jax"), _ALL, _FLOAT32, _is_google
     ),
     "saved-model": Contender(
         "keras_vit's SavedModel",

@@ -4,6 +4,8 @@ import functools
 import os
 
 CLASSES = 1000
+DINOV3 = "DINOv3-"
+"""Start of the names of models with the structure of DINOv3, such as `"DINOv3-S/16"`."""
 
 
 def build_ours(job, **config_changes):
@@ -11,6 +13,11 @@ def build_ours(job, **config_changes):
     import keras_vit
 
     shape = (job.size, job.size, 3)
+    if job.model.startswith(DINOV3):
+        fields = {"num_register_tokens": 4, "layer_scale": 1.0, "qkv_bias": "no_key", "layer_norm_epsilon": 1e-5}
+        fields |= {"mlp": "gelu_exact", "position_embedding": "none", "rotary": keras_vit.RotaryConfig()}
+        config = keras_vit.VARIANTS[job.model.removeprefix(DINOV3)].replace(**fields | config_changes)
+        return keras_vit.ViT(config, input_shape=shape, classes=CLASSES)
     if job.model in keras_vit.VARIANTS:
         is_plain = keras_vit.VARIANTS[job.model].stem is None
         changes = {"crop_to_patches": True} if is_plain else {}  # The side need not be a multiple of the patch size.
@@ -24,7 +31,9 @@ def build_keras_hub(job):
 
     import keras_vit
 
-    config = keras_vit.VARIANTS[job.model]
+    config = keras_vit.VARIANTS[job.model.removeprefix(DINOV3)]
+    if job.model.startswith(DINOV3):
+        return _build_dinov3_of_keras_hub(config, (job.size, job.size, 3))
     backbone = keras_hub.models.ViTBackbone(
         image_shape=(job.size, job.size, 3),
         patch_size=config.patch_size,
@@ -34,6 +43,27 @@ def build_keras_hub(job):
         mlp_dim=config.mlp_dim,
     )
     return keras_hub.models.ViTImageClassifier(backbone=backbone, num_classes=CLASSES, activation="softmax")
+
+
+def _build_dinov3_of_keras_hub(config, shape):
+    """KerasHub's DINOv3 with a classifier of the class token. KerasHub itself has no classifier for it."""
+    import keras
+    import keras_hub
+
+    backbone = keras_hub.models.DINOV3Backbone(
+        image_shape=shape,
+        patch_size=config.patch_size,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        hidden_dim=config.hidden_dim,
+        intermediate_dim=config.mlp_dim,
+        num_register_tokens=4,
+        use_mask_token=False,
+        use_key_bias=False,
+    )
+    images = keras.Input(shape)
+    outputs = keras.layers.Dense(CLASSES, "softmax", dtype="float32")(backbone({"pixel_values": images})[:, 0])
+    return keras.Model(images, outputs)
 
 
 def open_keras(job, build, backend, jit_compile="auto"):

@@ -3,7 +3,7 @@
 import functools
 import os
 
-from benchmarks.contenders.keras_models import CLASSES
+from benchmarks.contenders.keras_models import CLASSES, DINOV3
 
 TIMM_SIZES = {"Ti": "tiny", "S": "small", "B": "base", "L": "large"}
 
@@ -12,7 +12,10 @@ def build_timm(job):
     """The same ViT of timm."""
     import timm
 
-    size, patch = job.model.split("/")
+    size, patch = job.model.removeprefix(DINOV3).split("/")
+    if job.model.startswith(DINOV3):
+        name = f"vit_{TIMM_SIZES[size]}_patch{patch}_dinov3_qkvb"
+        return timm.create_model(name, img_size=job.size, num_classes=CLASSES, global_pool="token")
     name = "vit_base_r50_s16" if size == "R50+B" else f"vit_{TIMM_SIZES[size]}_patch{patch}"
     return timm.create_model(f"{name}_224", img_size=job.size, num_classes=CLASSES)
 

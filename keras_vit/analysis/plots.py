@@ -104,7 +104,7 @@ def plot_position_similarity(similarities, size=5.0):
 
 
 def _pitch(count):
-    """Returns the width in cells of a tile of `count` cells together with the gap after it."""
+    """Returns the distance in cells from the start of a tile of `count` cells to the start of the next tile."""
     # Large tiles have wider gaps, so that the gaps stay visible.
     return count + max(1, count // 10)
 

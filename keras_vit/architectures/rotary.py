@@ -24,8 +24,8 @@ class RotaryConfig:
 
     The patch in row r and column c has the coordinates (y, x). With `kind="axial"`, half of the pairs are rotated by
     `y f_j` and the other half by `x f_j`, with the frequencies `f_j = base ** (-4 j / Dh)`, j = 0 ... Dh / 4 - 1. With
-    `kind="mixed"`, each pair of each head of each block has two learned frequencies, one for y and one for x, and is
-    rotated by the sum of both products.
+    `kind="mixed"`, each pair has two learned frequencies, f for y and g for x, and is rotated by `y f + x g`. The
+    frequencies differ between heads and blocks.
 
     Args:
         kind: `"axial"` (DINOv3, EVA-02, Perception Encoder) or `"mixed"` (RoPE-Mixed of arXiv 2403.13298, section 3.2).

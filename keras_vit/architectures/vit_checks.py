@@ -166,9 +166,10 @@ def _check_positions(config):
             f"coordinate. Received: hidden_dim={width}"
         )
     if kind in ("none", "relative") and placement != "stem":
-        reason = "there are no positions to add" if kind == "none" else "it acts in the attention of every block"
+        is_none = kind == "none"
+        reason = "there are no positions to add" if is_none else "relative positions are used by every attention"
         raise ValueError(
-            f"position_embedding={kind!r} needs position_placement='stem': {reason}. Received: "
+            f"position_embedding={kind!r} needs position_placement='stem', the default, because {reason}. Received: "
             f"position_placement={placement!r}"
         )
     if config.axial and config.num_prefix_tokens:

@@ -93,9 +93,9 @@ def default_name(path):
 def write_operator_files(path, name, version, batch_sizes, jit_compile):
     """Writes the configurations of a server for the versions of a model.
 
-    `models.config` serves the newest version and every version that has a label. The first exported version gets
-    the label "stable", and the next version gets the label "canary". Existing labels are not moved, because an operator
-    decides which version clients get, and because a running server only moves a label to a version that it already
+    `models.config` serves the newest version and every version that has a label. The first exported version gets the
+    label "stable", and the next version gets the label "canary". Existing labels are not moved: an operator decides
+    which version the clients get. In addition, a running server can move a label only to a version that it already
     serves. If an operator has edited more than labels and version numbers, `models.config` is not changed, and a
     warning is logged.
 

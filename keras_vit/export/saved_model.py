@@ -87,8 +87,8 @@ def export_saved_model(
     The SavedModel is written to a temporary folder, loaded, and compared with the model on photographs. Only then is it
     moved to its final path. If the comparison fails, nothing is written. The outputs must agree as follows:
 
-    * No probability may differ by more than `tolerance`. The other outputs may differ by ten times as much, relative to
-      their Euclidean norm.
+    * No probability may differ by more than `tolerance`. For the other outputs, the difference divided by their
+      Euclidean norm may be at most `10 * tolerance`.
     * In masks, no score may differ by more than `tolerance`. If the SavedModel and the model choose different classes
       for a pixel, the model's probabilities of the two classes may differ by at most `tolerance`.
     * If weights or computations have a lower precision than float32, or Keras has quantized the model, only the most
@@ -143,8 +143,8 @@ def export_saved_model(
         RuntimeError: If another process writes the SavedModel, and that process fails.
         ValueError: If an argument is invalid, if the model is not a classifier or segmentation model, if it changes
             pixels before its `preprocessing` layer, or if the outputs of the SavedModel differ from the model's.
-        OSError: If a file cannot be written. If this file is a configuration of the server, the exported version
-            itself is complete.
+        OSError: If a file cannot be written. If only a configuration file of the server cannot be written, the
+            SavedModel is complete.
 
     Example:
 

@@ -103,7 +103,7 @@ def prepare(inputs, config, include_preprocessing):
 
 
 def functional_model(inputs, outputs, name, kind=keras.Model):
-    """Builds the functional model that computes `outputs` from the Keras inputs on which `inputs` depend."""
+    """Builds the functional model of `outputs`. Its inputs are the `keras.Input`s from which `inputs` were computed."""
     sources = keras.utils.get_source_inputs(inputs)
     # With a list of one input, Keras would expect a list in each call.
     return kind(sources[0] if len(sources) == 1 else sources, outputs, name=name)

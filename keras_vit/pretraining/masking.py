@@ -98,8 +98,8 @@ class PatchCorruption(keras.layers.Layer):
         num_patches = height * width
         if isinstance(num_patches, int) and (num_patches < 2 or not count(num_patches, self.rate)):
             raise ValueError(
-                f"rate={self.rate} of {num_patches} patches is not enough. There must be at least two patches, and "
-                f"at least one must be corrupted. Use larger images, smaller patches or a higher rate."
+                f"There must be at least two patches, and at least one of them must be corrupted. Received: rate="
+                f"{self.rate}, {num_patches} patches. Use larger images, smaller patches or a higher rate."
             )
         tokens = ops.reshape(patches, (batch_size, num_patches, hidden_dim))
         order, change, source = (draw(batch_size, num_patches, self.seed_generator) for _ in range(3))

@@ -41,8 +41,8 @@ class Checkpoint:
         read: Function that reads the weights and returns {canonical path: array}.
         has_activation: Whether the head's outputs are logits of classes, to which softmax can be applied.
         arguments: Arguments that the file defines for the function that builds the model.
-        origin: Source and licence of the published weights that the file contains, or from which the weights in the
-            file are derived. A dictionary like `origin` of `keras_vit.Preprocessing`.
+        origin: Source and licence of the published weights, a dictionary like `origin` of `keras_vit.Preprocessing`.
+            The file contains these weights, or weights that are derived from them.
     """
 
     source: str

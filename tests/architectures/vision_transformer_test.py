@@ -182,11 +182,11 @@ def test_what_a_distillation_token_does_not_go_with(changes, message):
         ({"position_embedding": "learned_2d", "hidden_dim": 15}, "needs an even hidden_dim.*Received: hidden_dim=15"),
         (
             {"position_embedding": "none", "position_placement": "every_layer"},
-            "'none' needs position_placement='stem': there are no positions to add. .*'every_layer'",
+            "'none' needs position_placement='stem', .* no positions to add. .*'every_layer'",
         ),
         (
             {"position_embedding": "relative", "position_placement": "every_layer_shared"},
-            "'relative' needs position_placement='stem': it acts in the attention .*'every_layer_shared'",
+            "'relative' needs position_placement='stem', .*because relative positions .*'every_layer_shared'",
         ),
     ],
 )

@@ -112,7 +112,7 @@ def test_impossible_rates(rate):
 
 @pytest.mark.parametrize(("grid", "rate"), [((1, 1), 0.9), ((1, 3), 0.3)])
 def test_too_few_patches(grid, rate):
-    with pytest.raises(ValueError, match=r"is not enough. There must be at least two patches"):
+    with pytest.raises(ValueError, match=r"There must be at least two patches, .* Received: rate="):
         PatchCorruption(rate)(np.zeros((2, *grid, 4), "float32"))
 
 

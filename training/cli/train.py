@@ -14,7 +14,10 @@ def add_to(subparsers):
         epilog=f"Recipes: {', '.join(recipes.NAMES)}; or the path of a run's recipe.json.",
     )
     parser.add_argument(
-        "recipe", nargs="?", metavar="RECIPE", help="name or path (default: the recipe of run=PATH, or digits)"
+        "recipe",
+        nargs="?",
+        metavar="RECIPE",
+        help="name or path of a recipe (default: that of the run in run=PATH, otherwise digits)",
     )
     add_assignments(parser, "change the recipe; run=PATH: folder of the run")
     parser.add_argument("--show", action="store_true", help="print all fields of the recipe and exit")

@@ -140,9 +140,10 @@ class StreamedSource(_Source):
 
 
 def random_runs(size, count, seed):
-    """Selects `count` different random numbers from 0 to `size - 1`. Returns them as sorted ranges `(first, end)`.
+    """Selects `count` of the numbers from 0 to `size - 1`, as ranges at random positions.
 
-    There are at most 257 ranges. If `count` is at most half of `size`, all ranges except one have the same length.
+    Returns the sorted ranges `(first, end)`. There are at most 257. If `count` is at most half of `size`, all ranges
+    except one have the same length.
     """
     if 2 * count > size:  # The numbers to omit are selected, because they are fewer.
         omitted = random_runs(size, size - count, seed) if count < size else []

@@ -74,7 +74,7 @@ class Keeper(keras.callbacks.Callback):
 
     Before a row is added to the history, a validation is run, which may take a long time. The state is therefore saved
     twice: before the validation, and after the row is added. The first of these checkpoints does not contain the new
-    row yet. Its `due` contains the training metrics of this row.
+    row yet. Instead, it stores the training metrics of this row under the key `due`.
 
     Args:
         metric: Name of the metric by which the best weights are chosen.

@@ -39,7 +39,7 @@ _LAYOUTS = {
 def layout_map(device_mesh, shard_weights):
     """The layouts of all variables of the package's models and of their optimizers.
 
-    Keras gives an optimizer's variables, such as a momentum, the layout of the weight that they belong to.
+    In Keras, each variable of an optimizer, such as a momentum, has the layout of its weight.
 
     Args:
         device_mesh: `keras.distribution.DeviceMesh` with the axes "batch" and "model".

@@ -112,8 +112,8 @@ def load_teacher(recipe, student, class_names):
     model, names = _load_saved(source) if pathlib.Path(source).exists() else _load_published(source, student)
     if (names is not None and list(names) != list(class_names)) or model.output_shape != student.output_shape:
         raise InputError(
-            f"distillation.teacher={source} has {model.output_shape[-1]} classes that differ from the data set's. "
-            f"Give a model that was trained on the same classes."
+            f"distillation.teacher={source} has {model.output_shape[-1]} classes, which are not the classes of the "
+            f"data set. Give a model that was trained on the same classes."
         )
     if model.input_shape != student.input_shape:
         raise InputError(

@@ -34,7 +34,7 @@ def build_optimizer(recipe, model, steps_per_epoch):
     Returns:
         A built `keras.optimizers.Optimizer`. For mixed_float16 it is wrapped in a `LossScaleOptimizer`. Under a
         `tf.distribute` strategy, call this function in the strategy's scope. The optimizer sums the gradients of all
-        replicas, so each replica must pass its share of the gradients.
+        replicas. Each replica must therefore divide the sum of its losses by the number of images of all replicas.
     """
     options = recipe.optimizer
     optimizer = _KINDS[options.kind](
@@ -67,7 +67,7 @@ def layer_scales(paths, layer_decay):
 
     * Group 0 is everything before the L blocks: stem, patch embedding, tokens and position embedding.
     * Group i + 1 is block i, including the position embedding of this block if there is one. In a ResNet, each unit is
-      a block. Layers of a stage that are in no unit form an additional block, before the stage's units.
+      a block. If a stage has layers outside its units, these layers are an additional block before the units.
     * Group L + 1 is the rest: the final norm, the head and any layers on top.
 
     The scale of group g is layer_decay^(L + 1 - g).
@@ -101,7 +101,7 @@ def sum_over_replicas(tensors):
 
 
 class _Update(keras.optimizers.Optimizer):
-    """Mixin for Keras's optimizers: layer-wise learning rates, decay of kernels only, clipping after summing.
+    """Mixin for Keras's optimizers with layer-wise learning rates, which decays only kernels.
 
     Under `tf.distribute`, Keras 3.15 clips the gradients of each replica before it sums them, so a step differs from
     the step on one device. This class sums before it clips. https://github.com/tensorflow/tensorflow/issues/33929

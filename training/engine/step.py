@@ -169,11 +169,12 @@ def _values(variables, values):
 class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlowModel):  # type: ignore[misc]
     """A model with logits as outputs that defines the steps of `fit` and `evaluate`.
 
-    A batch is a tuple of images (B, H, W, C), labels, and weights (B,). Labels are one-hot or mixed, (B, classes), or
-    masks. Padding has weight 0. The loss is `sum(weights * losses) / sum(weights)` over the whole batch. It does not
-    depend on the division of the batch among devices, processes and chunks. The metrics are `loss` and `metric`. Both
-    are computed over the whole epoch, with the same weights of the images. Their state is in `metrics_variables`. On
-    TensorFlow, each replica passes its share of the gradients to the optimizer, which sums the gradients over replicas.
+    A batch is a tuple of images (B, H, W, C), labels, and weights (B,). Labels are one-hot or mixed labels (B,
+    classes), or masks (B, H, W). Padding has weight 0. The loss is `sum(weights * losses) / sum(weights)` over the
+    whole batch. It does not depend on the division of the batch among devices, processes and chunks. The metrics are
+    `loss` and `metric`. Both are computed over the whole epoch, with the same weights of the images. Their state is in
+    `metrics_variables`. On TensorFlow, each replica passes its share of the gradients to the optimizer, which sums the
+    gradients over replicas.
 
     This model shares layers and variables with the model of `inputs` and `outputs`. Save that model, not this one.
 

@@ -21,8 +21,8 @@ def fewshot_accuracy(train_features, train_labels, test_features, test_labels, s
         test_features: (M, D)
         test_labels: Class of each image, integers (M,).
         shots: Numbers of training images per class. If a class has fewer images, all of them are used.
-        seeds: Seeds of the random choice. For the same seed, the images chosen for fewer shots are among those for more
-            shots.
+        seeds: Seeds of the random choice. With the same seed, a larger number of shots keeps the images of a
+            smaller number and adds others.
         l2: Strength of the penalty, above 0.
 
     Returns:

@@ -109,8 +109,8 @@ def _plan(recipe, dataset, images_origin, engine):
 def activations(recipe, model, engine):
     """Estimated bytes of encoder activations that a device keeps for the backward pass. `None` without an encoder.
 
-    T tokens, D hidden width, K heads, M width of the MLP. By equation 2 of arXiv 2205.05198, without the masks of
-    dropout, a block keeps T (8 D + 2 M) + K T^2 numbers per image. With SwiGLU, 3 M replaces 2 M. Every device keeps
+    T tokens, D hidden width, K heads, M width of the MLP. A block keeps T (8 D + 2 M) + K T^2 numbers per image (arXiv
+    2205.05198, equation 2, without the masks of dropout). With SwiGLU, 3 M replaces 2 M. Every device keeps
     4 T D of these numbers. The others are split over `model_devices`. With rematerialisation, each block keeps only its
     input (T D numbers), except the block that is being recomputed, which keeps all numbers. Token merging is ignored.
     """

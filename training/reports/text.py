@@ -15,8 +15,8 @@ def describe_classification(evaluation):
     sum_note = ", summed over the sigmoids of all classes" if evaluation.has_sigmoids else ""
     lines.append(f"cross-entropy      {evaluation.loss:z.4f} nats{sum_note}")
     lines.append(
-        f"calibration error  {evaluation.calibration.expected_error:.2%} (expected, "
-        f"{len(evaluation.calibration.counts)} bins; mean confidence {evaluation.mean_confidence:.2%})"
+        f"calibration error  {evaluation.calibration.expected_error:.2%} ("
+        f"ECE, {len(evaluation.calibration.counts)} bins; mean confidence {evaluation.mean_confidence:.2%})"
     )
     if evaluation.has_several_labels:
         lines.append("An image can have several right classes, as in ReaL (arXiv 2006.07159); any of them counts.")

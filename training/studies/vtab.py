@@ -192,7 +192,7 @@ def _plan(weights, assignments, folder, images):
 
 
 def _finished_accuracies(folder):
-    """{weights: {task: accuracy}} of the finished runs in a folder. The weights are named in a run's recipe.json."""
+    """{weights: {task: accuracy}} of the finished runs in a folder. Each run's recipe.json contains their name."""
     accuracy = {}
     for task in TASKS:
         for path in sorted(folder.glob(f"*/{task.folder}/recipe.json")):

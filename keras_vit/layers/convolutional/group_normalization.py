@@ -16,8 +16,8 @@ class GroupNormalization(ConfiguredLayer):
 
     `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` is computed in float32 or higher precision. The mean and
     variance are computed over all pixels and the C / G channels of a group. The weights and results are the same as in
-    `keras.layers.GroupNormalization`. Keras computes the moments of arrays with five axes. This layer is faster,
-    because it computes the mean and variance of each channel first. The variance of a group is the mean of its
+    `keras.layers.GroupNormalization`, which computes the mean and variance of each group directly. This layer is
+    faster, because it first computes the mean and variance of each channel. The variance of a group is the mean of its
     channels' variances plus the variance of its channels' means.
 
     Args:

@@ -17,10 +17,10 @@ class PairwiseSelfAttention(VectorSelfAttention):
 
     `y_o = sum_p softmax_p(gamma([q_o - k_p, W (c_o - c_p)])) v_p` ("Exploring Self-Attention for Image Recognition",
     arXiv 2004.13621, equations 2 and 3, with subtraction as the relation). `c` are pixel coordinates from -1 to 1, and
-    `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))`. Groups of eight channels share their weights. As in the authors' code
-    (hszhao/SAN), all linear projections except `W_1` have biases. `q` (of the centre pixel) and `k` (of the window's
-    pixels) have C / 16 channels. The map is padded by reflection. The softmax and the distances are computed in float32
-    under any precision policy.
+    `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))`. The eight channels of a group have the same weights. As in the authors'
+    code (hszhao/SAN), all linear projections except `W_1` have biases. `q` (of the centre pixel) and `k` (of the
+    window's pixels) have C / 16 channels. The map is padded by reflection. The softmax and the distances are computed
+    in float32 under any precision policy.
 
     Args:
         filters: Number F of output channels, a multiple of 8.

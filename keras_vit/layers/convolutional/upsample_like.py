@@ -13,10 +13,10 @@ from keras_vit.layers.configured import ConfiguredLayer
 class UpsampleLike(ConfiguredLayer):
     """Enlarges a map by an integer factor and crops it to the size of another map.
 
-    A convolution with a stride rounds the size of its output up. An enlarged map may therefore have more rows and
-    columns than the map before the convolutions. The extra rows and columns at the bottom and right are cropped. The
-    remaining pixels stay aligned with the pixels of the other map. Resizing the map to the other map's size would shift
-    its pixels.
+    A convolution with a stride rounds the size of its output up. If a map was made smaller by such convolutions and is
+    then enlarged, it may therefore have more rows and columns than the other map. The extra rows and columns at the
+    bottom and right are cropped. The remaining pixels stay aligned with the pixels of the other map. Resizing the map
+    to the other map's size would shift its pixels.
 
     Args:
         scale: Factor s by which the map is enlarged, the same for both axes.

@@ -77,7 +77,8 @@ def _is_constant(weight):
 def _normalize_centered(values, gamma, beta, epsilon):
     """Normalises tokens in fewer passes over memory than Keras's layer normalization.
 
-    TensorFlow does not fuse these operations into its kernel `_MklLayerNorm`, which would ignore epsilon.
+    The operations are written so that TensorFlow does not replace them by its kernel `_MklLayerNorm`. This kernel
+    ignores epsilon.
     """
     centered = values - ops.mean(values, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)

@@ -66,7 +66,9 @@ def test_macs():
     ids=["relative", "other"],
 )
 def test_refuses_attention_without_keys_to_compare(attention):
-    with pytest.raises(ValueError, match=r"MultiHeadSelfAttention without relative and rotary positions\. Received: attention=<"):
+    with pytest.raises(
+        ValueError, match=r"MultiHeadSelfAttention without relative and rotary positions\. Received: attention=<"
+    ):
         MergingEncoderBlock(attention, MlpBlock(20), TokenMerging(2))
 
 

@@ -23,7 +23,7 @@ def test_words_say_what_the_figures_are():
     assert lines[0] == f"top-1 accuracy     80.00% (160 of 200 images; {interval})"
     assert lines[1].startswith("top-5 accuracy     ")
     assert lines[2] == f"cross-entropy      {-0.8 * np.log(0.75) - 0.2 * np.log(0.05):.4f} nats"
-    assert lines[3] == "calibration error  5.00% (expected, 15 bins; mean confidence 75.00%)"
+    assert lines[3] == "calibration error  5.00% (ECE, 15 bins; mean confidence 75.00%)"
     assert lines[4:] == [
         "3 images without a right class are left out.",
         "",

@@ -28,8 +28,9 @@ def inception_crop(image_bytes, seed, size, channels, area, interpolation):
     """Decodes a random part of an encoded image, and resizes it: the crop of Inception (arXiv 1409.4842, section 6).
 
     The part is a window of the upright image, which is the image after the rotation that EXIF requires. The window's
-    aspect ratio is uniform from 3/4 to 4/3. For this aspect ratio, its height is uniform over the heights that fit into
-    the image and give an allowed area. If none of a hundred random windows fits, the window is the whole image.
+    aspect ratio is uniform from 3/4 to 4/3. The window's height is uniform over the heights for which a window of this
+    aspect ratio fits into the image and has an allowed area. If none of a hundred random windows fits, the window is
+    the whole image.
 
     In JPEG files, only the window is decoded. If the window is at least twice as high and twice as wide as the result,
     it is decoded at a reduced resolution.
