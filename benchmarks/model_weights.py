@@ -3,17 +3,24 @@
 import re
 
 from benchmarks.records import markdown_table
-from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.weights.catalogue import ENTRIES
+from keras_vit.weights.published_sizes import PUBLISHED_VARIANTS
 
 _COLUMNS = ("name", "pixels", "classes", "top-1", "measured by", "licence")
 _ENDINGS = re.compile(r"-(original|huggingface)$")  # Of names of copies in other layouts.
 
 
 def entries_of(papers, has_stem):
-    """The catalogue entries of papers, of hybrids (with a convolutional stem) or of all other models."""
-    entries = [entry for entry in ENTRIES.values() if entry.paper in papers and ("+" in entry.variant) == has_stem]
-    order = list(dict.fromkeys([*VARIANTS, *(entry.variant for entry in entries)]))
+    """The catalogue entries of papers, of hybrids (with a convolutional stem) or of all other models.
+
+    Entries without a paper are those of the family in `papers`.
+    """
+    entries = [
+        entry
+        for entry in ENTRIES.values()
+        if (entry.paper or entry.family) in papers and (PUBLISHED_VARIANTS[entry.variant].stem is not None) == has_stem
+    ]
+    order = list(PUBLISHED_VARIANTS)
     return sorted(entries, key=lambda entry: (order.index(entry.variant), entry.image_size))
 
 

@@ -93,12 +93,22 @@ def files(*papers):
             entries.setdefault((_name_with_additions(entry), entry.image_size), entry)
     order = list(PUBLISHED_VARIANTS)
     rows = []
-    for (name, size), entry in sorted(entries.items(), key=lambda item: order.index(item[1].variant)):
+    for (name, size), entry in sorted(entries.items(), key=lambda item: _place(item[1], order)):
         config, *cost = _cost(functools.partial(build_entry, entry))
         sizes = (size, config.num_layers, config.hidden_dim, config.num_heads)
-        rows.append((name, f"`{function_name(entry.variant)}`", *sizes, *cost))
+        is_other = not entry.changes.keys().isdisjoint(_SIZES)  # The function of the variant builds another model.
+        function = "from_pretrained" if is_other else function_name(entry.variant)
+        rows.append((name, f"`{function}`", *sizes, *cost))
     columns = ("variant", "function", "pixels", "layers", "width", "heads", "parameters", "GMACs")
     return _markdown(columns, rows, 2)
+
+
+_SIZES = ("num_layers", "num_heads", "mlp_dim", "rotary")
+
+
+def _place(entry, order):
+    """Sorting key of an entry in a table: narrow models first, then the order of the variants."""
+    return PUBLISHED_VARIANTS[entry.variant].hidden_dim, order.index(entry.variant), entry.image_size
 
 
 def _name_with_additions(entry):
@@ -106,8 +116,16 @@ def _name_with_additions(entry):
     if entry.changes.get("distillation_token"):
         name += ", distilled"
     if registers := entry.changes.get("num_register_tokens"):
-        name += f", {registers} registers"
-    return name
+        name += f", {registers} register{'s' if registers > 1 else ''}"
+    _, *words = entry.name.partition("@")[2].split("-")
+    return ", ".join([name, *(_ADDITIONS[word] for word in words if word in _ADDITIONS)])
+
+
+# {word in the name of weights: addition to the name of the variant}. The first word of the name is not looked up.
+_ADDITIONS = {
+    **{"core": "Core", "lang": "Lang", "spatial": "Spatial"},
+    **{"mixed": "mixed", "ape": "position embedding", "rope": "rotary positions"},
+}
 
 
 def convolutional(module, names):
@@ -156,6 +174,11 @@ def _markdown(columns, rows, num_left):
     return markdown_table(columns, rows, columns[num_left:])
 
 
+# CLIP, OpenCLIP, DataComp, DFN, MetaCLIP (3), TinyCLIP, MobileCLIP2.
+_CLIP = (
+    *("2103.00020", "2212.07143", "2304.14108", "2309.17425", "2309.16671", "2410.17251", "2507.22062"),
+    *("2309.12314", "2508.20691"),
+)
 _PLAIN, _HYBRIDS = (
     {variant: function_name(variant) for variant in keras_vit.VARIANTS if ("+" in variant) == is_hybrid}
     for is_hybrid in (False, True)
@@ -171,6 +194,19 @@ TABLES = {
     "mae": lambda: files("2111.06377"),
     "dino": lambda: files("2104.14294"),
     "dinov2": lambda: files("2304.07193", "2309.16588"),
+    "dinov3": lambda: files("2508.10104"),
+    "dinov3_kin": lambda: files("2603.22387", "2607.05247"),
+    "eva": lambda: files("2211.07636"),
+    "eva02": lambda: files("2303.11331"),
+    "eva_clip": lambda: files("2303.15389"),
+    "perception_encoder": lambda: files("2504.13181"),
+    "rope_vit": lambda: files("2403.13298"),
+    "clip": lambda: files(*_CLIP),
+    "tipsv2": lambda: files("2604.12012"),
+    "internvit": lambda: files("2410.16261", "2412.05271"),
+    "mocov3": lambda: files("2104.02057"),
+    "ijepa": lambda: files("2301.08243"),
+    "timm": lambda: files(None),
     "axial_vit": lambda: transformers({"B/32": "AxialViTB32", "B/16": "AxialViTB16"}),
     "axial_resnet": lambda: convolutional(keras_vit, ["AxialResNet50"]),
     "bit": lambda: convolutional(keras_vit, bit_resnet.__all__[1:]),

@@ -10,7 +10,8 @@ import pytest
 
 import keras_vit
 from benchmarks import model_weights, models
-from keras_vit.weights.catalogue import ENTRIES
+from keras_vit.licences import restriction
+from keras_vit.weights.catalogue import ENTRIES, get_entry
 from tests.documented_code import check_names
 
 FOLDER = pathlib.Path(__file__).parents[1] / "docs" / "models"
@@ -46,8 +47,9 @@ def test_each_page_is_complete(page):
     assert "```bibtex\n@" in text
     for shown, target in re.findall(r"\[arXiv\s(\S+?)\]\((\S+?)\)", text):
         assert target == f"https://arxiv.org/abs/{shown}"
-    # The paper of each published file is linked.
-    assert all(f"https://arxiv.org/abs/{entry.paper}" in introduction + text for entry in _weights(text))
+    # The paper of each published file is linked, if there is one.
+    papers = {entry.paper for entry in _weights(text)} - {None}
+    assert all(f"https://arxiv.org/abs/{paper}" in text for paper in papers)
     assert f"]({page}.md)" in (FOLDER / "index.md").read_text()
 
 
@@ -56,7 +58,8 @@ def test_licences(page):
     licences = {entry.licence for entry in _weights(PAGES[page])}
     note = PAGES[page].partition("\n## Licence\n")[2].partition("\n## ")[0]
     assert all(licence in note for licence in licences)
-    assert ("not use them commercially" in note) == any("-NC-" in licence for licence in licences)
+    forbid_commercial_use = any("Commercial use is not permitted" in restriction(licence) for licence in licences)
+    assert ("not use them commercially" in note) == forbid_commercial_use
     assert ("Commercial use is permitted" in note) == (licences == {"Apache-2.0"})
 
 
@@ -79,7 +82,7 @@ def _with_random_weights(build):
 
 
 def _from_pretrained(name, input_shape=None, classes=None, include_preprocessing=False, **changes):
-    entry = ENTRIES[name]
+    entry = get_entry(name)
     config = keras_vit.describe(models.build_entry(entry)).config.replace(**changes)
     classes = entry.classes if classes is None else classes
     shape = input_shape or (entry.image_size, entry.image_size, 3)
@@ -158,6 +161,28 @@ def test_parts_of_a_layer(rows):
     assert [part.name for part in parts] == ["attention_norm", "attention", "mlp_norm", "mlp"]
     assert {part.shape for part in parts} == {(197, 192)}
     assert branches == [(0, 1), (2, 3)]
+
+
+@pytest.fixture(scope="module")
+def rotary_model():
+    config = keras_vit.ViTConfig(16, hidden_dim=24, num_layers=2, num_heads=2, mlp_dim=36)
+    changes = {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none", "num_register_tokens": 3}
+    return keras_vit.ViT(config.replace(**changes), include_top=False, input_shape=(32, 48, 3))
+
+
+def test_rotary_positions_are_a_side_input(rows, rotary_model):
+    """They follow the tokens, which also lead to the blocks."""
+    names, found = zip(*((row.name, row) for row in rows.model_rows(rotary_model)), strict=True)
+    assert names[3:6] == ("class_token", "rotary_positions", "encoder_block")
+    assert [row.is_side_input for row in found].index(True) == 4
+    assert sum(row.is_side_input for row in found) == 1
+    assert found[4].shape == (2, 10, 12)
+
+
+def test_parts_of_a_layer_with_rotary_positions(rows, rotary_model):
+    parts, _ = rows.inner_rows(rotary_model.get_layer("encoder_block_1"))
+    assert [part.title for part in parts][:2] == ["LayerNorm", "Attention, 2 heads, rotary"]
+    assert {part.shape for part in parts} == {(10, 24)}
 
 
 def test_unknown_model(rows):

@@ -41,7 +41,10 @@ def model_rows(model, is_parallel=False):
     groups = []
     for cost in keras_vit.profile(model).layers:
         if not isinstance(layer := model.get_layer(cost.name), _SKIPPED):
-            _add_to_group(groups, _group_name(cost.name), (layer, cost.output_shape[1:]), is_parallel)
+            # The output of `RotaryPositionEmbedding` has no batch axis.
+            is_rotary = isinstance(layer, layers.RotaryPositionEmbedding)
+            shape = tuple(layer.output.shape) if is_rotary else cost.output_shape[1:]
+            _add_to_group(groups, _group_name(cost.name), (layer, shape), is_parallel)
     rows, num_prefix = [], 0
     for name, members in groups:
         if is_parallel and name not in _PARTS:
@@ -89,7 +92,8 @@ def _row(name, members, shape, num_prefix):
         detail = f"{first} …"
     # A single layer of a group keeps its own name, so that it can be highlighted.
     name = first if len(members) == 1 and name != "images" else name
-    return Row(name, _title(name, members), detail, shape, num_prefix)
+    is_side_input = isinstance(members[0], layers.RotaryPositionEmbedding)
+    return Row(name, _title(name, members), detail, shape, num_prefix, is_side_input=is_side_input)
 
 
 def inner_rows(layer):
@@ -116,7 +120,8 @@ def _is_without_effect(layer):
 def _calls(layer):
     """[(part, shape of its output)] of the layers that a layer calls, when it is called with zeros."""
     copy = type(layer).from_config(layer.get_config())
-    zeros = [np.zeros((1, *tensor.shape[1:]), "float32") for tensor in keras.tree.flatten(layer.input)]
+    shapes = [[size or 1 for size in tensor.shape] for tensor in keras.tree.flatten(layer.input)]
+    zeros = [np.zeros(shape, "float32") for shape in shapes]
     calls, running = [], []
     call = keras.Layer.__call__
 
@@ -180,6 +185,7 @@ _TITLES = {
     "RegisterTokens": lambda layer: f"{layer.num_tokens} register tokens",
     "LearnedPositionEmbedding": "Position embedding",
     "SincosPositionEmbedding": "Sine-cosine positions",
+    "RotaryPositionEmbedding": "Rotary positions",
     "LayerNormalization": "LayerNorm",
     "GroupNormalization": "GroupNorm",
     "BatchNormalization": "BatchNorm",
@@ -189,7 +195,7 @@ _TITLES = {
     "AttentionPooling": "Attention pooling",
     "GlobalAveragePooling2D": "Average pooling",
     "GlobalAveragePooling1D": "Mean of the tokens",
-    "MultiHeadSelfAttention": lambda layer: f"Attention, {layer.num_heads} heads",
+    "MultiHeadSelfAttention": lambda layer: f"Attention, {layer.num_heads} heads{', rotary' if layer.rotary else ''}",
     "MlpBlock": lambda layer: f"MLP, hidden layer {layer.mlp_dim}",
     "AxialEncoderBlock": "Axial encoder block",
     "Conv2D": _convolution,

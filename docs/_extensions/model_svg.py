@@ -9,6 +9,7 @@ _HEIGHT, _GAP = 46, 12  # Of the rows of a whole model.
 _INNER_HEIGHT, _INNER_GAP = 32, 12
 _TITLE = 30
 _RAIL = 28  # Space at the left of an inner panel for residual connections.
+_SIDE = 48  # Space at the left of a side input for the line that leads past it.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Row:
         shape: Output shape without the batch.
         num_prefix: Number of tokens in front of the patch tokens.
         is_highlighted: Whether the row is special for the family.
+        is_side_input: Whether the row is an additional input of the next row. The next row then also gets the output of
+            the previous row.
     """
 
     name: str
@@ -30,17 +33,22 @@ class Row:
     shape: tuple[int, ...]
     num_prefix: int = 0
     is_highlighted: bool = False
+    is_side_input: bool = False
 
 
 def model_panel(name, rows):
     """A whole model, from the image to the output. Each row has a pictogram of its output."""
     parts, y = [_heading(name)], _TITLE
     for row in rows:
-        parts += [_connector(WIDTH / 2, y - _GAP, _GAP)] if y > _TITLE else []
-        parts += [_box(0, y, _HEIGHT, row), _pictogram(row, 25, y + _HEIGHT / 2)]
+        x = _SIDE if row.is_side_input else 0
+        if row.is_side_input:
+            parts.append(_connector(_SIDE / 2, y - _GAP, _HEIGHT + 2 * _GAP))
+        elif y > _TITLE:
+            parts.append(_connector(WIDTH / 2, y - _GAP, _GAP))
+        parts += [_box(x, y, _HEIGHT, row), _pictogram(row, x + 25, y + _HEIGHT / 2)]
         parts += [
-            _text(54, y + 20, row.title, "name"),
-            _text(54, y + 36, row.detail, "detail"),
+            _text(x + 54, y + 20, row.title, "name"),
+            _text(x + 54, y + 36, row.detail, "detail"),
             _text(WIDTH - 10, y + 28, show_shape(row.shape), "shape"),
         ]
         y += _HEIGHT + _GAP
@@ -110,13 +118,16 @@ def _sum(x, top, y):
 
 
 def _pictogram(row, x, y):
-    """A picture of an output: a map is a grid, tokens are squares, a vector is a bar."""
+    """A picture of an output: a map is a grid, tokens are squares, a vector is a bar, angles are an arrow."""
     if row.name == "images":
         return (
             f'<rect class="cell" x="{x - 15}" y="{y - 15}" width="30" height="30" rx="3"/>'
             f'<circle class="fill" cx="{x + 6}" cy="{y - 6}" r="3.5"/>'
             f'<path class="fill" d="M{x - 15} {y + 12}l10 -14 8 10 5 -6 7 10v0a3 3 0 0 1 -3 3h-24a3 3 0 0 1 -3 -3z"/>'
         )
+    if row.is_side_input:
+        arc = f"M{x + 11:g} {y - 6:g}A12.5 12.5 0 1 0 {x + 12.5:g} {y + 1:g}"
+        return f'<path class="line" d="{arc}"/><path class="line" d="M{x + 11.5:g} {y - 13:g}v7.5h-7.5"/>'
     if len(row.shape) == 3:
         return _grid(row.shape, x, y)
     if len(row.shape) == 2:

@@ -50,6 +50,75 @@ def test_models_of_files():
     assert parameters == f"{1_136_483_840 / 1e6:,.2f} M"
 
 
+# Parameters of timm's models, which timm 1.0.31 counts.
+PARAMETERS = {
+    "S/16@dinov3-lvd1689m": 21_586_944,
+    "Ti/14@eva02-in22k-in1k-336": 5_756_584,
+    "B/16@eva02-clip-merged2b-224": 86_263_040,
+    "Ti/16@pe-core-384": 6_141_056,
+    "Ti/16@pe-spatial-512": 5_683_200,
+    "S/16@rope-in1k": 21_984_232,
+    "So150m2/16@sbb-reg1-e200-in12k-in1k-256": 136_059_560,
+}
+PARAMETERS_OF_OTHERS = {
+    "S/16@dinov3-lvd1689m-qkvb": 21_596_160,
+    "S+/16@dinov3-lvd1689m": 28_683_264,
+    "B/16@dinov3-lvd1689m": 85_641_216,
+    "L/16@dinov3-lvd1689m": 303_079_424,
+    "H+/16@dinov3-lvd1689m": 840_509_440,
+    "H+/16@dinov3-lvd1689m-qkvb": 840_591_360,
+    "7B/16@dinov3-lvd1689m": 6_716_030_976,
+    "Ti/16@eupe-lvd1689m": 5_489_664,
+    "S/14@eva02-in22k-in1k-336": 22_129_000,
+    "B/14@eva02-in22k-224": 85_758_720,
+    "L/14@eva02-in22k-in1k-448": 305_080_232,
+    "L/14@eva02-clip-merged2b-336": 304_432_832,
+    "E/14@eva02-clip-laion2b-224": 4_350_556_928,
+    "g/14@eva-clip-in1k-224": 1_012_555_112,
+    "g/14@eva-clip-laion400m-224": 1_012_588_928,
+    "L/14@pe-core-336": 317_152_256,
+    "G-pe/14@pe-core-448": 1_882_033_920,
+    "L/14@pe-lang-448": 291_415_040,
+    "G-pe/14@pe-spatial-448": 1_851_887_104,
+    "B/16@rope-mixed-in1k": 86_444_008,
+    "So150m/16@sbb-reg4-e250-in12k-in1k-256": 134_131_560,
+    "mediumd/16@sbb-reg4-in12k-in1k-256": 64_109_032,
+    "L/14@internvit-dist": 304_012_288,
+    "H/16@ijepa-in1k-448": 631_668_480,
+    "So400m/14@tipsv2": 413_391_600,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [*PARAMETERS.items(), *(pytest.param(*row, marks=pytest.mark.slow) for row in PARAMETERS_OF_OTHERS.items())],
+)
+def test_parameters_of_files(name, expected):
+    with models.shapes_only():
+        assert models.build_entry(get_entry(name)).count_params() == expected
+
+
+def test_names_of_models_of_files():
+    names = ["S/16@rope-in1k", "S/16@rope-mixed-ape-in1k", "L/14@pe-lang-448", "M/16@sbb-rope-reg1-in1k-256"]
+    assert [models._name_with_additions(get_entry(name)) for name in names] == [
+        *("S/16", "S/16, mixed, position embedding", "L/14, Lang", "M/16, 1 register, rotary positions")
+    ]
+
+
+def test_functions_of_models_of_files():
+    """S/16 of MoCo v3 has other heads than `ViTS16`."""
+    _, *rows = _cells(models.files("2104.02057"))
+    assert [(row[1], row[5]) for row in rows] == [("`from_pretrained`", "12"), ("`ViTB16`", "12")]
+
+
+def test_entries_of_papers():
+    """The plus of S+/16 is no stem. Weights without a paper have the name of their family."""
+    assert "S+/16@dinov3-lvd1689m" in [entry.name for entry in model_weights.entries_of(["2508.10104"], False)]
+    assert not model_weights.entries_of(["2508.10104"], True)
+    assert {entry.paper for entry in model_weights.entries_of(["timm"], False)} == {None}
+    assert next(iter(model_weights.entries_of(["2010.11929"], True))).variant == "R26+B/32"
+
+
 def test_printed_numbers_of_baselines():
     assert {name: models.PRINTED[name] for name in COUNTS} == {name: f"{row[2]} M" for name, row in COUNTS.items()}
 

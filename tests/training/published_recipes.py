@@ -1,7 +1,8 @@
 """Training settings in papers and their authors' code, as {name of a recipe: fields of the recipe}.
 
 ViT: arXiv 2010.11929; its code: google-research/vision_transformer at c6de1e5. big_vision: google-research/big_vision
-at 0127fb6. MAE: arXiv 2111.06377; its code: facebookresearch/mae at efb2a80. Visual Transformers: arXiv 2006.03677.
+at 0127fb6. MAE: arXiv 2111.06377; its code: facebookresearch/mae at efb2a80. EVA-02: arXiv 2303.11331; its code:
+baaivision/EVA at 006ca79. Visual Transformers: arXiv 2006.03677.
 """
 
 _INCEPTION = {"augment.crop": "inception", "augment.crop_area": [0.05, 1], "augment.flip": True}
@@ -239,6 +240,31 @@ PUBLISHED = {
         "optimizer.clip_norm": None,
         "optimizer.layer_decay": 0.65,
         "schedule.end": 1e-6,
+        "schedule.warmup": "5 epochs",
+        "fit.label_smoothing": 0.1,
+        "fit.epochs": 100,
+        "fit.batch_size": 1024,
+    },
+    "finetune_dinov3_s16": {  # EVA-02/asuka/README.md, command for eva02_S_pt_in21k_p14.
+        **_ADAM,
+        **_COSINE,
+        "model.weights": "S/16@dinov3-lvd1689m",
+        "model.input_shape": [256, 256, 3],
+        "model.changes.pooling": "token",
+        "model.changes.drop_path_rate": 0.1,
+        "augment.crop": "inception",
+        "augment.crop_area": [0.08, 1],
+        "augment.flip": True,
+        "augment.randaugment_ops": 2,
+        "augment.randaugment_magnitude": 9,
+        "augment.erasing": 0,
+        "augment.mixup": 0,
+        "augment.cutmix": 0,
+        "optimizer.learning_rate": 1e-4,
+        "optimizer.weight_decay": 0.05,
+        "optimizer.epsilon": 1e-8,
+        "optimizer.clip_norm": None,
+        "optimizer.layer_decay": 0.8,
         "schedule.warmup": "5 epochs",
         "fit.label_smoothing": 0.1,
         "fit.epochs": 100,

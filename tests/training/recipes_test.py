@@ -46,6 +46,15 @@ SIZES = {
 }
 ARRAY_RECORDS = "oxford_flowers102"  # This data set is read from ArrayRecord files.
 TINY = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 24}
+DINOV3 = {
+    "rotary": keras_vit.RotaryConfig(),
+    "position_embedding": "none",
+    "num_register_tokens": 2,
+    "qkv_bias": "none",
+    "layer_scale": 1e-5,
+    "layer_norm_epsilon": 1e-5,
+    "mlp": "gelu_exact",
+}
 TINY_SEGMENTER = {"backbone": "R18", "width": 4, "neck_dim": 16, "token_dim": 16, "num_heads": 2, "head_dim": 8}
 TINY_STEM = keras_vit.StemConfig(stage_depths=(1, 1, 1), width=32)
 TINY_TOKENS = {
@@ -107,10 +116,11 @@ def weights(tmp_path_factory):
         "plain.npz": keras_vit.ViT("B/16", **TINY, representation_dim=8, classes=21),
         "hybrid.npz": keras_vit.ViT("R50+B/16", stem=TINY_STEM, **TINY, classes=21),
         "features": keras_vit.ViT("B/16", **TINY, include_top=False),
+        "rotary": keras_vit.ViT("S/16", **TINY, **DINOV3, include_top=False),
     }
     for name, model in models.items():
         keras_vit.save_weights(randomize(model), folder / name, "google" if name.endswith(".npz") else "timm")
-    files = {"R50+B/16@i21k": "hybrid.npz", "B/16@mae": "features"}
+    files = {"R50+B/16@i21k": "hybrid.npz", "B/16@mae": "features", "S/16@dinov3-lvd1689m": "rotary"}
     names = [recipes.load(name).model.weights for name in recipes.NAMES]
     return {name: str(folder / files.get(name, "plain.npz")) for name in names if name}
 
@@ -189,8 +199,8 @@ def assert_changed(before, after):
 
 # One recipe for each kind of data, changes, model and optimizer.
 KINDS = (
-    *("cifar10", "coco_stuff_vt_fpn_r50", "finetune_flowers", "finetune_imagenet_512", "finetune_mae_b16"),
-    *("finetune_vtab", "folder", "pretrain_imagenet21k_b16_augreg", "pretrain_imagenet21k_r50_b16"),
+    *("cifar10", "coco_stuff_vt_fpn_r50", "finetune_dinov3_s16", "finetune_flowers", "finetune_imagenet_512"),
+    *("finetune_mae_b16", "finetune_vtab", "folder", "pretrain_imagenet21k_b16_augreg", "pretrain_imagenet21k_r50_b16"),
     *("pretrain_imagenet_s16", "pretrain_imagenet_vt_r18_advanced"),
 )
 
@@ -253,9 +263,10 @@ STEPS = {
     "pretrain_imagenet_b16": 300 * 310,
     "pretrain_imagenet_b16_augreg": 300 * 310,
     "pretrain_imagenet_s16": 90 * 1_239,
+    "finetune_dinov3_s16": 100 * 1_239,
     "finetune_mae_b16": 100 * 1_239,
 }
-WARMUP_STEPS = {"finetune_mae_b16": 5 * 1_239}
+WARMUP_STEPS = {"finetune_dinov3_s16": 5 * 1_239, "finetune_mae_b16": 5 * 1_239}
 
 
 @pytest.mark.parametrize("name", SMOOTH)  # The other recipes are in schedules_test.py.

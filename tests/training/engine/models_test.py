@@ -28,6 +28,12 @@ def test_weights_stand_for_their_architecture():
         without_weights(override(recipe, ["model.weights=Ti/99@imagenet"]))
 
 
+def test_weights_stand_for_the_changes_of_their_variant():
+    config = without_weights(recipes.load("finetune_dinov3_s16")).model.config
+    assert (config.rotary, config.position_embedding) == (keras_vit.RotaryConfig(), "none")
+    assert (config.num_register_tokens, config.pooling) == (4, "token")
+
+
 @pytest.fixture(scope="module")
 def scorer(brief_recipe):
     """(A model with sigmoids that crops the centre of photographs, an image file, the file's cropped pixels)."""
