@@ -15,8 +15,8 @@ class FunctionalViT(keras.Model):
 
     If the head reads only the class token (ViT, arXiv 2010.11929, eq. 4), the last block computes its attention and MLP
     for that token alone. For a single query, attention can be computed without keys and values of the other tokens
-    (`layers/transformer/few_queries.py` has the equations). With `qk_norm` or quantized kernels, keys and values are
-    computed as usual. Outputs and gradients are the same up to rounding.
+    (`layers/transformer/few_queries.py` has the equations). With `qk_norm`, rotary positions or quantized kernels, keys
+    and values are computed as usual. Outputs and gradients are the same up to rounding.
 
     The model is built, called and saved like any functional `keras.Model`. A new model made of its layers, such as
     `keras.Model(model.input, model.get_layer("encoder_norm").output)`, computes all tokens.

@@ -11,6 +11,7 @@ from tests.test_case import canonical_weights, random_inputs, randomize, to_nump
 BACKEND = keras.backend.backend()
 RATES = {"dropout_rate": 0.2, "attention_dropout_rate": 0.3, "drop_path_rate": 0.4}
 PARTS = {"layer_scale": 0.1, "qk_norm": True, "num_register_tokens": 2, "position_embedding": "relative"}
+ROTARY = {"rotary": keras_vit.RotaryConfig("mixed"), "qkv_bias": "no_key", "mlp_inner_norm": True}
 AXIAL = {"axial": True, "pooling": "avg", "position_embedding": "learned_2d", "position_placement": "every_layer"}
 
 
@@ -46,7 +47,7 @@ EAGERLY = {"run_eagerly": True} if BACKEND == "tensorflow" else {}
         pytest.param({"changes": {**RATES, **PARTS}, "steps": 2, **EAGERLY}, marks=pytest.mark.each_backend),
         {"changes": {**RATES, **AXIAL, "num_layers": 1}, **EAGERLY},
         pytest.param(
-            {"changes": {"num_layers": 1}, "nested": True, "frozen": "patch_embedding", **EAGERLY},
+            {"changes": {"num_layers": 1, **ROTARY}, "nested": True, "frozen": "patch_embedding", **EAGERLY},
             marks=pytest.mark.each_backend,
         ),
         pytest.param(
