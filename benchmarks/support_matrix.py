@@ -1,13 +1,15 @@
 """Checks which of timm's Vision Transformers can be read, and that their outputs are right.
 
-Each architecture is built without values. The config.json and the header that timm would write for it are read.
-Architectures that differ only in their sizes have the same structure. For each structure that can be read, timm writes
-one model with two blocks and random weights, and `keras_vit.from_pretrained` reads it. The logits of both models are
-compared. Exits with 1 if they differ. Command: make support-matrix
+Each architecture is built without values. The config.json and the header that timm would write for it are read, and the
+settings that the arrays do not show are compared, such as the rotary positions. Architectures that differ only in their
+sizes have the same structure. For each structure that can be read, timm writes one model with two blocks and random
+weights, and `keras_vit.from_pretrained` reads it. The logits of both models are compared. Exits with 1 if they differ.
+Command: make support-matrix
 """
 
 import argparse
 import collections
+import dataclasses
 import json
 import pathlib
 import re
@@ -18,6 +20,7 @@ import tempfile
 import numpy as np
 import timm
 import torch
+from timm.layers import RotaryEmbeddingDinoV3, RotaryEmbeddingMixed
 from timm.models._hub import save_config_for_hf
 
 import keras_vit
@@ -26,7 +29,7 @@ from keras_vit.weights.timm_architectures import check_architecture
 
 DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "support.md"
 MODULES = ("vision_transformer", "vision_transformer_hybrid", "vision_transformer_relpos", "vision_transformer_sam")
-MODULES += ("deit", "eva", "beit")
+MODULES += ("deit", "eva", "beit", "naflexvit")
 TOLERANCE, HYBRID_TOLERANCE = 1e-5, 5e-5
 """Relative to the largest logit. timm standardises a hybrid's kernels with another epsilon than this package."""
 _FLAGS = ("global_pool", "has_class_token", "no_embed_class", "pool_include_prefix", "num_classes", "num_reg_tokens")
@@ -48,9 +51,50 @@ def refusal(name):
             config = open_checkpoint(folder).config
         except ValueError as error:
             return _refusal_by_name(name) or str(error).replace(f"{folder}: ", "")
-    if config.num_heads != model.blocks[0].attn.num_heads:
-        raise ValueError(f"{name} was read with {config.num_heads} attention heads.")
+    check_settings(name, config, model)
     return None
+
+
+def check_settings(name, config, model):
+    """Raises ValueError if a setting that the arrays do not show was read with a value other than that of timm's model.
+
+    Args:
+        name: Name of the architecture.
+        config: `ViTConfig` that was read.
+        model: timm's model.
+    """
+    is_map = config.pooling == "map"
+    found = {
+        "attention heads": config.num_heads,
+        "heads of the pooling": (config.pooling_num_heads or config.num_heads) if is_map else None,
+        "LayerNorm epsilons": {config.layer_norm_epsilon},
+        "rotary positions": config.rotary,
+    }
+    expected = {
+        "attention heads": model.blocks[0].attn.num_heads,
+        "heads of the pooling": model.attn_pool.num_heads if is_map else None,
+        "LayerNorm epsilons": {part.eps for part in model.modules() if isinstance(part, torch.nn.LayerNorm)},
+        "rotary positions": rotary_of(model),
+    }
+    for setting, value in expected.items():
+        if found[setting] != value:
+            raise ValueError(f"{name} was read with these {setting}: {found[setting]}. timm has {value}.")
+
+
+def rotary_of(model):
+    """The `keras_vit.RotaryConfig` of timm's model, or `None` if it has no rotary positions."""
+    rope = getattr(model, "rope", None)
+    if rope is None:
+        return None
+    return keras_vit.RotaryConfig(
+        kind="mixed" if isinstance(rope, RotaryEmbeddingMixed) else "axial",
+        base=rope.temperature,
+        layout="half" if model.blocks[0].attn.rotate_half else "interleaved",
+        coordinates="normalized" if isinstance(rope, RotaryEmbeddingDinoV3) else "grid",
+        reference_grid=getattr(rope, "ref_feat_shape", None),
+        offset=getattr(rope, "grid_offset", 0.0),
+        axis_order="xy" if rope.grid_indexing == "xy" else "yx",
+    )
 
 
 def _refusal_by_name(name):
@@ -80,8 +124,11 @@ def structure(name):
         model = timm.create_model(name, depth=1)
     flags = [getattr(model, flag, None) for flag in _FLAGS]
     shown = [bool(value) if isinstance(value, int) else value for value in flags]
-    text = repr((model, shown, getattr(model, "pos_embed", None) is None))
-    return re.sub(r"(?<![\w.-])\d+(?![\w.-])", "n", text)
+    text = re.sub(r"(?<![\w.-])\d+(?![\w.-])", "n", repr((model, shown)))
+    rotary = rotary_of(model)
+    is_scaled = rotary is not None and rotary.reference_grid is not None
+    settings = rotary and dataclasses.replace(rotary, reference_grid=None)
+    return repr((text, list(model.state_dict()), settings, is_scaled))
 
 
 def difference(name):
@@ -138,8 +185,9 @@ def markdown(rows, refusals):
     lines = [
         "# timm's Vision Transformers\n",
         f"`make support-matrix` writes this page. This version was written with timm {timm.__version__}. The command "
-        f"reads the `config.json` and the header of the weight file of {count} architectures. A row of the first table "
-        f"lists architectures that differ only in their sizes. For each row, the command builds the model in the "
+        f"reads the `config.json` and the header of the weight file of {count} architectures. It compares the settings "
+        f"that the arrays do not show, such as the rotary positions, with those of timm's model. A row of the first "
+        f"table lists architectures that differ only in their sizes. For each row, the command builds the model in the "
         f'column "compared", with two blocks and random weights, and compares its logits with those of timm. The '
         f'column "difference" contains the largest difference, divided by the largest logit. An architecture in the '
         f"second table cannot be loaded: the error names the unsupported feature.\n",
@@ -164,6 +212,8 @@ def main(arguments=None):
     if options.document:
         DOCUMENT.write_text(text)
     wrong = [name for _, name, error in rows if not error <= (HYBRID_TOLERANCE if is_hybrid(name) else TOLERANCE)]
+    refused = sum(reason is not None for reason in refusals.values())
+    print(f"{len(refusals) - refused} architectures can be loaded, {refused} are refused.")
     print(f"{len(rows)} structures compared. Loaded with wrong outputs: {', '.join(wrong) or 'none'}")
     return bool(wrong)
 

@@ -150,6 +150,15 @@ class ViTConfig(Architecture):
             object.__setattr__(self, field, value)  # Integers of other types, such as NumPy's, become `int`.
         check_combinations(self)
 
+    def replace(self, **changes):
+        """Returns a copy with some fields changed. Raises a TypeError for an unknown name.
+
+        If `pooling` changes, the fields that describe the earlier pooling get their defaults unless they are given.
+        """
+        if changes.get("pooling", self.pooling) != self.pooling:
+            changes = {"pooling_num_heads": None, "pooling_mlp_dim": None, "pool_prefix_tokens": False, **changes}
+        return super().replace(**changes)
+
     @property
     def key_dim(self):
         """Width Dh of a head."""

@@ -154,6 +154,7 @@ def _adapt_pooling(adaptation, config, target):
 def _adapt_positions(adaptation, checkpoint, target):
     table = adaptation.weights.get(_POSITIONS)
     if table is None:
+        _compare_fields(adaptation, ["position_embedding"], checkpoint.config, target.config)
         return
     if target.config.position_embedding != "learned_1d":
         adaptation.leave_out(_POSITIONS, f"the model's positions are {target.config.position_embedding!r}")
@@ -161,8 +162,8 @@ def _adapt_positions(adaptation, checkpoint, target):
     num_prefix_rows = len(table) - math.prod(checkpoint.grid_size)
     prefix, grid = table[:num_prefix_rows], table[num_prefix_rows:]
     changes = []
-    if num_prefix_rows and not target.config.has_class_token:
-        prefix = prefix[:0]
+    if num_prefix_rows and checkpoint.config.has_class_token and not target.config.has_class_token:
+        prefix = prefix[checkpoint.config.num_class_tokens :]
         changes.append("row of the class token left out")
     if target.grid_size != checkpoint.grid_size:
         method = checkpoint.config.position_interpolation
@@ -265,7 +266,9 @@ def _for_channels(values, channels):
 
 
 def _compare_numerics(adaptation, config, target):
-    fields = ["mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm"]
+    fields = ["mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm", "rotary", "block_norm"]
+    if config.pooling == target.config.pooling:
+        fields.append("pool_prefix_tokens")
     if target.has_variable_size:
         fields.append("position_interpolation")
     _compare_fields(adaptation, fields, config, target.config)
@@ -277,7 +280,8 @@ def _compare_numerics(adaptation, config, target):
 def _compare_fields(adaptation, fields, source_config, model_config):
     for field in fields:
         source_value, model_value = getattr(source_config, field), getattr(model_config, field)
-        if source_value != model_value and model_value is not None:  # pooling=None only omits the pooling.
+        is_omitted = field == "pooling" and model_value is None  # The tokens are the same without the pooling.
+        if source_value != model_value and not is_omitted:
             adaptation.adapted[field] = f"the weights were made for {source_value!r}, the model has {model_value!r}"
 
 

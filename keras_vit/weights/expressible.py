@@ -14,13 +14,16 @@ _PUBLISHED = {
     "stem": ANY,
     "pooling": ("token", "avg", "map", None),
     "class_token": (None, False, True),
+    "block_norm": ("pre", "post"),
     "norm_placement": ("before_pooling", "after_pooling"),
     "position_embedding": ("learned_1d", "sincos_2d", "none"),
+    "qkv_bias": ("all", "no_key", "none"),
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
     "token_merging": ANY,  # Token merging has no weights.
-    **dict.fromkeys(("distillation_token", "qk_norm", "pre_norm", "crop_to_patches"), (False, True)),
+    **dict.fromkeys(("distillation_token", "pool_prefix_tokens", "final_norm", "qk_norm"), (False, True)),
+    **dict.fromkeys(("attention_inner_norm", "mlp_inner_norm", "pre_norm", "crop_to_patches"), (False, True)),
     **dict.fromkeys(("num_register_tokens", "num_position_prefix_rows", "representation_dim", "layer_scale"), ANY),
-    "layer_norm_epsilon": ANY,
+    **dict.fromkeys(("pooling_num_heads", "pooling_mlp_dim", "rotary", "layer_norm_epsilon"), ANY),
 }
 """{field: values that at least one format can express}"""
 
@@ -38,7 +41,17 @@ def check_expressible(owner, config, accepted, conflicts=()):
     Raises:
         ValueError: If the format cannot express the model; the message lists the fields and combinations.
     """
-    if problems := _unexpected(config, accepted) + [conflict for conflict, is_present in conflicts if is_present]:
+    refuse(owner, problems_of(config, accepted, conflicts))
+
+
+def problems_of(config, accepted, conflicts=()):
+    """The fields and combinations that a format cannot express. The arguments are those of `check_expressible`."""
+    return _unexpected(config, accepted) + [conflict for conflict, is_present in conflicts if is_present]
+
+
+def refuse(owner, problems):
+    """Raises a ValueError if there are any problems."""
+    if problems:
         raise ValueError(
             f"{owner} cannot express {', '.join(problems)}. The model was not saved. Choose another format, or change "
             f"these settings of the model."

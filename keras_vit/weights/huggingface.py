@@ -15,6 +15,7 @@ from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import count_blocks
 from keras_vit.weights.expressible import ANY, check_expressible
+from keras_vit.weights.gates import join_gates
 from keras_vit.weights.hints import resolve_image_size, resolve_num_heads, resolve_positions
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, head_rules, merged_rules, norm_rules
 from keras_vit.weights.renamed import Renamed
@@ -37,7 +38,7 @@ _DINOV2_NORMS = (
 _SWIGLU = (
     *dense_rules("mlp.weights_in", "mlp/hidden"),
     *dense_rules("mlp.weights_out", "mlp/output"),
-    *dense_rules("mlp.gate_proj", "mlp/gate"),  # Names in a `state_dict`. `_join_gates` concatenates gate and value.
+    *dense_rules("mlp.gate_proj", "mlp/gate"),  # Names in a `state_dict`, see gates.py.
     *dense_rules("mlp.up_proj", "mlp/value"),
     *dense_rules("mlp.down_proj", "mlp/output"),
 )
@@ -223,17 +224,9 @@ def _activation(settings, numerics):
 
 
 def _read(file, kind, config):
-    weights = _join_gates(TABLES[kind].decode(file, config.num_heads))
+    weights = join_gates(TABLES[kind].decode(file, config.num_heads))
     if kind == "clip" and "predictions/kernel" in weights:  # The projection has no bias.
         weights["predictions/bias"] = np.zeros(weights["predictions/kernel"].shape[1], "float32")
-    return weights
-
-
-def _join_gates(weights):
-    """Concatenates the gate and value of SwiGLU, which have separate names in a `state_dict`."""
-    for gate in [path for path in weights if "/mlp/gate/" in path]:
-        parts = [weights.pop(gate), weights.pop(gate.replace("gate", "value"))]
-        weights[gate.replace("gate", "hidden")] = np.concatenate(parts, axis=-1)
     return weights
 
 

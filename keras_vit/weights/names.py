@@ -51,8 +51,13 @@ class Names:
                 return rule, tuple(path.format(**match.groupdict()) for path in _tuple(rule.paths))
         return None
 
-    def decode(self, file, num_heads):
+    def decode(self, file, num_heads, pooling_num_heads=None):
         """Converts a file's {name: array} to {canonical path: array}.
+
+        Args:
+            file: {name: array}
+            num_heads: Number of attention heads.
+            pooling_num_heads: Number of heads of the layer `pooling`. `None`: `num_heads`.
 
         Raises:
             ValueError: If a name is not in the table, if two arrays contain the same weight, or if the type or shape
@@ -68,21 +73,30 @@ class Names:
             rule, paths = match
             if taken := [path for path in paths if path in weights]:
                 raise ValueError(f"{name} and another array of the file both contain {_listed(taken)}.")
-            weights.update(zip(paths, _decode(name, rule, file[name], num_heads), strict=True))
+            heads = pooling_num_heads if pooling_num_heads and paths[0].startswith("pooling/") else num_heads
+            weights.update(zip(paths, _decode(name, rule, file[name], heads), strict=True))
         if unknown:
             raise ValueError(self._explain(unknown))
         return weights
 
     def encode(self, weights, num_heads):
-        """Converts {canonical path: array} to {name in the file: array}. Raises ValueError if a weight has no name."""
+        """Converts {canonical path: array} to {name in the file: array}.
+
+        A rule is used if all its paths remain when the rules before it have been used.
+
+        Raises:
+            ValueError: If a weight has no name.
+        """
         arrays_by_name, remaining = {}, dict(weights)
         for rule in self.rules:
-            paths = _tuple(rule.paths)
-            pattern = _pattern(paths[0])
+            templates = _tuple(rule.paths)
+            pattern = _pattern(templates[0])
             for first in [path for path in remaining if pattern.fullmatch(path)]:
                 numbers = pattern.fullmatch(first).groupdict()
-                arrays = [remaining.pop(path.format(**numbers)) for path in paths]
-                arrays_by_name[rule.name.format(**numbers)] = LAYOUTS[rule.layout][1](arrays, num_heads)
+                paths = [template.format(**numbers) for template in templates]
+                if all(path in remaining for path in paths):
+                    arrays = [remaining.pop(path) for path in paths]
+                    arrays_by_name[rule.name.format(**numbers)] = LAYOUTS[rule.layout][1](arrays, num_heads)
         if remaining:
             raise ValueError(f"The format has no names for these weights: {_listed(remaining)}")
         return arrays_by_name
@@ -189,6 +203,8 @@ LAYOUTS = {
     ),
     "query_key_value": _packed(3),
     "key_value": _packed(2),
+    # (2, L, K, Dh / 2): the rotary frequencies of all L blocks, which are (L, 2, K, Dh / 2) as a weight.
+    "blocks_second": _single(lambda array: _transposed(array, 1, 0, 2, 3), lambda array: array.transpose(1, 0, 2, 3)),
 }
 """{name: (decode, encode)}. `decode(array, num_heads)` returns one array for each path of a rule.
 `encode(arrays, num_heads)` returns the array for the file."""

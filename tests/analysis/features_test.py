@@ -8,8 +8,6 @@ from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.reference import vit as reference
 from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
 
-ROTARY = keras_vit.RotaryConfig(coordinates="grid")
-
 
 @pytest.mark.parametrize(
     ("changes", "arguments", "fronts"),
@@ -27,9 +25,9 @@ ROTARY = keras_vit.RotaryConfig(coordinates="grid")
             {"register_tokens": slice(0, 3)},
         ),
         (
-            {"num_register_tokens": 4, "position_embedding": "none", "rotary": ROTARY},
-            {"position_embedding": "none", "rotary": ROTARY},
-            {"class_token": 0, "register_tokens": slice(1, 5)},
+            {"num_register_tokens": 2, "rotary": keras_vit.RotaryConfig(), "position_embedding": "none"},
+            {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none"},
+            {"class_token": 0, "register_tokens": slice(1, 3)},
         ),
     ],
 )

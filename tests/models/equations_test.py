@@ -99,6 +99,29 @@ CASES = [
     },
 ]
 
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"qkv_bias": "no_key"}, {"attention/key/bias": None, "attention/query/bias": (3, 4)}),
+        ({"qkv_bias": "none"}, {f"attention/{name}/bias": None for name in ("query", "key", "value")}),
+        ({"attention_inner_norm": True}, {"attention/inner_norm/gamma": (12,), "mlp/inner_norm/gamma": None}),
+        ({"mlp_inner_norm": True, "mlp": "swiglu"}, {"mlp/inner_norm/beta": (20,), "attention/inner_norm/beta": None}),
+        ({"rotary": RotaryConfig("mixed")}, {"attention/rotary/frequencies": (2, 3, 2)}),
+        ({"final_norm": False}, {"/encoder_norm/gamma": None}),
+        ({"pooling": "map", "pooling_num_heads": 2}, {"/pooling/attention/key/kernel": (12, 2, 6)}),
+        ({"pooling": "map", "pooling_mlp_dim": 7}, {"/pooling/mlp/hidden/kernel": (12, 7)}),
+        ({"num_register_tokens": 2, "num_position_prefix_rows": 3}, {"/position_embedding/embedding": (9, 12)}),
+    ],
+)
+def test_fields_that_change_the_weights(changes, expected):
+    """The equations above use the weights that exist."""
+    shapes = {path: weight.shape for path, weight in canonical_weights(tiny_model(**changes)).items()}
+    for path, shape in expected.items():
+        paths = [path[1:]] if path.startswith("/") else [f"encoder_block_{i}/{path}" for i in range(2)]
+        assert [shapes.get(path) for path in paths] == [shape] * len(paths)
+
+
 ROTARY_SHAPE = (12, 15, 3)  # 3 x 5 patches. In a grid with two rows, normalized coordinates are multiples of pi.
 HEADS = {"hidden_dim": 36, "num_heads": 3}  # Heads of 12 channels: three frequencies for each axis.
 # Each value of a field of `RotaryConfig` is combined with the values of other fields, and with fields of `ViTConfig`
@@ -133,8 +156,8 @@ ROTARY_CASES = {
 }
 
 
-def _rotary_model(changes, input_shape=ROTARY_SHAPE):
-    return randomize(tiny_model(input_shape=input_shape, **HEADS, **changes))
+def _rotary_model(changes):
+    return randomize(tiny_model(input_shape=ROTARY_SHAPE, **HEADS, **changes))
 
 
 @pytest.mark.parametrize("changes", [pytest.param(CASES[0], marks=pytest.mark.each_backend), *CASES[1:]])
@@ -153,11 +176,17 @@ def test_rotary_equals_the_equations(changes):
     run_parity_test(_rotary_model(changes), _equations(changes), random_inputs(ROTARY_SHAPE))
 
 
+@functools.cache
+def _outputs(name):
+    """Images, weights and outputs of a model."""
+    model, [images] = _rotary_model(ROTARY_CASES[name]), random_inputs(ROTARY_SHAPE)
+    return images.astype("float64"), canonical_weights(model), to_numpy(model(images))
+
+
 def _error(name, **wrong):
     """Largest difference between a model and its equations with some wrong settings."""
-    model, [images] = _rotary_model(ROTARY_CASES[name]), random_inputs(ROTARY_SHAPE)
-    equations = _equations(ROTARY_CASES[name] | wrong)
-    return np.abs(to_numpy(model(images)) - equations(images.astype("float64"), canonical_weights(model))).max()
+    images, weights, outputs = _outputs(name)
+    return np.abs(outputs - _equations(ROTARY_CASES[name] | wrong)(images, weights)).max()
 
 
 @pytest.mark.parametrize(

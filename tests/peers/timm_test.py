@@ -7,6 +7,7 @@ import timm
 import keras_vit
 from tests.peers.torch_models import random_images, randomize, run
 from tests.test_case import assert_close, slow_except, to_numpy
+from tests.test_case import randomize as randomize_weights
 
 SIZE, LARGER = (32, 48), (72, 40)
 SIZES = {"patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 1.5, "num_classes": 7}
@@ -27,6 +28,28 @@ MODELS = {
     "fixed_gelu": ("vit_base_patch16_224", {"act_layer": "gelu_tanh"}),
     "flexivit": ("flexivit_base", {}),
     "no_positions": ("vit_base_patch16_224", {"pos_embed": "none"}),
+    "dinov3": ("vit_small_patch16_dinov3", {}),
+    "dinov3_biases": ("vit_small_patch16_dinov3_qkvb", {"global_pool": "token", "num_classes": 0}),
+    "dinov3_swiglu": ("vit_small_plus_patch16_dinov3_qkvb", {"num_reg_tokens": 3}),
+    "lingbot": ("vit_giant_patch16_lingbot", {}),
+    "eva": ("eva_giant_patch14_clip_224", {}),
+    "eva02_small": ("eva02_small_patch14_336", {}),
+    "eva02_base": ("eva02_base_patch14_448", {"ref_feat_shape": [3, 5]}),
+    "eva02_clip": ("eva02_large_patch14_clip_336", {}),
+    "eva02_enormous": ("eva02_enormous_patch14_clip_224", {}),
+    "sbb_rope": ("vit_betwixt_patch16_rope_reg4_gap_256", {}),
+    "pe_core": ("vit_pe_core_base_patch16_224", {"attn_pool_num_heads": 4, "attn_pool_mlp_ratio": 1.25}),
+    "pe_core_gigantic": ("vit_pe_core_gigantic_patch14_448", {}),
+    "pe_lang": ("vit_pe_lang_large_patch14_448", {"num_classes": 0}),
+    "pe_spatial": ("vit_pe_spatial_base_patch16_512", {"num_classes": 0, "global_pool": ""}),
+    "rope_axial": ("vit_small_patch16_rope_224", {}),
+    "rope_axial_with_table": ("vit_small_patch16_rope_ape_224", {"rope_rotate_half": True}),
+    "rope_mixed": ("vit_small_patch16_rope_mixed_ape_224", {}),
+    "so150m": ("vit_so150m_patch16_reg4_map_256", {}),
+    "so150m2": ("vit_so150m2_patch16_reg1_gap_256", {}),
+    "intern300m": ("vit_intern300m_patch14_448", {}),
+    "post_norm": ("vit_base_patch16_rpn_224", {}),
+    "beit3": ("beit3_base_patch16_224", {}),
 }
 HYBRIDS = {
     "r_ti": ("vit_tiny_r_s16_p8_224", {"patch_size": 2}),
@@ -34,7 +57,10 @@ HYBRIDS = {
     "r50": ("vit_base_r50_s16_224", {"patch_size": 1}),
 }
 
-NAMES = slow_except(("token", "deit_distilled", "deit3", "dinov2_swiglu", "siglip", "clip", "r26"), [*MODELS, *HYBRIDS])
+OFTEN = ("token", "deit_distilled", "deit3", "dinov2_swiglu", "siglip", "clip", "r26")
+OFTEN += ("dinov3", "dinov3_swiglu", "eva", "eva02_base", "eva02_clip", "eva02_enormous", "sbb_rope", "pe_core")
+OFTEN += ("pe_spatial", "rope_axial", "rope_mixed", "so150m2", "intern300m", "beit3")
+NAMES = slow_except(OFTEN, [*MODELS, *HYBRIDS])
 
 
 def make(name, folder):
@@ -74,3 +100,32 @@ def test_save_weights(name, tmp_path):
     assert_close(ours(images), run(theirs, images).numpy(), tolerance(name))
     again = keras_vit.from_pretrained(tmp_path / "ours", classifier_activation=None)
     np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(ours(images)))
+
+
+CONFIG = keras_vit.ViTConfig(8, 24, 2, 3, 36, mlp="gelu_exact")
+INTERLEAVED = keras_vit.RotaryConfig(
+    base=50.0, layout="interleaved", coordinates="grid", reference_grid=(3, 5), offset=0.5
+)
+# Changes of `CONFIG`. No architecture of timm has all settings of one of these models.
+OWN_MODELS = {
+    "positions_of_registers": {"pooling": "avg", "num_register_tokens": 3, "num_position_prefix_rows": 3},
+    "no_positions_of_registers": {"pooling": "map", "num_register_tokens": 3},
+    "pooled_prefix": {"pooling": "avg", "class_token": True, "pool_prefix_tokens": True, "mlp": "gelu_tanh"},
+    "norms": {"mlp": "swiglu", "mlp_inner_norm": True, "attention_inner_norm": True, "final_norm": False},
+    "swiglu_of_eva": {"mlp": "swiglu", "layer_norm_epsilon": 1e-5, "mlp_inner_norm": True, "layer_scale": 0.1},
+    "rotary_and_table": {"rotary": keras_vit.RotaryConfig(axis_order="xy"), "num_register_tokens": 2, "qk_norm": True},
+    "rotary_with_offset": {"rotary": INTERLEAVED, "pooling": "map", "pooling_num_heads": 2, "qkv_bias": "no_key"},
+    "rotary_post_norm": {"rotary": INTERLEAVED, "block_norm": "post", "pre_norm": True, "position_embedding": "none"},
+}
+
+
+@pytest.mark.parametrize("name", OWN_MODELS)
+def test_save_weights_of_own_models(name, tmp_path):
+    config = CONFIG.replace(**OWN_MODELS[name])
+    ours = keras_vit.ViT(config, input_shape=(*SIZE, 3), classes=7, classifier_activation=None)
+    randomize_weights(ours)
+    keras_vit.save_weights(ours, tmp_path, "timm")
+    theirs = timm.create_model(f"local-dir:{tmp_path}", pretrained=True).eval()
+    images = random_images(*SIZE)
+    assert_close(ours(images), run(theirs, images).numpy())
+    assert_close(keras_vit.from_pretrained(tmp_path, classifier_activation=None)(images), to_numpy(ours(images)))

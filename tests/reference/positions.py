@@ -69,11 +69,9 @@ def rotary_angles(grid, p, D_h, rotary, frequencies=None):
 
 
 def rotated(x, theta, layout):
-    """(..., T, D_h): each pair of channels, read as a complex number, is multiplied by e^(i theta) (arXiv 2104.09864)."""
+    """(..., T, D_h): each pair of channels is a complex number, multiplied by e^(i theta) (arXiv 2104.09864)."""
     half = x.shape[-1] // 2
-    first, second = (
-        (slice(0, half), slice(half, None)) if layout == "half" else (slice(0, None, 2), slice(1, None, 2))
-    )
+    first, second = (slice(0, half), slice(half, None)) if layout == "half" else (slice(0, None, 2), slice(1, None, 2))
     numbers = (x[..., first] + 1j * x[..., second]) * np.exp(1j * theta)
     y = np.empty_like(x)
     y[..., first], y[..., second] = numbers.real, numbers.imag

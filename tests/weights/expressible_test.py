@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import StemConfig
 from keras_vit.architectures.vit_checks import CHOICES
-from keras_vit.weights import google, huggingface, keras_hub, timm
+from keras_vit.weights import google, huggingface, keras_hub, timm_writing
 from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.expressible import check_published
 from keras_vit.weights.facts import Facts
@@ -25,7 +26,7 @@ HUB = CONFIG.replace(num_layers=1, patch_size=4, mlp_dim=24, mlp="gelu_exact", l
 # {format: (its module, a config that it can express)}
 FORMATS = {
     "google": (google, HUB.replace(mlp="gelu_tanh", layer_norm_epsilon=1e-6)),
-    "timm": (timm, HUB.replace(layer_norm_epsilon=1e-6)),
+    "timm": (timm_writing, HUB.replace(layer_norm_epsilon=1e-6)),
     "huggingface": (huggingface, HUB),
     "keras_hub": (keras_hub, HUB),
 }
@@ -33,11 +34,20 @@ FORMATS = {
 VALUES = {
     "patch_size": [3, (4, 3)],
     "num_register_tokens": [2],
-    "num_position_prefix_rows": [0, 1],
+    "num_position_prefix_rows": [0, 1, 3],
     "representation_dim": [7],
     "layer_scale": [0.1],
     "layer_norm_epsilon": [1e-6, 1e-5, 1e-12],
     "token_merging": [1],
+    "pooling_num_heads": [1],
+    "pooling_mlp_dim": [7],
+    "rotary": [
+        RotaryConfig(),
+        RotaryConfig(base=10000.0, layout="interleaved", coordinates="grid", reference_grid=(2, 3)),
+        RotaryConfig(base=7.0, layout="half", coordinates="grid", axis_order="xy", offset=1.0),
+        RotaryConfig(kind="mixed", base=10.0, layout="interleaved", coordinates="grid", axis_order="xy"),
+        RotaryConfig(kind="mixed"),
+    ],
 }
 STEMS = [
     {"stem": StemConfig((), 64), "patch_size": 1},
@@ -46,6 +56,13 @@ STEMS = [
 ]
 WITH_EVERY_POOLING = ("class_token", "distillation_token", "num_register_tokens", "norm_placement", "stem")
 WITH_EVERY_POOLING += ("position_embedding", "num_position_prefix_rows", "representation_dim")
+WITH_EVERY_POOLING += ("pooling_num_heads", "pooling_mlp_dim", "pool_prefix_tokens")
+# Other fields that a change needs: registers with positions, pixels at the edge that are cropped.
+NEEDED = {
+    ("num_position_prefix_rows", 3): {"num_register_tokens": 2, "class_token": True},
+    ("pool_prefix_tokens", True): {"class_token": True},
+    ("crop_to_patches", True): {"patch_size": 5},
+}
 # These fields do not change the output of a trained model, and no file contains them.
 FREE = {"head_bias": 0.5, "dropout_rate": 0.1, "attention_dropout_rate": 0.1, "drop_path_rate": 0.1}
 FREE |= {"position_interpolation": "bicubic"}
@@ -62,9 +79,8 @@ def changes():
     values = VALUES | {name: choices for name, choices in CHOICES.items() if name not in FREE}
     single = [{field: value} for field, choices in values.items() for value in choices]
     for change in [{}, *single, *STEMS]:
-        if change == {"crop_to_patches": True}:
-            change["patch_size"] = 5  # Remaining pixels at the edge are cropped.
-        [field, *_] = change or [None]
+        field, value = next(iter(change.items()), (None, None))
+        change |= NEEDED.get((field, value), {})
         for pooling in CHOICES["pooling"] if field in (None, *WITH_EVERY_POOLING) else ["token"]:
             yield {"pooling": pooling, **change}
 
@@ -96,7 +112,7 @@ def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
         path = tmp_path / (f"{number}.npz" if format == "google" else str(number))
         keras_vit.save_weights(model, path, format)
         checkpoint = open_checkpoint(path, model_num_heads=config.num_heads, model_image_size=SHAPE[:2])
-        if format == "timm" and config.num_register_tokens and config.position_prefix_rows:
+        if format == "timm" and 0 < config.position_prefix_rows < config.num_prefix_tokens:
             continue  # timm adds a row of the table to the class token. timm_layout_test.py compares the outputs.
         assert _in_files(checkpoint.config, format, classes) == _in_files(config, format, classes), change
         weights, expected = checkpoint.read(), canonical_weights(model)

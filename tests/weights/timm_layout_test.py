@@ -1,15 +1,13 @@
 """timm's layout, tested without timm; tests/peers compares with timm itself."""
 
 import json
-import pathlib
 
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.weights.opening import open_checkpoint
-from keras_vit.weights.timm_architectures import check_architecture
-from tests.test_case import random_inputs, to_numpy
+from tests.test_case import canonical_weights, random_inputs, to_numpy
 from tests.weights.converter_case import (
     CONFIG,
     SHAPE,
@@ -22,8 +20,10 @@ from tests.weights.converter_case import (
     run_spoiled_test,
     save,
 )
+from tests.weights.rotary_configs import DINOV3, EVA02, MIXED, PE
 
 EXACT = CONFIG.replace(mlp="gelu_exact")
+SWIGLU = CONFIG.replace(mlp="swiglu")
 CASES = {
     "token": {"config": EXACT},
     "average_fc_norm": {"config": EXACT, "pooling": "avg", "norm_placement": "after_pooling"},
@@ -34,7 +34,28 @@ CASES = {
     "qk_norm": {"config": EXACT, "qk_norm": True},
     "map_no_head_tanh": {"pooling": "map", "include_top": False},
     "clip": {"config": CONFIG.replace(mlp="quick_gelu"), "pre_norm": True, "layer_norm_epsilon": 1e-5},
-    "swiglu": {"config": CONFIG.replace(mlp="swiglu"), "layer_scale": 1e-5, "include_top": False},
+    "swiglu": {"config": SWIGLU, "layer_scale": 1e-5, "include_top": False},
+    "map_of_prefix": {"config": EXACT, "pooling": "map", "class_token": True, "pool_prefix_tokens": True},
+    "positions_of_registers": {
+        "config": EXACT.replace(pooling="avg", num_register_tokens=2, num_position_prefix_rows=2, qkv_bias="none")
+    },
+    "inner_norms": {"config": EXACT, "attention_inner_norm": True, "mlp_inner_norm": True, "final_norm": False},
+    "post_norm": {"config": EXACT, "block_norm": "post", "qkv_bias": "none"},
+    "dinov3": {
+        "config": EXACT.replace(rotary=DINOV3, position_embedding="none", num_register_tokens=4, qkv_bias="no_key"),
+        "layer_norm_epsilon": 1e-5,
+    },
+    "eva02": {
+        "config": SWIGLU.replace(rotary=EVA02, mlp_inner_norm=True, qkv_bias="no_key", pooling="avg", class_token=True),
+        "norm_placement": "after_pooling",
+    },
+    "eva_post_norm": {"config": EXACT, "block_norm": "post", "qkv_bias": "no_key"},
+    "pe_core": {
+        "config": EXACT.replace(rotary=PE, pooling="map", class_token=True, pool_prefix_tokens=True, pre_norm=True),
+        "pooling_num_heads": 2,
+        "pooling_mlp_dim": 7,
+    },
+    "rope_mixed": {"config": EXACT, "rotary": MIXED, "layer_scale": 0.1},
     "hybrid": {
         "config": EXACT.replace(stem=keras_vit.StemConfig((), 64, 1e-5, 1e-8), patch_size=(3, 4)),
         "input_shape": (21, 30, 3),
@@ -131,11 +152,11 @@ def test_196_rows_are_never_195_and_one(num_rows, token):
     ("changes", "arguments", "message"),
     [
         ({}, {"act_layer": "relu"}, "activation 'relu' is not available. Accepted: gelu"),
-        ({}, {"qkv_bias": False}, "has qkv_bias=False. This package supports only qkv_bias=True"),
+        ({}, {"proj_bias": False}, "has proj_bias=False. This package supports only proj_bias=True"),
         ({}, {"dynamic_img_pad": True}, "has dynamic_img_pad=True"),
         ({}, {"ref_feat_shape": [16, 16]}, r"has the unknown argument ref_feat_shape=\[16, 16\]"),
-        ({"architecture": "vit_base_patch16_rope_224"}, {}, "vit_base_patch16_rope_224 has rotary positions"),
-        ({"architecture": "mine_rope_small"}, {}, "mine_rope_small has rotary positions"),
+        ({"architecture": "samvit_base_patch16"}, {}, "samvit_base_patch16 has windowed attention"),
+        ({"architecture": "mine_rope_small"}, {}, "mine_rope_small has rotary positions of an unknown kind"),
         ({"architecture": "mine", "model_args": {}}, {}, "'mine' is not a known .* at least patch_size, embed_dim"),
     ],
 )
@@ -146,6 +167,68 @@ def test_refuses_architectures_and_arguments_that_it_does_not_know(changes, argu
     (path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=message):
         open_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "missing"), [("attn.qkv.bias", "attention/query/bias"), ("norm.weight", "encoder_norm/gamma")]
+)
+def test_arrays_that_the_architecture_needs_are_missed(part, missing, token):
+    """A file without biases or without the last norm is incomplete, unless its architecture has none."""
+    _, path = token
+    edit(path / "model.safetensors", lambda arrays: {name: x for name, x in arrays.items() if not name.endswith(part)})
+    with pytest.raises(ValueError, match=f"missing: .*{missing}"):
+        keras_vit.from_pretrained(path)
+
+
+def test_frequencies_of_another_number_of_blocks_are_refused(saved, copy_of):
+    path = copy_of(saved("timm", EXACT, rotary=MIXED).path)
+    edit(path / "model.safetensors", lambda arrays: {**arrays, "rope.freqs": arrays["rope.freqs"][:, :1]})
+    with pytest.raises(ValueError, match=r"rope\.freqs has frequencies for 1 blocks, but the model has 2"):
+        keras_vit.from_pretrained(path)
+
+
+def test_patches_as_inputs_are_refused_by_kind(token):
+    _, path = token
+    config = json.loads((path / "config.json").read_text()) | {"architecture": "naflexvit_base_patch16_gap"}
+    (path / "config.json").write_text(json.dumps(config))
+    edit(path / "model.safetensors", lambda arrays: {"embeds.proj.weight": arrays["blocks.0.attn.proj.weight"]})
+    with pytest.raises(
+        ValueError, match="naflexvit_base_patch16_gap has patches as inputs, which this package does not"
+    ):
+        open_checkpoint(path)
+
+
+def test_positions_of_registers_are_kept_for_another_image_size(saved):
+    weights, path = saved("timm", **CASES["positions_of_registers"])
+    model = keras_vit.from_pretrained(path, input_shape=(12, 12, 3))
+    table = canonical_weights(model)["position_embedding/embedding"]
+    assert table.shape == (2 + 3 * 4, 12)
+    np.testing.assert_array_equal(table[:2], weights["position_embedding/embedding"][:2])
+
+
+def test_another_pooling_drops_the_settings_of_the_attention_pooling(saved):
+    weights, path = saved("timm", **CASES["pe_core"])
+    model = keras_vit.from_pretrained(path, include_top=False, pooling=None)
+    assert model.output_shape == (None, 1 + 6, 12)
+    config = keras_vit.describe(model).config
+    assert (config.pooling_num_heads, config.pooling_mlp_dim, config.pool_prefix_tokens) == (None, None, False)
+    assert_same_weights(model, {path: x for path, x in weights.items() if not path.startswith(("pooling/", "predict"))})
+
+
+@pytest.mark.parametrize(("tag", "activation"), [("openai", "linear"), ("openai_ft_in1k", "softmax"), ("", "softmax")])
+def test_projections_have_no_softmax(tag, activation, saved, copy_of):
+    path = copy_of(saved("timm", EXACT, classes=512, layer_norm_epsilon=1e-5).path)
+    config = json.loads((path / "config.json").read_text())
+    assert config["architecture"] == "vit_base_patch16_clip_224"
+    config["pretrained_cfg"]["tag"] = tag
+    (path / "config.json").write_text(json.dumps(config))
+    assert keras_vit.from_pretrained(path).get_layer("predictions").activation.__name__ == activation
+
+
+def test_reports_other_rotary_positions(saved):
+    _, path = saved("timm", EXACT, rotary=EVA02)
+    report = keras_vit.load_weights(make(EXACT), path)
+    assert report.adapted == {"rotary": f"the weights were made for {EVA02!r}, the model has None"}
 
 
 def test_reads_an_architecture_of_ones_own_whose_arguments_are_known(token):
@@ -172,6 +255,11 @@ def test_positions_without_an_array_are_none_only_if_a_config_says_so(token):
     config["model_args"]["pos_embed"] = "none"
     (path / "config.json").write_text(json.dumps(config))
     assert open_checkpoint(path).config.position_embedding == "none"
+    edit(path / "model.safetensors", lambda arrays: {**arrays, "pos_embed": np.ones((1, 7, 12), "float32")})
+    with pytest.raises(
+        ValueError, match=r"belongs to another model: .* without a table of positions, but the file has"
+    ):
+        open_checkpoint(path)
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "\xff"])
@@ -187,36 +275,16 @@ def test_refuses_a_broken_config(text, token):
     [
         ({"representation_dim": 7}, r"representation_dim=7 \(accepted: None\)"),
         ({"layer_norm_epsilon": 1e-3}, r"layer_norm_epsilon=0\.001 \(accepted: 1e-06 or 1e-05\)"),
-        ({"pooling": "map", "class_token": True}, "prefix tokens with attention pooling"),
-        ({"mlp": "swiglu", "layer_norm_epsilon": 1e-5}, "this combination of stem"),
+        ({"pooling": "map", "mlp": "swiglu"}, "SwiGLU with attention pooling"),
+        ({"mlp": "gelu_tanh", "rotary": DINOV3}, r"mlp='gelu_tanh' \(accepted: 'gelu_exact' or 'swiglu'\)"),
+        ({"distillation_token": True, "layer_norm_epsilon": 1e-5}, "this combination of distillation token, epsilon"),
+        ({"num_register_tokens": 2, "num_position_prefix_rows": 2}, "position rows for only some of the prefix tokens"),
+        ({"rotary": keras_vit.RotaryConfig(kind="mixed")}, "mixed rotary positions of this kind"),
+        ({"pooling": "avg", "class_token": True, "pool_prefix_tokens": True, "rotary": DINOV3}, "in its class Eva"),
+        ({"block_norm": "post", "layer_scale": 0.1}, "LayerScale in blocks with normalised outputs"),
     ],
 )
 def test_refuses_what_timm_cannot_express(arguments, reason, tmp_path):
     with pytest.raises(ValueError, match=f"timm cannot express .*{reason}.* not saved"):
         keras_vit.save_weights(make_shell(EXACT, **arguments), tmp_path / "timm", "timm")
     assert not list(tmp_path.iterdir())
-
-
-def _architectures():
-    """{architecture: its unsupported part, or `None`} from docs/support.md."""
-    read, refused = (pathlib.Path(__file__).parents[2] / "docs" / "support.md").read_text().split("## Unsupported\n")
-    found = {name: None for names, *_ in _rows(read) for name in names.split(", ")}
-    return found | {name: kind for kind, names in _rows(refused) for name in names.split(", ")}
-
-
-def _rows(text):
-    """The cells of a table, without its header."""
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
-
-
-def test_architectures_are_read_and_refused_as_documented():
-    """`make support-matrix` compares the document with timm."""
-    found = _architectures()
-    assert len(found) > 270
-    for name, kind in found.items():
-        if kind is None:
-            check_architecture({"architecture": name})
-        else:
-            with pytest.raises(ValueError, match=f"timm's {name} has {kind}, which this package does not support"):
-                check_architecture({"architecture": name})

@@ -49,7 +49,9 @@ class RotaryFrequencies(ConfiguredLayer):
         super().__init__(**kwargs)
         self.rotary = as_rotary_config(rotary)
         if self.rotary.kind != "mixed":
-            raise ValueError(f"rotary must have kind='mixed'. Axial frequencies are not learned. Received: {self.rotary}")
+            raise ValueError(
+                f"rotary must have kind='mixed'. Axial frequencies are not learned. Received: {self.rotary}"
+            )
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.key_dim = check_key_dim(key_dim)
         self.autocast = False

@@ -159,6 +159,7 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     def queries_and_keys(self, tokens, queries=None, positions=None):
         """Returns the scaled and rotated queries, (B, K, t, Dh), and the rotated keys, (B, K, T, Dh)."""
+        self._check_positions(positions)
         attending = tokens if queries is None else queries
         scale = 1.0 / math.sqrt(self._key_dim)
         if self.qk_norm:
@@ -166,7 +167,6 @@ class MultiHeadSelfAttention(CompositeLayer):
             query, key = self.query_norm(query) * scale, self.key_norm(key)
         else:
             query, key = self._heads(self.query, attending, scale), self._heads(self.key, tokens)
-        self._check_positions(positions)
         return (query, key) if self.rotary is None else self._rotated(query, key, positions, self.rotary)
 
     def _check_positions(self, positions):
@@ -181,7 +181,11 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     def _rotated(self, query, key, positions, rotary):
         factors = self.rotary_frequencies(positions) if rotary.kind == "mixed" else positions
-        query_factors = factors if query.shape[-2] == key.shape[-2] else factors[..., : query.shape[-2], :]
+        query_factors = factors
+        if query.shape[-2] != key.shape[-2]:
+            # After the reshape, TensorFlow knows the number of queries even if the number of tokens is unknown.
+            shape = (*factors.shape[:-2], query.shape[-2], factors.shape[-1])
+            query_factors = ops.reshape(factors[..., : query.shape[-2], :], shape)
         return rotate(query, query_factors, rotary.layout), rotate(key, factors, rotary.layout)
 
     def attend(self, query, key, tokens, sizes=None, training=None):

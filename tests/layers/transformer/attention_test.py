@@ -253,7 +253,7 @@ def test_rotation_is_computed_in_float32(policy, rotary, monkeypatch):
 
 def test_refuses_positions_that_do_not_fit():
     [tokens] = random_inputs((7, 12))
-    expected = r"must be the output of a .*RotaryPositionEmbedding with the same rotary and key_dim=4.* Received: rotary="
+    expected = "must be the output of a .*RotaryPositionEmbedding with the same rotary and key_dim=4.* Received: rotary"
     for rotary, positions, received in (
         (AXIAL, None, "None"),
         (AXIAL, _positions(MIXED, 4), r"\(2, 7\)"),
@@ -267,7 +267,7 @@ def test_refuses_positions_that_do_not_fit():
                 layer(tokens, queries, positions=positions)
     with pytest.raises(ValueError, match=r"relative_positions=True needs rotary=None. Received: rotary=RotaryConfig"):
         MultiHeadSelfAttention(3, relative_positions=True, rotary=AXIAL)
-    with pytest.raises(ValueError, match="qkv_bias must be one of 'all', 'no_key', 'none'. Received: True"):
+    with pytest.raises(ValueError, match=r"qkv_bias must be one of 'all', 'no_key', 'none'\. Received: True"):
         MultiHeadSelfAttention(3, qkv_bias=True)
 
 
