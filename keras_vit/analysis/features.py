@@ -114,8 +114,8 @@ def _prefix_token_names(output, num_patches, prefix):
 def patch_tokens(model, images):
     """Returns the encoder's output for each patch, a tensor (B, h, w, D) of the backend. The function can be traced.
 
-    The output is normalised, unless the model's LayerNorm follows the pooling. The arguments and errors are those of
-    `features`.
+    The output is normalised, unless the model's final LayerNorm follows the pooling or is left out. The arguments and
+    errors are those of `features`.
     """
     config = model_config(model)
     check_unmerged(getattr(config, "token_merging", 0))

@@ -10,7 +10,7 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def in_bfloat16(model):
-    """Returns a copy of a model in bfloat16. The preprocessing and the classifier keep their precision.
+    """Returns a copy of a model in bfloat16. Preprocessing, rotary positions and classifier keep their precision.
 
     Args:
         model: A functional `keras.Model`, which may contain nested models. The model is not modified.

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.analysis.features import representation
+from keras_vit.analysis.features import patch_tokens, representation
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.reference import vit as reference
 from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
@@ -41,6 +41,7 @@ def test_tokens_equal_the_equations(changes, arguments, fronts):
     found = keras_vit.features(model, images, names)
     assert list(found) == names
     assert_close(found["encoder_norm"], tokens[:, -6:].reshape(2, 2, 3, 12))
+    assert_close(to_numpy(patch_tokens(model, images)), tokens[:, -6:].reshape(2, 2, 3, 12))
     for front, position in fronts.items():
         assert_close(found[f"encoder_norm/{front}"], tokens[:, position])
 

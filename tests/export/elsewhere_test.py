@@ -27,7 +27,9 @@ here_only = pytest.mark.skipif(not TENSORFLOW, reason="Keras runs on another bac
 
 @pytest.fixture(scope="module")
 def model():
-    return randomize(tiny_model(num_layers=1, classifier_activation="softmax"), scale=0.5)
+    changes = {"rotary": keras_vit.RotaryConfig("mixed"), "qkv_bias": "no_key", "num_register_tokens": 2}
+    changes |= {"mlp_inner_norm": True, "attention_inner_norm": True, "block_norm": "post", "num_layers": 1}
+    return randomize(tiny_model(classifier_activation="softmax", **changes), scale=0.5)
 
 
 @elsewhere_only

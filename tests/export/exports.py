@@ -10,6 +10,7 @@ import keras
 
 import keras_vit
 from keras_vit.export.runtimes import RuntimeFile
+from keras_vit.export.signatures import build_signatures
 from tests.models.tiny import STEM, tiny_model
 from tests.test_case import randomize
 
@@ -51,7 +52,8 @@ def resnet_of_any_size():
 
 
 def hybrid():
-    return randomize(tiny_model(input_shape=(64, 96, 3), classifier_activation="softmax", stem=STEM), scale=0.3)
+    changes = {"stem": STEM, "rotary": keras_vit.RotaryConfig("mixed"), "num_register_tokens": 2}
+    return randomize(tiny_model(input_shape=(64, 96, 3), classifier_activation="softmax", **changes), scale=0.3)
 
 
 # {name: (function that makes a model, arguments of `export_saved_model`)}
@@ -83,6 +85,18 @@ def export_option(tmp_path_factory, name):
     return model, made_once(tmp_path_factory, f"export-{name}", make) / "1"
 
 
+def save_pixel_signature(model, folder, jit_compile=False, image_size=None, batch_sizes=(1, 8)):
+    """Writes a SavedModel with the signature for pixels only. The decoders of the others take long to write."""
+    import tensorflow as tf
+
+    options = {"jit_compile": jit_compile, "image_size": image_size, "batch_sizes": list(batch_sizes)}
+    served = build_signatures(model, [], **options, labels=list("abcde"), top_k=5, max_image_pixels=1000)
+    module = tf.Module()
+    module.weights = [variable.value for variable in model.variables]
+    name = "predict_pixels_float"
+    tf.saved_model.save(module, str(folder), signatures={name: served[name].get_concrete_function()})
+
+
 def plain():
     """A model with norms and exact GELUs, for runtimes that have kernels for them."""
     sizes = {"patch_size": 4, "hidden_dim": 32, "num_layers": 2, "num_heads": 2, "mlp_dim": 64}
@@ -91,15 +105,25 @@ def plain():
     return randomize(keras_vit.ViT(config, input_shape=(12, 8, 3), classes=5, classifier_activation=None), scale=0.3)
 
 
+def rotary(input_shape=(12, 15, 3)):
+    """A model with axial rotary positions, registers and inner norms, and without key biases."""
+    changes = {"rotary": keras_vit.RotaryConfig(layout="interleaved"), "qkv_bias": "no_key", "num_register_tokens": 2}
+    changes |= {"attention_inner_norm": True, "mlp_inner_norm": True, "mlp": "swiglu", "position_embedding": "none"}
+    return randomize(tiny_model(input_shape, hidden_dim=24, classifier_activation="softmax", **changes), scale=0.4)
+
+
 def multi_label():
-    """A model with attention pooling and a sigmoid."""
-    changes = {"pooling": "map", "mlp": "gelu_exact", "norm_placement": "after_pooling"}
-    return randomize(tiny_model(num_layers=1, classifier_activation="sigmoid", **changes))
+    """A model with mixed rotary positions, attention pooling of all tokens and a sigmoid."""
+    changes = {"rotary": keras_vit.RotaryConfig("mixed", coordinates="grid", axis_order="xy"), "mlp": "gelu_exact"}
+    changes |= {"pooling": "map", "norm_placement": "after_pooling", "class_token": True, "pool_prefix_tokens": True}
+    changes |= {"pooling_num_heads": 2, "pooling_mlp_dim": 28}
+    return randomize(tiny_model(num_layers=1, classifier_activation="sigmoid", **changes), scale=0.4)
 
 
 def gray_of_any_size():
-    """A hybrid with sine positions that crops images to whole patches."""
-    changes = {"position_embedding": "sincos_2d", "crop_to_patches": True, "patch_size": (2, 1)}
+    """A hybrid with sine positions and axial rotary positions that crops images to whole patches."""
+    rotary = keras_vit.RotaryConfig("axial", 10.0, "interleaved", "grid", (5, 4), 0.5)
+    changes = {"position_embedding": "sincos_2d", "crop_to_patches": True, "patch_size": (2, 1), "rotary": rotary}
     stem = keras_vit.StemConfig(stage_depths=(1,), width=32)
     return randomize(tiny_model(num_layers=1, input_shape=(None, None, 1), stem=stem, **changes))
 

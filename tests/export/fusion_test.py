@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.export.signatures import build_signatures
+from tests.export.exports import rotary, save_pixel_signature
 from tests.test_case import randomize
 
 NUM_LAYERS = 2
@@ -55,17 +55,20 @@ def _model(mlp):
 
 @pytest.mark.parametrize("mlp", GELUS)
 def test_norms_and_gelus_are_one_kernel_each(mlp, tmp_path):
-    """The export has only the signature for pixels, because the decoders of the others take long to write."""
-    import tensorflow as tf
-
-    model = _model(mlp)
-    options = {"labels": list("abcde"), "top_k": 5, "jit_compile": False, "image_size": None}
-    served = build_signatures(model, [], **options, max_image_pixels=1000, batch_sizes=[1, 8])
-    module = tf.Module()
-    module.weights = [variable.value for variable in model.variables]
-    name = "predict_pixels_float"
-    tf.saved_model.save(module, str(tmp_path), signatures={name: served[name].get_concrete_function()})
+    save_pixel_signature(_model(mlp), tmp_path)
     _assert_one_kernel_each(_operations(tmp_path, np.zeros((2, 12, 8, 3), "float32")), mlp)
+
+
+def test_inner_norms_are_one_kernel_each_and_rotations_are_constants(tmp_path):
+    save_pixel_signature(rotary(), tmp_path)
+    operations = _operations(tmp_path, np.zeros((2, 12, 15, 3), "float32"))
+    names = [op for op, _ in operations]
+    assert names.count("_MklLayerNorm") == 4 * NUM_LAYERS + 1
+    # In each block, queries, values, the outputs of the attention and both layers of the MLP have biases, and keys have
+    # none. The patches and the classifier add one each.
+    assert [joined for _, joined in operations].count("BiasAdd") == 5 * NUM_LAYERS + 2
+    assert names.count("_MklMatMul") == NUM_LAYERS
+    assert not {"Cos", "Sin", "Rsqrt"} & set(names)
 
 
 @pytest.mark.slow

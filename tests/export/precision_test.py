@@ -8,6 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit.export.precision import in_bfloat16, round_to_int8
+from keras_vit.layers.transformer import attention
 from tests.export.exports import export_option
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.test_case import TENSORFLOW, randomize, rest_slow, to_numpy
@@ -15,6 +16,7 @@ from tests.test_case import TENSORFLOW, randomize, rest_slow, to_numpy
 # The input axes of the kernels of tiny models.
 INPUTS = {("query",): (0,), ("key",): (0,), ("value",): (0,), ("attention", "output"): (0, 1), ("mlp", "output"): (0,)}
 INPUTS |= {("hidden",): (0,), ("predictions",): (0,), ("patch_embedding",): (0, 1, 2)}
+MIXED = keras_vit.RotaryConfig("mixed", coordinates="grid", reference_grid=(5, 7))
 
 
 def _images(model):
@@ -50,6 +52,20 @@ def test_bfloat16_classifies_in_float32():
     assert in_float32 == {"predictions/kernel", "predictions/bias"}
 
 
+@pytest.mark.parametrize("rotary", [keras_vit.RotaryConfig(), MIXED], ids=["axial", "mixed"])
+def test_rotations_stay_in_float32(rotary, monkeypatch):
+    """In bfloat16, the angles of patches far from the origin would be wrong by several degrees."""
+    model = randomize(tiny_model(rotary=rotary))
+    smaller, factors, rotate = in_bfloat16(model), [], attention.rotate
+    monkeypatch.setattr(attention, "rotate", lambda *arguments: factors.append(arguments[1]) or rotate(*arguments))
+    for each in (model, smaller):
+        each(_images(model))
+    assert len(factors) == 2 * 2 * 2  # Queries and keys in two blocks of two models.
+    for expected, found in zip(factors[:4], factors[4:], strict=True):
+        assert keras.backend.standardize_dtype(found.dtype) == "float32"
+        np.testing.assert_array_equal(to_numpy(found), to_numpy(expected))
+
+
 def test_nested_in_bfloat16():
     model = _nested()
     smaller = in_bfloat16(model)
@@ -60,8 +76,8 @@ def test_nested_in_bfloat16():
 
 
 def test_8_bits_of_each_output_channel():
-    model = randomize(tiny_model(pooling="map"))
-    kernels = [weight for weight in model.weights if weight.name == "kernel"]
+    model = randomize(tiny_model(pooling="map", rotary=MIXED))
+    kernels = [weight for weight in model.weights if weight.name == "kernel"]  # The frequencies are not rounded.
     before = [to_numpy(kernel) for kernel in kernels]
     rounded = round_to_int8(model)
     assert [weight for weight, *_ in rounded] == kernels

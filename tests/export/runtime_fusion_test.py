@@ -2,10 +2,12 @@
 
 import collections
 
+import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.export.runtimes import export_model
+from tests.export.exports import rotary
 from tests.test_case import randomize
 
 
@@ -49,9 +51,36 @@ def test_onnx_runtime_joins_norms_and_gelus(onnx_file, tmp_path):
     _assert_onnx_runtime_joins_norms_and_gelus(onnx_file[1].path, "BiasGelu", tmp_path)
 
 
-def test_openvino_joins_norms(openvino_file):
+def test_inner_norms_and_rotations_in_onnx(tmp_path):
+    """Cosines and sines are constants. Each exchange of channels is a product, because `flip` has no fast operator."""
+    images = np.random.default_rng(3).integers(0, 256, (3, 12, 15, 3))
+    path = export_model(rotary(), tmp_path / "pets.onnx", "onnx", images=images).path
+    written, run = _onnx_operations(path, tmp_path)
+    assert run["LayerNormalization"] == 4 * 2 + 1
+    assert run["QuickGelu"] == 2  # ONNX Runtime computes the SiLU of SwiGLU with this operator.
+    # The 8 products of a block, and two exchanges, of queries and keys.
+    assert (run["MatMul"] + run["FusedMatMul"], run["Gemm"]) == (10 * 2, 1)
+    assert not {"Cos", "Sin", "ReverseSequence"} & set(written)
+    assert written["Shape"] == 3  # The patches, the registers and the class token need the batch size.
+
+
+def test_rotations_are_constants_in_litert(litert_file):
+    from ai_edge_litert.interpreter import Interpreter
+
+    operations = Interpreter(str(litert_file[1].path))._get_ops_details()  # The public functions list only tensors.
+    kinds = collections.Counter(operation["op_name"] for operation in operations)
+    assert kinds["GELU"] == 2
+    assert not {"COS", "SIN"} & set(kinds)
+
+
+def test_openvino_joins_norms_and_attention(openvino_file):
+    import openvino
+
+    path = openvino_file[1].path
     # The norms of the block and the encoder, and the group norms of the stem.
-    _assert_openvino_joins_norms(openvino_file[1].path, num_norms=2 + 1 + 5)
+    _assert_openvino_joins_norms(path, num_norms=2 + 1 + 5)
+    kinds = [node.get_type_name() for node in openvino.Core().read_model(path).get_ops()]
+    assert kinds.count("ScaledDotProductAttention") == 1
 
 
 def _model(mlp):

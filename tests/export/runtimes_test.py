@@ -10,7 +10,7 @@ import pytest
 import keras_vit
 from keras_vit.export import runtimes
 from keras_vit.export.runtimes import export_model
-from tests.export.exports import FILES, gray_of_any_size, multi_label
+from tests.export.exports import FILES, gray_of_any_size, multi_label, rotary
 from tests.models.tiny import tiny_model
 from tests.test_case import TENSORFLOW, assert_close, randomize
 
@@ -106,6 +106,12 @@ MODELS = {
         lambda: _tiny(input_shape=ANY_SIZE, position_interpolation="bicubic_antialias", representation_dim=7),
         [(8, 9), (12, 6)],
         ["onnx", "litert"],
+    ),
+    "any size, axial rotary positions": (lambda: rotary(ANY_SIZE), [(12, 15), (20, 9)], ["litert", "openvino"]),
+    "any size, mixed rotary positions": (
+        lambda: _tiny(input_shape=ANY_SIZE, rotary=keras_vit.RotaryConfig("mixed", layout="interleaved")),
+        [(8, 9), (12, 6)],
+        ["onnx", "openvino"],
     ),
     "any size, registers without class token": (
         lambda: _tiny(input_shape=ANY_SIZE, pooling="avg", num_register_tokens=2),

@@ -378,6 +378,8 @@ def _signature_names(model):
 def test_signatures_of_each_kind_of_model(monkeypatch):
     of_all = {"serving_default", "predict_pixels", "predict_pixels_float"}
     assert _signature_names(_model()) == of_all | {"embed", "tokens", "explain"}
+    dinov3 = {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none", "num_register_tokens": 2}
+    assert _signature_names(_model(final_norm=False, **dinov3)) == of_all | {"embed", "tokens", "explain"}
     assert _signature_names(_model(token_merging=1)) == of_all | {"embed"}
     resnet = keras_vit.ResNet("R18", stage_depths=(1,), width=4, input_shape=(16, 24, 3), classes=5)
     assert _signature_names(resnet) == of_all | {"embed"}

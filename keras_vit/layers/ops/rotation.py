@@ -3,10 +3,12 @@
 Shapes: B batch, K heads, T tokens, Dh channels of a head. Each head has Dh / 2 pairs of channels.
 """
 
+import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.ops.layouts import reshape_like
+from keras_vit.layers.ops.textbook import textbook_multiply
 
 
 def check_key_dim(key_dim):
@@ -65,5 +67,8 @@ def _swapped(values, layout):
     if layout == "half":
         first, second = ops.split(values, 2, axis=-1)
         return ops.concatenate([second, first], axis=-1)
-    pairs = reshape_like(values, values, 1, (values.shape[-1] // 2, 2))
+    num_pairs, multiply = values.shape[-1] // 2, textbook_multiply()
+    if multiply:  # For ONNX Runtime and OpenVINO, a product with a permutation is faster than `flip`.
+        return multiply(values, np.kron(np.eye(num_pairs), [[0, 1], [1, 0]]).astype("float32"))
+    pairs = reshape_like(values, values, 1, (num_pairs, 2))
     return reshape_like(ops.flip(pairs, axis=-1), values, 1, values.shape[-1:])

@@ -17,7 +17,7 @@ def textbook_operations(multiply):
     change only by rounding.
 
     Args:
-        multiply: Function that multiplies (B, T, D) by (D, M). On TensorFlow, use `tf.matmul`, because
+        multiply: Function that multiplies (B, ..., D) by (D, M). On TensorFlow, use `tf.matmul`, because
             `keras.ops.matmul` reshapes (B, T, D) to rows.
 
     Example:

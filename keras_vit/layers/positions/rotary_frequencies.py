@@ -18,7 +18,7 @@ class RotaryFrequencies(ConfiguredLayer):
 
     In each head, the pair i of channels is rotated by `a f_i + b g_i`, where (a, b) are the coordinates of the token.
     As in the authors' code, the frequencies start as those of axial rotary positions, rotated by a random angle in each
-    head.
+    head. They are stored and used in float32 under any precision policy.
 
     Args:
         rotary: `keras_vit.RotaryConfig` with `kind="mixed"`.
@@ -61,6 +61,7 @@ class RotaryFrequencies(ConfiguredLayer):
             name="frequencies",
             shape=(2, self.num_heads, self.key_dim // 2),
             initializer=self._initial_frequencies,
+            dtype="float32",
             autocast=False,
         )
 
@@ -72,8 +73,9 @@ class RotaryFrequencies(ConfiguredLayer):
         return ops.cast(ops.stack(rows), dtype or "float32")
 
     def call(self, positions):
-        angles = ops.einsum("at,akj->ktj", positions, ops.cast(self.frequencies, "float32"))
-        return rotation(angles, self.rotary.layout)
+        # A matrix product would round its factors on TPUs, on some GPUs, and in LiteRT files with weights in 8 bits.
+        products = positions[:, None, :, None] * self.frequencies[:, :, None, :]  # (2, K, T, Dh / 2)
+        return rotation(ops.sum(products, axis=0), self.rotary.layout)
 
     def compute_output_shape(self, positions_shape):
         return (2, self.num_heads, positions_shape[1], self.key_dim)

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from keras_vit import layers
+from keras_vit.layers.ops.rotation import rotate
 from keras_vit.layers.ops.textbook import textbook_multiply, textbook_operations
 from tests.test_case import assert_close, parts, randomize
 
@@ -34,6 +35,16 @@ def test_results_are_the_same(name):
         assert_close(keras.ops.convert_to_numpy(layer(inputs)), expected)
     assert len(products) == {"norm": 0, "norm of groups": 0, "MLP": 2, "SwiGLU": 2}.get(name, 4)
     assert all(of[:-1] == shape[:-1] and len(kernel) == 2 for of, kernel in products)
+
+
+def test_channels_are_exchanged_by_a_product():
+    rng, products = np.random.default_rng(0), []
+    values, factors = (rng.normal(0, 1, shape).astype("float32") for shape in ((2, 3, 7, 8), (2, 7, 8)))
+    expected = keras.ops.convert_to_numpy(rotate(values, factors, "interleaved"))
+    with textbook_operations(lambda *arrays: products.append(arrays) or keras.ops.matmul(*arrays)):
+        found = rotate(values, factors, "interleaved")
+    assert len(products) == 1
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(found), expected, rtol=1e-6)
 
 
 def test_a_norm_is_written_as_textbooks_have_it(monkeypatch):

@@ -8,6 +8,7 @@ from keras_vit.layers import RotaryFrequencies, RotaryPositionEmbedding
 from keras_vit.layers.ops.rotation import rotate
 from tests.reference import positions
 from tests.test_case import (
+    TENSORFLOW,
     WithoutBatch,
     assert_close,
     canonical_weights,
@@ -65,3 +66,16 @@ def test_frequencies_start_axial_and_turned_in_each_head():
 def test_refuses_impossible_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         RotaryFrequencies(*arguments)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="looks at TensorFlow's graph")
+def test_angles_are_not_computed_by_a_matrix_product():
+    """TPUs, some GPUs, and LiteRT with weights in 8 bits round the factors of such a product."""
+    import tensorflow as tf
+
+    layer = RotaryFrequencies(RotaryConfig("mixed"), 3, 8)
+    layer.build((2, None))
+    graph = tf.function(layer, input_signature=[tf.TensorSpec([2, None])]).get_concrete_function().graph
+    kinds = {operation.type for operation in graph.get_operations()}
+    assert "Cos" in kinds
+    assert not [kind for kind in kinds if "MatMul" in kind or kind == "Einsum"]
