@@ -124,7 +124,7 @@ def _name_with_additions(entry):
 # {word in the name of weights: addition to the name of the variant}. The first word of the name is not looked up.
 _ADDITIONS = {
     **{"core": "Core", "lang": "Lang", "spatial": "Spatial"},
-    **{"mixed": "mixed", "ape": "position embedding", "rope": "rotary positions"},
+    **{"mixed": "mixed", "ape": "ape", "rope": "rotary"},
 }
 
 

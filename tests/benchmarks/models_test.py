@@ -101,7 +101,7 @@ def test_parameters_of_files(name, expected):
 def test_names_of_models_of_files():
     names = ["S/16@rope-in1k", "S/16@rope-mixed-ape-in1k", "L/14@pe-lang-448", "M/16@sbb-rope-reg1-in1k-256"]
     assert [models._name_with_additions(get_entry(name)) for name in names] == [
-        *("S/16", "S/16, mixed, position embedding", "L/14, Lang", "M/16, 1 register, rotary positions")
+        *("S/16", "S/16, mixed, ape", "L/14, Lang", "M/16, 1 register, rotary")
     ]
 
 
