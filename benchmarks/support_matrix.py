@@ -24,10 +24,10 @@ from timm.layers import RotaryEmbeddingDinoV3, RotaryEmbeddingMixed
 from timm.models._hub import save_config_for_hf
 
 import keras_vit
+from benchmarks.support_page import TIMM, write_part
 from keras_vit.weights.opening import open_checkpoint
 from keras_vit.weights.timm_architectures import check_architecture
 
-DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "support.md"
 MODULES = ("vision_transformer", "vision_transformer_hybrid", "vision_transformer_relpos", "vision_transformer_sam")
 MODULES += ("deit", "eva", "beit", "naflexvit")
 TOLERANCE, HYBRID_TOLERANCE = 1e-5, 5e-5
@@ -183,8 +183,8 @@ def markdown(rows, refusals):
         kind = re.fullmatch(r"timm's \S+ has (.*), which this package does not (?:compute|support)\.", reason)
         by_reason[kind[1] if kind else reason.partition(".")[0]].append(name)
     lines = [
-        "# timm's Vision Transformers\n",
-        f"`make support-matrix` writes this page. This version was written with timm {timm.__version__}. The command "
+        "# Models of timm and transformers\n",
+        f"`make support-matrix` writes this page. This part was written with timm {timm.__version__}. The command "
         f"reads the `config.json` and the header of the weight file of {count} architectures. It compares the settings "
         f"that the arrays do not show, such as the rotary positions, with those of timm's model. A row of the first "
         f"table lists architectures that differ only in their sizes. For each row, the command builds the model in the "
@@ -204,13 +204,13 @@ def markdown(rows, refusals):
 def main(arguments=None):
     """Returns the process's exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.support_matrix", description=__doc__.split("\n")[0])
-    parser.add_argument("--document", action="store_true", help=f"write {DOCUMENT.name}")
+    parser.add_argument("--document", action="store_true", help="write the part of docs/support.md")
     options = parser.parse_args(arguments)
     refusals = {name: refusal(name) for name in architectures()}
     rows = compare([name for name, reason in refusals.items() if reason is None])
     text = markdown(rows, {name: reason for name, reason in refusals.items() if reason})
     if options.document:
-        DOCUMENT.write_text(text)
+        write_part(TIMM, text)
     wrong = [name for _, name, error in rows if not error <= (HYBRID_TOLERANCE if is_hybrid(name) else TOLERANCE)]
     refused = sum(reason is not None for reason in refusals.values())
     print(f"{len(refusals) - refused} architectures can be loaded, {refused} are refused.")

@@ -3,30 +3,54 @@
 Command: python -m benchmarks.weights > docs/weights.md
 """
 
+import textwrap
+
 from benchmarks.records import markdown_table
+from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.licences import restriction
-from keras_vit.weights.catalogue import ENTRIES, FAMILIES
+from keras_vit.weights.catalogue import ENTRIES, FAMILIES, preparation_of
+from keras_vit.weights.published_sizes import PUBLISHED_VARIANTS
 
 _TITLES = {
     "google": "ViT, AugReg and SAM",
     "big_vision": "big_vision",
     "flexivit": "FlexiViT",
     "siglip": "SigLIP and SigLIP 2, image encoders",
-    "timm": "AugReg weights that timm fine-tuned",
+    "timm": "models that timm trained",
     "deit": "DeiT",
     "deit3": "DeiT III",
     "mae": "MAE",
     "dino": "DINO",
     "dinov2": "DINOv2",
     "dinov2_registers": "DINOv2 with registers",
+    "dinov3": "DINOv3, EUPE, LingBot-Vision",
+    "dinov3_sat": "DINOv3 for satellite images",
+    "mocov3": "MoCo v3",
+    "ijepa": "I-JEPA",
+    "open_clip": "CLIP and its successors",
+    "eva": "EVA",
+    "eva02": "EVA-02",
+    "eva_clip": "EVA-CLIP",
+    "pe": "Perception Encoder",
+    "rope_vit": "RoPE-ViT",
+    "tipsv2": "TIPSv2",
+    "intern": "InternViT",
+    "miil": "ImageNet-21K-P",
     "huggingface_vit": "ViT in the layout of transformers",
 }
 _FAMILY_COLUMNS = ("family", "mean", "std", "resize", "interpolation", "GELU", "position interpolation", "epsilon")
-_COLUMNS = ("name", "family", "pixels", "classes", "top-1", "measured by", "licence", "layout", "file", "paper")
+_COLUMNS = ("name", "family", "pixels", "images", "classes", "top-1", "measured by")
+_COLUMNS += ("licence", "access", "layout", "file", "paper")
 _NUM_WITH_SUM = sum(entry.sha256 is not None for entry in ENTRIES.values())
-_NUM_AT_GOOGLE, _NUM_ON_HUB = (
+_NUM_AT_GOOGLE, _NUM_ON_HUB, _NUM_OF_TIMM = (
     sum(entry.url.startswith(place) for entry in ENTRIES.values())
-    for place in ("https://storage.googleapis.com/", "hf://")
+    for place in ("https://storage.googleapis.com/", "hf://", "hf://timm/")
+)
+_NUM_GATED = sum(entry.gated for entry in ENTRIES.values())
+_FILES_ONLY = textwrap.fill(
+    "Load the weights of these variants with `keras_vit.from_pretrained`, because they are not variants of "
+    f"`keras_vit.ViT`: {', '.join(f'`{variant}`' for variant in PUBLISHED_VARIANTS if variant not in VARIANTS)}.",
+    120,
 )
 _RESTRICTED = "\n".join(
     f"* {licence} ({', '.join(families)}). {restriction(licence)}"
@@ -46,19 +70,47 @@ _INTRODUCTION = f"""\
 
 A name has the form `<variant>@<weights>`: `keras_vit.from_pretrained("B/16@augreg-i21k-i1k-384")`. If the variant is
 given separately, use the part after the `@`: `keras_vit.ViT("B/16", weights="augreg-i21k-i1k-384")`.
-`weights="imagenet"` selects `augreg-i21k-i1k-224` of the variant. In names, `i21k` means ImageNet-21k, and `i1k` means
-ImageNet-1k. A number of 224 or more is an image size in pixels.
+`weights="imagenet"` selects `augreg-i21k-i1k-224` of the variant. In names, `i21k` and `in21k` mean ImageNet-21k, and
+`i1k` and `in1k` mean ImageNet-1k. `in12k` is a subset of ImageNet-22k with 11,821 classes. A number of 196 or more at
+the end is an image size in pixels.
+
+Weights have other names, too. `from_pretrained`, `load_weights` and `ViT(…, weights=…)` accept
+
+* a short name: the variant without its slash, and the first words of the name of the weights, in any order:
+  `"dinov3-s16"`, `"dinov3-h+16"`, `"dinov3-l16-sat493m"`, `"dinov2-reg4-b14"`, `"eva02-b14"`, `"pe-core-l14"`,
+  `"siglip2-b16-384"`. `dinov3` is short for `dinov3-lvd1689m`, `eva02` for `eva02-in22k-224`, and `clip` for
+  `clip-openai-224`;
+* the name of a repository of the catalogue on the Hugging Face Hub, with or without its owner:
+  `"facebook/dinov3-vits16-pretrain-lvd1689m"`, `"timm/vit_small_patch16_dinov3.lvd1689m"`;
+* the name of an architecture of timm, if the catalogue has one file of it: `"vit_small_patch16_dinov3"`.
+
+If such a name could mean several weights, an error lists them. If the same weights are published in several layouts,
+the preferred file is the one whose name has no ending: Google's own file for Google's weights, and timm's file, which
+is safetensors with a `config.json`, for most other weights. All other layouts are preferred to `.pth` files, which need
+torch. A file or folder on this machine is preferred to short names and to names of repositories, but not to the names
+in the catalogue.
 
 Each of the 50,000 AugReg files can be loaded by its file name without `.npz`, such as
 `B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224`. Any other file in one
 of the layouts on this page can be loaded by its path or URL: `https://…`, `gs://…` or `hf://owner/repository`.
 
-`B/30` and `g-swiglu/14` are not variants of `keras_vit.ViT`. Load their weights with `keras_vit.from_pretrained`.
+{_FILES_ONLY}
+
+Some weights have a narrower MLP, fewer blocks or more heads than their variant, such as those of EVA-02. They are also
+loaded with `keras_vit.from_pretrained`.
 
 Several names can refer to the same weights in different layouts. Names that end in `-original` refer to Meta's own
-files. These files, and those of `mae-finetuned`, are `.pth` files in the layout `torch`. They can only be loaded if
-torch is installed. Names that end in `-huggingface` refer to copies in the layout of transformers. All other names of
-Meta's weights refer to files in timm's layout.
+files. These files, and those of `mae-finetuned`, `mocov3` and `ijepa`, are `.pth` files in the layout `torch`. They can
+only be loaded if torch is installed. Names that end in `-huggingface` refer to copies in the layout of transformers.
+For I-JEPA, these copies contain the context encoder, while the target encoder is read from Meta's files.
+Names that end in `-qkvb` refer to files of timm that store the biases of queries and values, which are zero. All
+other names of Meta's weights refer to files in timm's layout.
+
+The files define how a model pools its tokens. timm's models of DINOv3 average the patches, those of transformers return
+the class token, as Meta's code does. Pass `pooling="token"` for the class token. The activation of CLIP models is the
+one with which they were trained: models of OpenAI, MetaCLIP and some others have `mlp="quick_gelu"`, as timm's
+architectures with `quickgelu` in their names. The address `"hf://timm/…"` of such a file follows its `config.json`
+instead.
 
 ## ResNets
 
@@ -77,7 +129,16 @@ central 224 pixels are cropped. ResNeXt, wide ResNets, ResNet-D and ResNets with
 Top-1 is the accuracy in % on the validation set of ImageNet-1k. The column "measured by" names the source that
 published this accuracy. None of these accuracies was measured with this package. Files without classes contain no
 head. Their accuracy was measured with a linear classifier on the features, or with a text encoder (zero-shot
-classification). The file contains neither of these. The licence is that of the publisher's repository.
+classification). The file contains neither of these. "Projection" in the column "classes" means that the head projects
+to the space of an image-text model. The column "images" describes how images are resized. The settings in the
+`config.json` or `preprocessor_config.json` beside a file have precedence. The licence is that of the publisher's
+repository, or the one in timm's `pretrained_cfg`.
+
+{_NUM_GATED} files are gated: the Hugging Face Hub sends them only to users who have accepted the licence on the page of
+the repository. Create an access token in the settings of your account there, and set the environment variable
+`HF_TOKEN` to it. timm does not say that its copies of these weights are gated. Meta sends the addresses of DINOv3's
+original `.pth` files by e-mail after a form, so the catalogue does not contain them. Pass the path of a downloaded
+file.
 
 ## Licences
 
@@ -98,6 +159,9 @@ the front matter of the card only if the weights are unchanged or their use is r
 changed weights chooses the licence.
 
 ## Checks
+
+The addresses come from documents of their publishers: `tests/weights/published_urls.txt` lists them with their sources.
+{_NUM_OF_TIMM} of them are timm's, and agree with timm 1.0.31. It was not checked that all files exist.
 
 How a file is checked depends on the information that its publisher provides:
 
@@ -155,14 +219,22 @@ def _row(entry):
         f"`{entry.name}`",
         _TITLES[entry.family],
         entry.image_size,
-        entry.classes or "",
+        _images(**preparation_of(entry)),
+        f"{entry.classes} (projection)" if entry.has_projection else entry.classes or "",
         f"{entry.top1:.2f}" if entry.top1 else "",
         entry.top1_protocol or "",
         entry.licence,
+        "gated" if entry.gated else "",
         entry.format,
         file,
-        f"[{entry.paper}](https://arxiv.org/abs/{entry.paper})",
+        f"[{entry.paper}](https://arxiv.org/abs/{entry.paper})" if entry.paper else "",
     )
+
+
+def _images(resize, crop, interpolation, **_):
+    """Describes how images are resized, such as "short side 256, bicubic". The crop is the image size of the model."""
+    side = f"short side {resize}" if isinstance(resize, int) else "{} x {}".format(*resize)
+    return f"{side}{', crop' if crop else ''}, {interpolation}"
 
 
 if __name__ == "__main__":

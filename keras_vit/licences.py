@@ -16,8 +16,8 @@ _RESTRICTIONS = {
     "RESEARCH|AMLR": "Only research is permitted.",  # apple-amlr: Apple's Model License for Research.
     "ND": "Changed weights must not be published.",
     # Sections 1.b.i and 1.b.v of the DINOv3 License.
-    "DINOV3": "The weights, also changed ones, may be passed on only under this licence. Uses such as military ones and "
-    "weapons are not permitted.",
+    "DINOV3": "The weights, also changed ones, may be passed on only under this licence. Some uses, such as military "
+    "ones, are not permitted.",
 }
 """{pattern of whole words in the name of a licence: what the licence restricts}"""
 _HUB_IDENTIFIERS = re.compile(r"apache-2\.0|mit|bsd-[23]-clause|cc0-1\.0|cc-by(-nc)?(-nd|-sa)?-[234]\.0")

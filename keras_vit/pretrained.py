@@ -40,11 +40,14 @@ def from_pretrained(
     setting, an error names the argument to pass.
 
     Args:
-        source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,
-            `"gs://bucket/path"` or `"https://…"`. It can also be the path of a `.keras` file of a model that was built
-            with this package, such as a fine-tuned one.
+        source: Name in the catalogue (see `keras_vit.list_weights`), short name of weights in the catalogue such as
+            `"dinov3-s16"`, name of their repository such as `"vit_small_patch16_dinov3.lvd1689m"` or
+            `"facebook/dinov2-small"`, path of a file or folder, `"hf://owner/repo"`, `"gs://bucket/path"` or
+            `"https://…"`. It can also be the path of a `.keras` file of a model that was built with this package, such
+            as a fine-tuned one.
         family: Key of `keras_vit.weights.catalogue.FAMILIES` such as `"deit"`. It is needed for files in timm's layout
-            without a config.json, and for files that do not define their pixel normalisation.
+            without a config.json, for files of OpenCLIP without an open_clip_config.json, and for files that do not
+            define their pixel normalisation.
         num_heads: Number of attention heads, if it cannot be read from the file.
         grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
         head: `"keep"`: the file's classifier is loaded. `"reset"`: a new classifier that starts at zero replaces the

@@ -34,8 +34,8 @@ def test_restrictions_of_published_weights():
         ("apple-amlr", "Only research is permitted."),
         (
             "dinov3-license",
-            "The weights, also changed ones, may be passed on only under this licence. Uses such as military ones and "
-            "weapons are not permitted.",
+            "The weights, also changed ones, may be passed on only under this licence. Some uses, such as military "
+            "ones, are not permitted.",
         ),
         ("apple-ascl", ""),
         ("commercial-nonprofit-candid", ""),

@@ -45,7 +45,8 @@ def test_all_layers_are_registered_by_the_import():
 
 def _with_map_pooling():
     config = {"pooling": "map", "class_token": True, "norm_placement": "after_pooling", "layer_scale": 0.1}
-    config |= {"representation_dim": 7, "stem": STEM, "patch_size": 1}
+    config |= {"representation_dim": 7, "stem": STEM, "patch_size": 1, "rotary": keras_vit.RotaryConfig("mixed")}
+    config |= {"attention_inner_norm": True, "mlp_inner_norm": True, "qkv_bias": "no_key", "pooling_num_heads": 2}
     return tiny_model(input_shape=(None, None, 3), include_preprocessing=True, **config)
 
 

@@ -51,9 +51,18 @@ def to_numpy(tensor):
     return np.asarray(ops.convert_to_numpy(ops.cast(tensor, "float32")))
 
 
+class WithoutBatch(tuple):
+    """Shape of an array that has no batch axis."""
+
+
+def batched(shape, batch):
+    """The shape of a batch of arrays."""
+    return tuple(shape) if isinstance(shape, WithoutBatch) else (batch, *shape)
+
+
 def random_inputs(*shapes, batch=2, seed=0):
     rng = np.random.default_rng(seed)
-    return [rng.normal(size=(batch, *shape)).astype("float32") for shape in shapes]
+    return [rng.normal(size=batched(shape, batch)).astype("float32") for shape in shapes]
 
 
 def norm_shapes(name, channels):
@@ -182,20 +191,21 @@ _DIFFERENTIATE = {
 }
 
 
-def check_gradients(layer, inputs, cancelled=()):
+def check_gradients(layer, inputs, cancelled=(), rotated=False):
     """Every weight has a finite, nonzero gradient, or a zero gradient if the softmax of an attention cancels it.
 
     Args:
         layer: A layer or model.
         inputs: Arrays.
         cancelled: Path endings of additional weights that are cancelled.
+        rotated: Whether keys are rotated by different angles, so that the softmax does not cancel their biases.
     """
     found = gradients(layer, inputs)
     for path, gradient in found.items():
         assert gradient is not None, f"{path} is not connected"
         assert np.isfinite(gradient).all(), path
         largest = np.abs(gradient).max()
-        if _is_cancelled(path, found) or path.endswith(tuple(cancelled)):
+        if (_is_cancelled(path, found) and not rotated) or path.endswith(tuple(cancelled)):
             assert largest < 1e-6, path
         else:
             assert largest > 1e-5, f"the gradient of {path} is zero"
@@ -208,23 +218,36 @@ def _is_cancelled(path, paths):
     )
 
 
-def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_shapes, folder, scale=0.3, cancelled=()):
+def run_layer_test(
+    layer_class,
+    arguments,
+    input_shapes,
+    output_shape,
+    weight_shapes,
+    folder,
+    scale=0.3,
+    cancelled=(),
+    rotated=False,
+    output_dtype=None,
+):
     """Checks everything that every layer must do. If there are several outputs, only the first is checked.
 
     Args:
         layer_class: The class.
         arguments: All its arguments, with non-default values. For a layer, a function that makes it.
-        input_shapes: Shapes of the inputs, without the batch.
-        output_shape: Shape of the output, without the batch.
+        input_shapes: Shapes of the inputs, without the batch. `WithoutBatch` shapes of inputs that have no batch axis.
+        output_shape: Shape of the output, without the batch, or a `WithoutBatch`.
         weight_shapes: {path within the layer: shape} of all weights.
         folder: Folder for files.
         scale: Scale of the random weights. If many weights are multiplied, small weights make the gradients vanish.
         cancelled: As in `check_gradients`.
+        rotated: As in `check_gradients`.
+        output_dtype: Type of the output under a mixed precision policy. `None`: the type of the computations.
     """
     inputs = random_inputs(*input_shapes)
     given = _with_layers(arguments)
     layer = layer_class(**given, name="tested")
-    symbolic = [keras.Input(x.shape[1:]) for x in inputs]
+    symbolic = [keras.Input(batch_shape=batched(shape, None)) for shape in input_shapes]
     model = keras.Model(symbolic, first(layer(*symbolic)), name=f"with_{layer_class.__name__}")
     assert {path: array.shape for path, array in canonical_weights(layer).items()} == weight_shapes
     assert layer.count_params() == sum(map(math.prod, weight_shapes.values()))
@@ -233,12 +256,12 @@ def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_sh
     _check_shapes(layer, model, input_shapes, output, output_shape)
     _check_config(layer, given, inputs, output)
     if weight_shapes:
-        check_gradients(layer, inputs, cancelled)
+        check_gradients(layer, inputs, cancelled, rotated)
     _check_reload(model, inputs, output, folder)
     _check_moving_statistics(layer, inputs)
     _check_quantization(model, layer, inputs)
     given = _with_layers(arguments, dtype=MIXED_POLICY)
-    _check_mixed_precision(layer_class(**given, dtype=MIXED_POLICY, name="tested"), inputs)
+    _check_mixed_precision(layer_class(**given, dtype=MIXED_POLICY, name="tested"), inputs, output_dtype)
 
 
 def _with_layers(arguments, **options):
@@ -246,16 +269,14 @@ def _with_layers(arguments, **options):
 
 
 def _check_shapes(layer, model, input_shapes, output, output_shape):
-    assert model.output_shape == (None, *output_shape)
-    assert output.shape == (2, *output_shape)
-    assert tuple(first(layer.compute_output_shape(*((None, *shape) for shape in input_shapes)))) == (
-        None,
-        *output_shape,
-    )
-    symbolic = first(layer(*(keras.KerasTensor((3, *shape)) for shape in input_shapes)))
-    assert tuple(symbolic.shape) == (3, *output_shape)
+    assert model.output_shape == batched(output_shape, None)
+    assert output.shape == batched(output_shape, 2)
+    computed = first(layer.compute_output_shape(*(batched(shape, None) for shape in input_shapes)))
+    assert tuple(computed) == batched(output_shape, None)
+    symbolic = first(layer(*(keras.KerasTensor(batched(shape, 3)) for shape in input_shapes)))
+    assert tuple(symbolic.shape) == batched(output_shape, 3)
     if TENSORFLOW:  # Other backends would compile again for the same shape.
-        assert tuple(first(layer(*random_inputs(*input_shapes, batch=3))).shape) == (3, *output_shape)
+        assert tuple(first(layer(*random_inputs(*input_shapes, batch=3))).shape) == batched(output_shape, 3)
 
 
 def _check_config(layer, arguments, inputs, output):
@@ -315,8 +336,8 @@ def _build(layer, inputs):
     return first(layer(*(inputs if TENSORFLOW else (keras.KerasTensor(x.shape) for x in inputs))))
 
 
-def _check_mixed_precision(layer, inputs):
-    assert keras.backend.standardize_dtype(_build(layer, inputs).dtype) == layer.compute_dtype
+def _check_mixed_precision(layer, inputs, output_dtype=None):
+    assert keras.backend.standardize_dtype(_build(layer, inputs).dtype) == (output_dtype or layer.compute_dtype)
     assert {part.dtype_policy.name for part in parts(layer)} == {MIXED_POLICY}
     randomize(layer)
     assert all(weight.dtype == "float32" for weight in layer.weights)

@@ -71,9 +71,11 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
     represents the residual connection. Each row of `Â_l` sums to one. The result is a row of `R`, or a mean of rows:
 
     * the class token's row, if the head reads a class token;
-    * the mean of the rows of the patches, if `pooling="avg"`, or if there is neither a class token nor a pooling;
-    * the mean of all rows, weighted by the attention of the pooling's probe (averaged over the heads), if
-      `pooling="map"`.
+    * the mean of the rows of the pooled tokens, if `pooling="avg"`: the patches, or all tokens with
+      `pool_prefix_tokens=True`;
+    * the mean of the rows of the pooled tokens, weighted by the attention of the pooling's probe (averaged over the
+      heads), if `pooling="map"`;
+    * the mean of the rows of the patches, if there is neither a class token nor a pooling.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
@@ -130,17 +132,22 @@ def _collect_for_rollout(layer, arguments, output):
         return ops.stop_gradient(ops.mean(block_weights(layer, arguments), axis=2))  # (B, passes, T, T)
     if isinstance(layer, AttentionPooling):
         return ops.stop_gradient(ops.mean(layer.attention_weights(*arguments), axis=1))  # (B, 1, T)
-    return "mean" if isinstance(layer, AverageTokenPooling) else None
+    return layer.num_prefix_tokens if isinstance(layer, AverageTokenPooling) else None
 
 
 def _weights_in_head(pooling, model, ones, num_patches):
-    """The weight of each token in the head's input, (B, T). `pooling` is the value collected from the pooling layer."""
-    if pooling is not None and not isinstance(pooling, str):
+    """The weight of each token in the head's input, (B, T).
+
+    `pooling` is the value collected from the pooling layer: the weights of a probe, or the number of tokens at the
+    beginning of the sequence that an average leaves out.
+    """
+    if pooling is not None and not isinstance(pooling, int):
         return pooling[:, 0]
     positions, num_tokens = ops.arange(ops.shape(ones)[1]), ops.shape(ones)[1]
     if pooling is None and model_config(model).has_class_token:
         return ones * ops.cast(positions == 0, "float32")
-    return ones * ops.cast(positions >= num_tokens - num_patches, "float32") / ops.cast(num_patches, "float32")
+    first = num_tokens - num_patches if pooling is None else pooling
+    return ones * ops.cast(positions >= first, "float32") / ops.cast(num_tokens - first, "float32")
 
 
 BLOCKS = (EncoderBlock, AxialEncoderBlock)

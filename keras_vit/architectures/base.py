@@ -16,13 +16,18 @@ class Architecture:
 
     def replace(self, **changes):
         """Returns a copy with some fields changed. Raises a TypeError for an unknown name."""
-        fields = [field.name for field in dataclasses.fields(self)]
-        for name in changes:
+        self.check_names(changes)
+        return dataclasses.replace(self, **changes)
+
+    @classmethod
+    def check_names(cls, names):
+        """Raises a TypeError if a name is not the name of a field."""
+        fields = [field.name for field in dataclasses.fields(cls)]
+        for name in names:
             if name not in fields:
                 arguments = [*fields, *FACTORY_ARGUMENTS]
                 hint = argument_hint(name, arguments) or did_you_mean(name, arguments)
-                raise TypeError(f"{name!r} is not a field of {type(self).__name__}.{hint} Fields: {', '.join(fields)}")
-        return dataclasses.replace(self, **changes)
+                raise TypeError(f"{name!r} is not a field of {cls.__name__}.{hint} Fields: {', '.join(fields)}")
 
     def to_dict(self):
         """Returns the kind and the fields as a dictionary for JSON. `read_architecture` is the inverse."""

@@ -12,6 +12,7 @@ from keras_vit.architectures.stem import StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
 
+_NESTED = {"stem": StemConfig, "rotary": RotaryConfig}
 _KINDS = {
     config.kind: config
     for config in (
@@ -47,11 +48,16 @@ def read_architecture(fields):
             f"A {_KINDS[kind].title} has no {', '.join(sorted(unknown))} in this version. The file may have been "
             f"written by a newer keras_vit."
         )
-    for name, config_class in (("stem", StemConfig), ("rotary", RotaryConfig)):
-        if fields.get(name) is not None:
-            fields[name] = config_class(**fields[name])
-    config = _KINDS[kind](**fields)
+    config = _KINDS[kind](**read_fields(fields))
     if isinstance(config, ViTConfig) and config.pooling == "map" and "pool_prefix_tokens" not in fields:
         # Before this field existed, attention pooling read all tokens.
         return config.replace(pool_prefix_tokens=config.num_prefix_tokens > 0)
     return config
+
+
+def read_fields(fields):
+    """Returns fields of a config, in which dictionaries are converted to a `StemConfig` or `RotaryConfig`."""
+    return {
+        name: _NESTED[name](**value) if name in _NESTED and isinstance(value, dict) else value
+        for name, value in fields.items()
+    }

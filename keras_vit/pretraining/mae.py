@@ -41,7 +41,7 @@ class MaskedAutoencoder(Pretrainer):
 
     Args:
         model: A model of `keras_vit.ViT` without a stem, with any input size, with or without a head. Its position
-            embedding must be added once, before the first block, or be `"none"`.
+            embedding must be added once, before the first block, or be `"none"`. Rotary positions are not supported.
         mask_ratio: Share of the patches of each image that are hidden, between 0 and 1.
         decoder_layers: Number of blocks of the decoder.
         decoder_dim: Width of the decoder's tokens, a multiple of 4 and of `decoder_heads`. The decoder's MLPs are four
@@ -301,6 +301,10 @@ def _check_architecture(config):
         "relative positions": (
             config.position_embedding == "relative",
             "they need all tokens. Use position_embedding='learned_1d'",
+        ),
+        "rotary positions": (
+            config.rotary is not None,
+            "the attention rotates the tokens of all patches. Use rotary=None",
         ),
         "positions in every layer": (
             config.position_placement != "stem",

@@ -17,7 +17,7 @@ from keras_vit.preprocessing import preprocessing_layer, vision_model
 class Pretrainer(keras.Model):
     """Trains the encoder of a model on images, with a loss that the subclass defines.
 
-    The model runs up to its final LayerNorm, or to its last block if the LayerNorm follows the pooling. A subclass can
+    The model runs up to its final LayerNorm, or to its last block if no LayerNorm precedes the pooling. A subclass can
     change the outputs of layers. The pooling and the head are neither run nor trained.
 
     Args:
@@ -38,7 +38,7 @@ class Pretrainer(keras.Model):
                 f"token_merging=0, and load the weights into a model with merging."
             )
         self.channels = layer.output.shape[-1]
-        has_norm = self.architecture.norm_placement == "before_pooling"
+        has_norm = self.architecture.norm_placement == "before_pooling" and self.architecture.final_norm
         last = "encoder_norm" if has_norm else f"encoder_block_{self.architecture.num_layers - 1}"
         self.encoder = keras.Model(model.inputs[0], model.get_layer(last).output, name="encoder")
 

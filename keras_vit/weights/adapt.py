@@ -154,6 +154,7 @@ def _adapt_pooling(adaptation, config, target):
 def _adapt_positions(adaptation, checkpoint, target):
     table = adaptation.weights.get(_POSITIONS)
     if table is None:
+        _compare_fields(adaptation, ["position_embedding"], checkpoint.config, target.config)
         return
     if target.config.position_embedding != "learned_1d":
         adaptation.leave_out(_POSITIONS, f"the model's positions are {target.config.position_embedding!r}")
@@ -266,6 +267,8 @@ def _for_channels(values, channels):
 
 def _compare_numerics(adaptation, config, target):
     fields = ["mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm", "rotary", "block_norm"]
+    if config.pooling == target.config.pooling:
+        fields.append("pool_prefix_tokens")
     if target.has_variable_size:
         fields.append("position_interpolation")
     _compare_fields(adaptation, fields, config, target.config)

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import re
 import types
+from collections.abc import Mapping
 
 from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.architectures.vision_transformer import VARIANTS
@@ -34,6 +35,8 @@ class Family:
         position_interpolation: Interpolation of position embeddings: `"align_corners"`, `"bilinear_antialias"`,
             `"bicubic"`, `"bicubic_antialias"` or `"bicubic_offset"`.
         layer_norm_epsilon: Number added to the variance in every LayerNorm.
+        num_heads: {width of the tokens: number of attention heads}, for files that do not contain this number. Widths
+            of `VARIANTS` are left out if they have as many heads there.
     """
 
     mean: float | tuple[float, float, float]
@@ -44,11 +47,14 @@ class Family:
     gelu: str
     position_interpolation: str
     layer_norm_epsilon: float = 1e-6
+    num_heads: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
 
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _SATELLITE = (0.430, 0.411, 0.296), (0.213, 0.156, 0.143)
 _CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+_DINOV3_HEADS = types.MappingProxyType({1024: 16, 1280: 20, 4096: 32})
+_EVA02_HEADS = types.MappingProxyType({192: 3, 384: 6, 768: 12, 1024: 16, 1792: 16})
 
 FAMILIES = types.MappingProxyType(
     {
@@ -66,19 +72,23 @@ FAMILIES = types.MappingProxyType(
         "dino": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
         "dinov2": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
         "dinov2_registers": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
-        "dinov3": Family(*_IMAGENET, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5),
+        "dinov3": Family(*_IMAGENET, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5, _DINOV3_HEADS),
         # DINOv3 for satellite images (SAT-493M).
-        "dinov3_sat": Family(*_SATELLITE, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5),
+        "dinov3_sat": Family(
+            *_SATELLITE, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5, _DINOV3_HEADS
+        ),
         # facebookresearch/moco-v3, main_lincls.py.
-        "mocov3": Family(*_IMAGENET, 256, 224, "bilinear", "gelu_exact", "bicubic_antialias"),
+        "mocov3": Family(*_IMAGENET, 256, 224, "bilinear", "gelu_exact", "bicubic_antialias", num_heads={384: 12}),
         "ijepa": Family(*_IMAGENET, 224, 224, "bicubic", "gelu_exact", "bicubic"),
         "clip": Family(*_CLIP, 224, 224, "bicubic", "quick_gelu", "bicubic", 1e-5),
         # OpenCLIP's own models, which have the exact GELU, such as those for LAION-2B and DataComp.
-        "open_clip": Family(*_CLIP, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias", 1e-5),
+        "open_clip": Family(
+            *_CLIP, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias", 1e-5, {256: 4, 640: 10, 896: 14}
+        ),
         "eva": Family(*_CLIP, None, None, "bicubic", "gelu_exact", "bicubic_antialias"),
-        "eva02": Family(*_CLIP, None, None, "bicubic", "gelu_exact", "bicubic_antialias"),
-        "eva_clip": Family(*_CLIP, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
-        "pe": Family(0.5, 0.5, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5),
+        "eva02": Family(*_CLIP, None, None, "bicubic", "gelu_exact", "bicubic_antialias", num_heads=_EVA02_HEADS),
+        "eva_clip": Family(*_CLIP, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias", num_heads=_EVA02_HEADS),
+        "pe": Family(0.5, 0.5, None, None, "bilinear", "gelu_exact", "bicubic_antialias", 1e-5, {1024: 16, 1536: 16}),
         "rope_vit": Family(*_IMAGENET, 248, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
         "tipsv2": Family(0.0, 1.0, None, None, "bilinear", "gelu_exact", "bicubic_antialias"),
         "intern": Family(*_IMAGENET, None, None, "bicubic", "gelu_exact", "bicubic_antialias"),
@@ -130,10 +140,16 @@ def protocol(family, image_size):
     return {"mean": facts.mean, "std": facts.std, "resize": resize, "crop": crop, "interpolation": facts.interpolation}
 
 
+def preparation_of(entry):
+    """Image preparation of a `CatalogueEntry`, as arguments of `Preprocessing`."""
+    return {**protocol(entry.family, entry.image_size), **entry.pixels}
+
+
 PUBLISHERS = (google_entries, meta_entries, dinov3_entries, eva_entries, pe_entries, clip_entries, timm_entries)
 """The functions that yield the entries"""
 ENTRIES = types.MappingProxyType({entry.name: entry for entries in PUBLISHERS for entry in entries()})
 """The catalogue: {name: `CatalogueEntry`}"""
+
 
 def list_weights(variant: str | None = None) -> list[str]:
     """Returns the names of the published weights in the catalogue.
@@ -154,8 +170,8 @@ def list_weights(variant: str | None = None) -> list[str]:
     Example:
 
     >>> from keras_vit.weights.catalogue import list_weights
-    >>> list_weights("H/14")[:2]
-    ['H/14@deit3-i1k-224', 'H/14@deit3-i1k-224-original']
+    >>> list_weights("S/8")
+    ['S/8@dino', 'S/8@dino-huggingface', 'S/8@dino-original']
     """
     variants = sorted({entry.variant for entry in ENTRIES.values()})
     if variant not in (None, *variants):

@@ -107,11 +107,13 @@ def timm_entry(variant, weights, name, family, paper, image_size, crop=1.0, squa
         crop: The crop ratio (`crop_pct`).
         squash: Whether images are resized to a square, not by their short side (`crop_mode="squash"`).
         top1: Accuracy in timm's table of results, `results/results-imagenet.csv`, or `None`.
-        **facts: Further arguments of `build_entry`. `pixels` may contain further arguments of `keras_vit.Preprocessing`.
+        **facts: Further arguments of `build_entry`. `pixels` may contain arguments of `keras_vit.Preprocessing` other
+            than `resize` and `crop`.
     """
     url = f"hf://{name}" if "/" in name else f"hf://timm/{name}"
     preparation = {"interpolation": "bicubic", **facts.pop("pixels", {})}
-    protocol = f"timm, {image_size} px, crop ratio {crop}{', squashed' if squash else ''}, {preparation['interpolation']}"
+    shape = ", squashed" if squash else ""
+    protocol = f"timm, {image_size} px, crop ratio {crop}{shape}, {preparation['interpolation']}"
     preparation |= resize_and_crop((image_size, image_size), crop, squash)
     facts = {"image_size": image_size, "top1": measured(top1, protocol), "pixels": preparation, **facts}
     return build_entry(variant, weights, url, "timm", family, paper, **facts)

@@ -40,6 +40,7 @@ class Checkpoint:
         skipped: Names of arrays in the file that are not part of the model.
         read: Function that reads the weights and returns {canonical path: array}.
         has_activation: Whether the head's outputs are logits of classes, to which softmax can be applied.
+        unsupported_head: Input of the file's classifier, if no classifier of this package has this input.
         arguments: Arguments that the file defines for the function that builds the model.
         origin: Source and licence of the published weights, a dictionary like `origin` of `keras_vit.Preprocessing`.
             The file contains these weights, or weights that are derived from them.
@@ -56,6 +57,7 @@ class Checkpoint:
     read: Callable[[], dict[str, np.ndarray]]
     skipped: tuple[str, ...] = ()
     has_activation: bool = True
+    unsupported_head: str | None = None
     arguments: dict = dataclasses.field(default_factory=dict)
     origin: dict | None = None
 

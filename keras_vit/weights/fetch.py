@@ -35,9 +35,13 @@ COMPANIONS = ("lock", "origin", "partial", "validator")
 
 HUB_DESCRIPTIONS = (
     *("README.md", "config.json", "preprocessor_config.json", "processor_config.json", "model.safetensors.index.json"),
+    "open_clip_config.json",
     *("metadata.json", "task.json", "preprocessor.json", "image_converter.json", "model.weights.json"),  # KerasHub
 )
-HUB_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "*.weights.h5", "*.npz")
+HUB_WEIGHTS = (
+    *("model.safetensors", "model-*-of-*.safetensors", "*.weights.h5", "*.npz"),
+    "open_clip_model.safetensors",
+)
 """Patterns of weight files on the Hub. The files of the first pattern that matches are downloaded."""
 
 
@@ -154,7 +158,8 @@ def fetch_from_hub(source):
     """Downloads a repository of weights, or one of its files, from the Hugging Face Hub into the Hub's own cache.
 
     The repository's model card, its JSON files and one kind of weights are downloaded. The first kind that exists is
-    used: `model.safetensors` (also in shards), the `.weights.h5` files of a KerasHub preset, or the only `.npz` file.
+    used: `model.safetensors` (also in shards), the `.weights.h5` files of a KerasHub preset, the only `.npz` file, or
+    `open_clip_model.safetensors`.
     Without network, the cached copy is used.
 
     Args:
@@ -162,8 +167,8 @@ def fetch_from_hub(source):
             or one of these followed by `/path/of/file`.
 
     Returns:
-        `pathlib.Path` of the folder or file. If the file's folder on the Hub has a `README.md`, `config.json` or
-        `preprocessor_config.json`, these files are downloaded to the same folder.
+        `pathlib.Path` of the folder or file. If the file's folder on the Hub has a `README.md`, `config.json`,
+        `preprocessor_config.json` or `open_clip_config.json`, these files are downloaded to the same folder.
 
     Raises:
         ImportError: If `huggingface_hub` is not installed.
@@ -198,7 +203,7 @@ def fetch_from_hub(source):
 def _hub_file(hub, repository, revision, file):
     from huggingface_hub.errors import EntryNotFoundError
 
-    for name in ("README.md", "config.json", "preprocessor_config.json"):
+    for name in ("README.md", "config.json", "preprocessor_config.json", "open_clip_config.json"):
         with contextlib.suppress(EntryNotFoundError):
             hub.hf_hub_download(repository, str(pathlib.PurePosixPath(file).with_name(name)), revision=revision)
     return _checked_hub_file(pathlib.Path(hub.hf_hub_download(repository, file, revision=revision)))
@@ -210,7 +215,8 @@ def _hub_folder(hub, repository, revision):
     weights = next(filter(None, matches), [])
     if not weights or len(fnmatch.filter(weights, "*.npz")) > 1:
         raise ValueError(
-            f"hf://{repository} must have a model.safetensors, a KerasHub preset (*.weights.h5) or one .npz. It has: "
+            f"hf://{repository} must have a model.safetensors, a KerasHub preset (*.weights.h5), one .npz or an "
+            f"open_clip_model.safetensors. It has: "
             f"{', '.join(names)}. Pass one .safetensors, .weights.h5 or .npz file as hf://{repository}/FILE, or pass "
             f"another repository. Convert weights of other formats first."
         )

@@ -1,24 +1,58 @@
 """Reads and writes model types, classes and image preparation in the JSON files of transformers."""
 
+import re
+
 from keras_vit.weights.adapt import adapt_pixels
 from keras_vit.weights.settings import pair
 
 _MODEL_TYPES = (
-    *("vit", "vit_mae", "vit_msn", "deit", "dinov2", "dinov2_with_registers"),
-    *("siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"),
-    *("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"),
+    *("vit", "vit_mae", "vit_msn", "deit", "ijepa", "dinov2", "dinov2_with_registers", "dinov3_vit"),
+    *("siglip", "siglip_vision_model", "clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"),
 )
 """Values of `model_type` in `config.json` for models whose image encoder can be read."""
-_SUPPORTED = {"qkv_bias": True, "pooler_act": "tanh"}
+_UNSUPPORTED = {
+    "beit": ("BEiT", "relative positions"),
+    "data2vec-vision": ("data2vec", "relative positions"),
+    "yolos": ("YOLOS", "detection tokens behind the patches"),
+    "vitpose": ("ViTPose", "patches of padded images"),
+    "vitpose_backbone": ("ViTPose", "patches of padded images"),
+    "eomt": ("EoMT", "queries for masks between its blocks"),
+    "eomt_dinov3": ("EoMT", "queries for masks between its blocks"),
+    "depth_anything": ("Depth Anything", "a decoder for depth maps"),
+    "siglip2": ("SigLIP 2 NaFlex", "patches instead of images as inputs"),
+    "siglip2_vision_model": ("SigLIP 2 NaFlex", "patches instead of images as inputs"),
+}
+"""{`model_type`: (name of the model, unsupported feature)}"""
+# (pattern of a name that occurs only in files of one kind, `model_type` of the kind), for files without config.json.
+_UNSUPPORTED_NAMES = (
+    (r"relative_position_bias_table$|\.lambda_[12]$", "beit"),
+    (r"detection_tokens$", "yolos"),
+    (r"^head\.(conv|deconv1)\.weight$", "vitpose"),
+    (r"^mask_head\.", "eomt"),
+    (r"^neck\.", "depth_anything"),
+)
+_SUPPORTED = {"pooler_act": "tanh", "proj_bias": True, "mlp_bias": True}
 """{name of a setting: the only supported value}"""
 
 _DEFAULT_NAME = "LABEL_{}"
 """Default name of a class in transformers."""
 
 
-def check_model_type(config, settings):
-    """Checks that the kind of model and its settings are supported."""
-    model_type = config.get("model_type")
+def check_kind(file, config, settings):
+    """Checks that the kind of model and its settings are supported.
+
+    Args:
+        file: {name: array} with an attribute `shapes`.
+        config: Contents of the config.json, or `{}`.
+        settings: Settings of the image encoder in `config`.
+
+    Raises:
+        ValueError: If the kind or a setting is unsupported. The message contains its name.
+    """
+    model_type = config.get("model_type") or _unsupported_type(file)
+    if model_type in _UNSUPPORTED:
+        title, feature = _UNSUPPORTED[model_type]
+        raise ValueError(f"transformers' {title} has {feature}, which this package does not support.")
     if model_type is not None and model_type not in _MODEL_TYPES:
         raise ValueError(
             f"Its config.json has the model type {model_type!r} of transformers, which is not supported. Accepted: "
@@ -29,6 +63,21 @@ def check_model_type(config, settings):
             raise ValueError(
                 f"Its config.json contains {name}={settings[name]!r}. This package supports only {name}={value!r}."
             )
+
+
+def _unsupported_type(file):
+    """Key of `_UNSUPPORTED` for a file without config.json, or `None`."""
+    if any(name.endswith("embeddings.patch_embedding.weight") and len(file.shapes[name]) == 2 for name in file):
+        return "siglip2"
+    return next((kind for pattern, kind in _UNSUPPORTED_NAMES if any(re.search(pattern, name) for name in file)), None)
+
+
+def read_rotary_base(settings):
+    """Base of the rotary positions, which DINOv3's config stores in one of two places."""
+    parameters = settings.get("rope_parameters") or {}
+    if parameters.get("rope_type", "default") != "default":
+        raise ValueError(f"Rotary positions of the type {parameters['rope_type']!r} are not supported.")
+    return settings.get("rope_theta") or parameters.get("rope_theta") or 100.0
 
 
 def read_class_names(config, classes):

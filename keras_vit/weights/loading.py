@@ -81,8 +81,9 @@ def load_weights(
         model: Model of this package, or a model that contains one.
         source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,
             `"gs://bucket/path"` or `"https://…"`. A Vision Transformer loads the `.npz` files of Google and big_vision,
-            the `.safetensors` files of timm and Hugging Face, KerasHub presets, and the original `.pth` files of DeiT,
-            DINO, DINOv2 and MAE. A BiT-ResNet loads the `.npz` files of big_transfer and big_vision, and timm's files.
+            the `.safetensors` files of timm and Hugging Face, KerasHub presets, image towers of OpenCLIP, and the
+            original `.pth` and `.pt` files of DeiT, DINO, DINOv2, DINOv3, EVA, I-JEPA, MAE, MoCo v3 and Perception
+            Encoder. A BiT-ResNet loads the `.npz` files of big_transfer and big_vision, and timm's files.
             A ResNet loads the files of torchvision and timm. A VT-ResNet, VT-FPN or Panoptic FPN loads its backbone
             from the files of a ResNet.
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
@@ -210,7 +211,14 @@ def target_of(model):
 
 def _check_classes(checkpoint, target, head):
     classes = target.classes
-    if head == "reset" or classes in (None, checkpoint.classes):
+    if head == "reset" or classes is None:
+        return
+    if checkpoint.unsupported_head:
+        raise ValueError(
+            f"The classifier of {checkpoint.source} reads {checkpoint.unsupported_head}. No classifier of this package "
+            f"does this. Load the encoder with include_top=False, or pass head='reset' for a new classifier."
+        )
+    if classes == checkpoint.classes:
         return
     source_head = "no classifier" if checkpoint.classes is None else f"{checkpoint.classes} classes"
     raise ValueError(

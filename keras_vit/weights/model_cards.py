@@ -9,13 +9,14 @@ import typing
 import zlib
 
 from keras_vit.architectures import read_architecture
-from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import check_positive_integer, is_number
 from keras_vit.licences import hub_identifier, restriction
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays, checksum
 from keras_vit.weights.card_code import CARD_FORMATS, loading_code
-from keras_vit.weights.catalogue import FAMILIES, get_entry, origin_of
+from keras_vit.weights.catalogue import exact_entry, origin_of
+from keras_vit.weights.checkpoint import published_config
 from keras_vit.weights.google import fits_vision_transformer
 
 CARD = "README.md"
@@ -149,10 +150,7 @@ class _Facts:
         self.config: typing.Any = read_architecture(layer.architecture)
         self.origin = origin_of(layer) or {}
         self.licence = self.origin.get("licence")
-        try:
-            self.entry = get_entry(self.origin.get("source", ""))
-        except ValueError:
-            self.entry = None
+        self.entry = exact_entry(self.origin.get("source", ""))
         known = self.origin.get("checksum")
         has_same_weights = known is not None and known == checksum(canonical_arrays(model))
         self.is_unchanged = precision == "float32" and vision_model(model) is model and has_same_weights
@@ -259,7 +257,7 @@ def _weights(facts):
     if source is None:
         return "It is not recorded from which weights the model comes. Their licence is not known."
     link = f" ({facts.address.replace('hf://', 'https://huggingface.co/')})" if facts.entry else ""
-    paper = f", [paper](https://arxiv.org/abs/{facts.entry.paper})" if facts.entry else ""
+    paper = f", [paper](https://arxiv.org/abs/{facts.entry.paper})" if facts.entry and facts.entry.paper else ""
     if facts.is_unchanged:
         state = "The weights are unchanged."
     elif facts.origin["checksum"] is None:
@@ -297,18 +295,14 @@ def _preprocessing(facts, format):
     return "\n".join([*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *(["", note] if note else [])])
 
 
+# Fields of `ViTConfig` that the weights do not show.
+_UNSEEN = ("num_heads", "mlp", "layer_norm_epsilon", "rotary", "position_placement", "token_merging")
+
+
 def _has_published_settings(facts):
     """Whether a model also has the published settings that its weights do not show."""
-    config, family, variant = facts.config, FAMILIES[facts.entry.family], VARIANTS.get(facts.entry.variant)
-    published = {
-        "num_heads": variant.num_heads if variant else config.num_heads,
-        "layer_norm_epsilon": family.layer_norm_epsilon,
-        "position_placement": "stem",
-        "token_merging": 0,
-    }
-    has_mlp = config.mlp in (family.gelu, "swiglu")  # The weights show whether a model has SwiGLU.
-    is_same = all(getattr(config, name) == value for name, value in published.items())
-    return has_mlp and is_same and not facts.layer.adaptations
+    config, published = facts.config, published_config(facts.entry)
+    return not facts.layer.adaptations and all(getattr(config, name) == getattr(published, name) for name in _UNSEEN)
 
 
 def _metrics(facts):

@@ -9,7 +9,7 @@ import pathlib
 
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.licences import checked_licence, licence_of_card
-from keras_vit.weights import bit, google, huggingface, keras_hub, timm, torchvision
+from keras_vit.weights import bit, google, huggingface, keras_hub, open_clip, timm, torchvision
 from keras_vit.weights.catalogue import FAMILY_ALIASES, entry_at, exact_entry, get_entry, protocol
 from keras_vit.weights.checkpoint import published_config
 from keras_vit.weights.download import redacted
@@ -23,13 +23,17 @@ ADAPTERS = {
     google: "Google's Vision Transformers",
     keras_hub: "KerasHub's ViT",
     huggingface: "the Vision Transformers of transformers",
+    open_clip: "OpenCLIP's image towers",
     timm: "timm's VisionTransformer",
     bit: "BiT-ResNets",
     torchvision: "the ResNets of torchvision and timm",
 }
 """{module of a layout: models with this layout}. The first module that recognises a file reads it."""
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5", "pytorch_model.bin")
+WEIGHTS = (
+    *("model.safetensors", "model.safetensors.index.json", "model.weights.h5", "pytorch_model.bin"),
+    *("open_clip_model.safetensors", "open_clip_pytorch_model.bin"),
+)
 """Names of weight files in a folder. The first one that exists is read."""
 _MAX_CONFIG_BYTES = 10_000_000
 _MAX_WIDTH = 65_536
@@ -54,7 +58,7 @@ def open_checkpoint(source, variant=None, **given):
     given = {name: value for name, value in given.items() if value is not None}
     if "family" in given:
         given["family"] = FAMILY_ALIASES.get(given["family"], given["family"])
-    entry = catalogue_entry(source, variant)
+    entry = entry_of_source(source, variant)
     if entry is None:
         hints = Hints(source=redacted(str(source)), **given)
         checkpoint = _with_given_settings(_describe(locate(source), hints), given)
@@ -66,7 +70,7 @@ def open_checkpoint(source, variant=None, **given):
     return _with_origin(_with_catalogue_facts(checkpoint, entry), entry)
 
 
-def catalogue_entry(source, variant=None):
+def entry_of_source(source, variant=None):
     """The catalogue entry of a name, or `None` for a path or an address.
 
     If there is a file or folder with a short name or the name of a repository, it is not taken as a name of weights.
@@ -85,7 +89,7 @@ def catalogue_entry(source, variant=None):
 
 
 def _looks_like_path(text):
-    endings = (".npz", ".safetensors", ".h5", ".pth", ".json", ".keras", ".bin", os.sep)
+    endings = (".npz", ".safetensors", ".h5", ".pth", ".pt", ".tar", ".json", ".keras", ".bin", os.sep)
     return text.endswith(endings) or text.startswith((".", "~", os.sep))
 
 
@@ -156,7 +160,7 @@ def _describe(path, hints):
         if adapter is None:
             raise ValueError(
                 f"The names of the arrays in {path} match no known layout (Google's, timm's, torchvision's, Hugging "
-                f"Face's, KerasHub's). The first names are: {', '.join(list(file)[:5])}. If the file was "
+                f"Face's, KerasHub's, OpenCLIP's). The first names are: {', '.join(list(file)[:5])}. If the file was "
                 f"written by Keras' model.save_weights, call model.load_weights of a model with the same layers."
             )
         try:
@@ -230,13 +234,20 @@ def _configs(folder):
     """Contents of the JSON files beside the weights, as fields of `Hints`."""
     if folder is None:
         return {}
-    config, task = _json(folder / "config.json"), _json(folder / "task.json")
+    config = _json(folder / "config.json")
+    for name, file in _MORE_CONFIGS.items():
+        if contents := _json(folder / file):
+            config[name] = contents
     processor = (
         _json(folder / "preprocessor_config.json")
         or _json(folder / "processor_config.json").get("image_processor")
         or _json(folder / "image_converter.json")
     )
-    return {"config": {**config, "task": task} if task else config, "processor": processor}
+    return {"config": config, "processor": processor}
+
+
+_MORE_CONFIGS = {"task": "task.json", "open_clip": "open_clip_config.json"}
+"""{key in `Hints.config`: file whose contents are added to the config.json}"""
 
 
 def _json(path):

@@ -1,7 +1,7 @@
 """Catalogue entries of image encoders of image-text models: CLIP and its successors, TIPSv2, InternViT.
 
-Source: timm 1.0.31 and its table of results. Some weights were trained with QuickGELU. timm's repositories of these weights
-name an architecture with exact GELU, but timm recommends its architecture with QuickGELU for the original results.
+Source: timm 1.0.31 and its table of results. Some weights were trained with QuickGELU. timm has two architectures for
+them, with exact GELU and with QuickGELU, and recommends the latter for the original results.
 """
 
 import re
@@ -123,8 +123,8 @@ def clip_entries():
         size, patch_size = split_variant(variant)
         name = f"vit_{SIZE_NAMES[size.split('-')[0]]}_patch{patch_size}_reg1_tipsv2.webli"
         changes = {"num_register_tokens": 1, "num_position_prefix_rows": 0, "layer_scale": 1.0}
-        changes |= {"mlp": "swiglu"} if size == "g-swiglu" else {}
-        yield timm_entry(variant, "tipsv2", name, "tipsv2", "2604.12012", 448, **changes)
+        mlp = {"mlp": "swiglu"} if size == "g-swiglu" else {}
+        yield timm_entry(variant, "tipsv2", name, "tipsv2", "2604.12012", 448, **changes, **mlp)
     for tag, paper, licence in (("dist", "2410.16261", "MIT"), ("2pt5", "2412.05271", "Apache-2.0")):
         name = f"vit_intern300m_patch14_448.ogvl_{tag}"
         facts = {"licence": licence, "final_norm": False, "layer_scale": 0.1}
@@ -132,7 +132,7 @@ def clip_entries():
 
 
 def _clip_entry(name, crop, squash=False, top1=None, **facts):
-    parts = _NAME.fullmatch(name).groupdict()
+    parts = _NAME.fullmatch(name).groupdict()  # type: ignore[union-attr]
     size = _SIZES[parts["size"]] + ("+" if parts["plus"] else "")
     tag, image_size = parts["tag"], int(parts["pixels"])
     paper, licence = next(facts for start, facts in _PUBLICATIONS.items() if tag.startswith(start))
@@ -140,5 +140,5 @@ def _clip_entry(name, crop, squash=False, top1=None, **facts):
     if size == "L" and "laion2b" in words:
         facts["pixels"] = {"mean": 0.5, "std": 0.5}
     facts = {"classes": _WIDTHS[size], "licence": licence, "pre_norm": True, **facts}
-    weights = "-".join(["clip", *words, parts["pixels"]])
-    return timm_entry(f"{size}/{parts['patch']}", weights, name, "open_clip", paper, image_size, crop, squash, top1, **facts)
+    variant, weights = f"{size}/{parts['patch']}", "-".join(["clip", *words, parts["pixels"]])
+    return timm_entry(variant, weights, name, "open_clip", paper, image_size, crop, squash, top1, **facts)

@@ -1,10 +1,10 @@
 """Catalogue entries of DINOv3, and of EUPE and LingBot-Vision, which have the same architecture.
 
-Sources: timm 1.0.31, and the README of facebookresearch/dinov3. Meta sends the addresses of its own `.pth` files to users
-who have accepted the licence, so these files have no entries.
+Sources: timm 1.0.31, and the README of facebookresearch/dinov3. Meta sends the addresses of its own `.pth` files to
+users who have accepted the licence, so these files have no entries.
 
-Each of timm's files of DINOv3 exists twice, without biases of queries and values, and with these biases (`-qkvb`), which
-are zero.
+Each of timm's files of DINOv3 exists twice, without biases of queries and values, and with these biases (`-qkvb`),
+which are zero.
 """
 
 from keras_vit.architectures.rotary import RotaryConfig

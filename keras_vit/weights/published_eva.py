@@ -11,8 +11,13 @@ _SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "giant": "g", "
 _HEAD = {"pooling": "avg", "class_token": True, "norm_placement": "after_pooling"}
 _ROTARY = RotaryConfig(base=10000.0, layout="interleaved", coordinates="grid", reference_grid=(16, 16))
 _SWIGLU = {"rotary": _ROTARY, "qkv_bias": "no_key", "mlp": "swiglu"}
-_WIDTHS = {"Ti": {}, "S": {"mlp_dim": 1024}, "B": {"mlp_dim": 2048}, "L": {"mlp_dim": 2730}}
-_INNER_NORM = {"B": {"mlp_inner_norm": True}, "L": {"mlp_inner_norm": True}}
+_SUB_LN = {
+    "Ti/14": {},
+    "S/14": {"mlp_dim": 1024},
+    "B/14": {"mlp_dim": 2048, "mlp_inner_norm": True},
+    "B/16": {"mlp_dim": 2048, "mlp_inner_norm": True},
+    "L/14": {"mlp_dim": 2730, "mlp_inner_norm": True},
+}
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 # (timm's name, crop ratio, whether images are squashed, top-1)
@@ -60,13 +65,13 @@ def eva_entries():
     """Yields all entries."""
     for name, crop, squash, top1 in _EVA02:
         variant, weights, image_size = _facts(name)
-        size = variant.split("/")[0]
         classes = {"in1k": 1000, "in22k": 21841}[name.rpartition("_")[2]] if "_ft_" in name else 0
-        facts = {"classes": classes, "licence": _LICENCE, **_SWIGLU, **_WIDTHS[size], **_INNER_NORM.get(size, {}), **_HEAD}
-        yield timm_entry(variant, f"eva02-{weights}", name, "eva02", "2303.11331", image_size, crop, squash, top1, **facts)
+        facts = {"classes": classes, "licence": _LICENCE, **_SWIGLU, **_SUB_LN[variant], **_HEAD}
+        weights = f"eva02-{weights}"
+        yield timm_entry(variant, weights, name, "eva02", "2303.11331", image_size, crop, squash, top1, **facts)
     for name, crop, squash, top1 in _EVA:
         variant, weights, image_size = _facts(name)
-        # The large model is a plain Vision Transformer, whose keys have biases.
+        # The large model is a plain Vision Transformer.
         biases = {"qkv_bias": "no_key"} if variant == "g/14" else {}
         facts = {"pixels": _IMAGENET if "m30m" in name else {}, "classes": 1000, "licence": _LICENCE, **biases, **_HEAD}
         yield timm_entry(variant, f"eva-{weights}", name, "eva", "2211.07636", image_size, crop, squash, top1, **facts)
@@ -79,7 +84,7 @@ def eva_entries():
 
 def _facts(name):
     """(variant, name of the weights, image size) of timm's name. In names of weights, `mim` and `ft` are left out."""
-    parts = _NAME.fullmatch(name).groupdict()
+    parts = _NAME.fullmatch(name).groupdict()  # type: ignore[union-attr]
     words = [word for word in parts["tag"].split("_") if word not in ("mim", "ft")]
     return f"{_SIZES[parts['size']]}/{parts['patch']}", "-".join([*words, parts["pixels"]]), int(parts["pixels"])
 
@@ -89,4 +94,4 @@ def _clip_changes(model, variant):
         return {"qkv_bias": "no_key", "block_norm": "post"}
     if model == "eva":
         return {"qkv_bias": "no_key"}
-    return {**_SWIGLU, **_WIDTHS[variant.split("/")[0]], "mlp_inner_norm": True, "attention_inner_norm": True}
+    return {**_SWIGLU, **_SUB_LN[variant], "attention_inner_norm": True}

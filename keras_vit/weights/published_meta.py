@@ -3,7 +3,8 @@
 Sources: the repositories facebookresearch/{deit,mae,dino,dinov2,moco-v3,ijepa}, huggingface/pytorch-image-models (timm)
 and google-research/big_vision. The end of a name defines the kind of file. `-original` and `-finetuned`: Meta's `.pth`
 files, which need torch. `-huggingface`: copies in the layout of transformers. `-bigvision`: copies in `.npz`. All other
-names: timm's copies in safetensors, and for MoCo v3 and I-JEPA, which timm has not copied, Meta's `.pth.tar` files.
+names: timm's copies in safetensors, and for MoCo v3 and I-JEPA, which timm has not copied, Meta's `.pth.tar` files. Of
+I-JEPA's two encoders, the target encoder is read from these files. The copies for transformers contain the other one.
 """
 
 from keras_vit.architectures.spellings import SIZE_NAMES
@@ -158,5 +159,6 @@ def _ijepa_entries():
         changes = {"licence": "CC-BY-NC-4.0", "pooling": "avg"}
         yield build_entry(variant, weights, f"{_META}/ijepa/{file}.pth.tar", "torch", *facts, **changes)
         url = f"hf://facebook/ijepa_{hub}"
-        pixels = {"mean": 0.5, "std": 0.5, "resize": (image_size, image_size), "crop": None, "interpolation": "bilinear"}
+        resized = {"resize": (image_size, image_size), "crop": None, "interpolation": "bilinear"}
+        pixels = {"mean": 0.5, "std": 0.5, **resized}
         yield build_entry(variant, f"{weights}-huggingface", url, "huggingface", *facts, pixels=pixels, **changes)

@@ -1,5 +1,6 @@
 """Sizes of published files for which `keras_vit.VARIANTS` has no variant."""
 
+import collections
 import types
 
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
@@ -35,5 +36,6 @@ _SIZES = {
     "So150m/16": (16, 896, 18, 14, 2304),
     "So150m2/16": (16, 832, 21, 13, 2176),
 }
-PUBLISHED_VARIANTS = types.MappingProxyType(VARIANTS | {name: ViTConfig(*size) for name, size in _SIZES.items()})
+_FILES_ONLY = {name: ViTConfig(*size) for name, size in _SIZES.items()}
+PUBLISHED_VARIANTS = types.MappingProxyType(collections.ChainMap(_FILES_ONLY, VARIANTS))
 """{variant of a catalogue entry: its `ViTConfig`}: `keras_vit.VARIANTS`, and sizes that only published files have"""

@@ -1,9 +1,10 @@
 """Catalogue entries of weights that timm's authors trained, of ImageNet-21K-P, and of RoPE-ViT.
 
-Source: timm 1.0.31 and its table of results. In names, `in12k` means a subset of ImageNet-22k with 11,821 classes. timm's
-models `sbb` have registers (`reg1`, `reg4`) and no class token.
+Source: timm 1.0.31 and its table of results. In names, `in12k` means a subset of ImageNet-22k with 11,821 classes.
+timm's models `sbb` have registers (`reg1`, `reg4`) and no class token.
 """
 
+import dataclasses
 import re
 
 from keras_vit.architectures.rotary import RotaryConfig
@@ -48,9 +49,9 @@ _SBB = (
     ("vit_so150m2_patch16_reg1_gap_384.sbb_e200_in12k_ft_in1k", 1.0, False, 87.93),
     ("vit_so150m2_patch16_reg1_gap_448.sbb_e200_in12k_ft_in1k", 1.0, True, 88.07),
 )
-_FC_NORM = {"norm_placement": "after_pooling"}
 _ROTARY = RotaryConfig(base=10000.0, layout="interleaved", coordinates="grid", reference_grid=(16, 16))
-_NAVER = {"layout": "interleaved", "coordinates": "grid", "axis_order": "xy"}
+_AXIAL = RotaryConfig(base=100.0, layout="interleaved", coordinates="grid", axis_order="xy")
+_MIXED = dataclasses.replace(_AXIAL, kind="mixed", base=10.0)
 
 
 def timm_entries():
@@ -65,9 +66,9 @@ def timm_entries():
     ):
         name = f"vit_medium_patch16_gap_{image_size}.sw_{tag}"
         weights = f"gap-{tag.replace('_ft_', '-')}-{image_size}"
-        classes = _CLASSES[tag.rpartition("_")[2]]
-        yield timm_entry("M/16", weights, name, "timm", None, image_size, crop, squash, top1, classes=classes, **changes)
-    changes = {"pooling": "avg", "qkv_bias": "none", "block_norm": "post", **_FC_NORM}
+        facts = {"classes": _CLASSES[tag.rpartition("_")[2]], **changes}
+        yield timm_entry("M/16", weights, name, "timm", None, image_size, crop, squash, top1, **facts)
+    changes = {"pooling": "avg", "norm_placement": "after_pooling", "qkv_bias": "none", "block_norm": "post"}
     name = "vit_base_patch16_rpn_224.sw_in1k"
     yield timm_entry("B/16", "rpn-in1k-224", name, "timm", None, 224, 0.9, False, 82.22, classes=1000, **changes)
     yield from _miil_entries()
@@ -75,17 +76,18 @@ def timm_entries():
 
 
 def _sbb_entry(name, crop, squash, top1):
-    parts = _NAME.fullmatch(name).groupdict()
+    parts = _NAME.fullmatch(name).groupdict()  # type: ignore[union-attr]
     size, image_size = _SIZES.get(parts["size"], parts["size"]), int(parts["pixels"])
     has_rotary, num_registers = parts["kind"].startswith("rope"), int(parts["kind"][-1])
-    changes = {"pooling": "avg", "num_register_tokens": num_registers, "layer_scale": 1e-5, **_FC_NORM}
+    changes = {"pooling": "avg", "num_register_tokens": num_registers}
+    if size != "So150m":
+        changes |= {"layer_scale": 1e-5, "norm_placement": "after_pooling"}
+    if size in ("So150m", "So150m2"):
+        changes["num_position_prefix_rows"] = num_registers
     if has_rotary:
-        biases = "none" if size == "mediumd" else "no_key"
-        changes |= {"position_embedding": "none", "rotary": _ROTARY, "qkv_bias": biases}
-    elif size == "So150m2":
-        changes |= {"num_position_prefix_rows": num_registers, "qkv_bias": "none"}
-    elif size == "So150m":
-        changes |= {"num_position_prefix_rows": num_registers, "layer_scale": None, "norm_placement": "before_pooling"}
+        changes |= {"position_embedding": "none", "rotary": _ROTARY, "qkv_bias": "no_key"}
+    if size == "So150m2" or (has_rotary and size == "mediumd"):
+        changes["qkv_bias"] = "none"
     training, *words = (word for word in parts["tag"].split("_") if word != "ft")
     facts = {
         "classes": _CLASSES[words[-1]],
@@ -104,8 +106,7 @@ def _miil_entries():
 
 
 def _rope_vit_entries():
-    axial = {"rotary": RotaryConfig(base=100.0, **_NAVER)}
-    mixed = {"rotary": RotaryConfig(kind="mixed", base=10.0, **_NAVER)}
+    axial, mixed = {"rotary": _AXIAL}, {"rotary": _MIXED}
     alone, beside_table = {"position_embedding": "none"}, {"num_position_prefix_rows": 0}
     for kind, changes, figures in (
         ("rope", axial | alone, (81.22, 83.71, 84.65)),
@@ -113,7 +114,8 @@ def _rope_vit_entries():
         ("rope_mixed", mixed | alone, (81.25, 83.81, 84.84)),
         ("rope_mixed_ape", mixed | beside_table, (80.97, 83.90, 84.85)),
     ):
-        for (variant, size), top1 in zip((("S/16", "small"), ("B/16", "base"), ("L/16", "large")), figures, strict=True):
-            name, weights = f"vit_{size}_patch16_{kind}_224.naver_in1k", f"{kind.replace('_', '-')}-in1k"
-            facts = {"classes": 1000, "layer_scale": 1e-5, **changes}
+        facts = {"classes": 1000, "layer_scale": 1e-5, **changes}
+        for size, top1 in zip(("small", "base", "large"), figures, strict=True):
+            variant, weights = f"{size[0].upper()}/16", f"{kind.replace('_', '-')}-in1k"
+            name = f"vit_{size}_patch16_{kind}_224.naver_in1k"
             yield timm_entry(variant, weights, name, "rope_vit", "2403.13298", 224, 0.9, False, top1, **facts)

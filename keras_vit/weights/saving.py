@@ -10,7 +10,7 @@ from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice
 from keras_vit.preprocessing import preprocessing_layer, vision_model
-from keras_vit.weights import google, huggingface, keras_hub, timm_writing
+from keras_vit.weights import google, huggingface_writing, keras_hub, timm_writing
 from keras_vit.weights.assign import canonical_arrays
 from keras_vit.weights.catalogue import origin_of
 from keras_vit.weights.facts import Facts
@@ -19,7 +19,7 @@ from keras_vit.weights.loading import target_of
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
 from keras_vit.weights.opening import WEIGHTS
 
-FORMATS = {"timm": timm_writing, "huggingface": huggingface, "keras_hub": keras_hub}
+FORMATS = {"timm": timm_writing, "huggingface": huggingface_writing, "keras_hub": keras_hub}
 _SPELLINGS = {"hf": "huggingface", "transformers": "huggingface", "big_vision": "google", "npz": "google"}
 # Files of all formats. If such a file is in the folder of the weights, a loader may read it together with them.
 _READ_TOGETHER = (

@@ -13,7 +13,7 @@ ALIASES = {
 """{short name of weights, without a variant: their name}"""
 
 # Architectures of timm with further weights that the catalogue does not contain.
-_WITH_OTHER_WEIGHTS = re.compile(r"vit_(tiny|small|base|large|huge)_patch\d+_\d+")
+_WITH_OTHER_WEIGHTS = re.compile(r"vit_(small_patch16|base_patch(8|16)|large_patch16|huge_patch14)_224")
 
 
 def matching_entries(name, entries):
@@ -23,8 +23,9 @@ def matching_entries(name, entries):
     repositories also without the tag after the dot. A short name consists of the variant without its slash, and of the
     first words of the name of the weights: `"dinov3-s16"`, `"dinov3-l16-sat493m"`, `"siglip2-b16-384"`.
 
-    The preferred file is the one whose name has no ending such as `-huggingface`. This is Google's own file for Google's
-    weights, and timm's file for most other weights. A `.pth` file, which needs torch, is preferred to none.
+    The preferred file is the one whose name has no ending such as `-huggingface`. This is Google's own file for
+    Google's weights, and timm's file for most other weights. All other files are preferred to `.pth` files, which need
+    torch.
 
     Args:
         name: The name.

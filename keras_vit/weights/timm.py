@@ -1,4 +1,4 @@
-"""Reads timm's layout, `.safetensors`. The `.pth` files of DeiT, DINO, MAE and DINOv2 have it, too.
+"""Reads timm's layout, `.safetensors`. Many `.pth` files have similar names, see `originals`.
 
 Kernels of linear layers have the shape (out, in). Query, key and value share one kernel and one bias.
 """
@@ -7,11 +7,11 @@ import re
 
 from keras_vit.architectures.stem import StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.weights import originals
 from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import count_blocks, stage_depths_of
 from keras_vit.weights.hints import resolve_image_size, resolve_num_heads, resolve_positions
-from keras_vit.weights.renamed import Renamed
 from keras_vit.weights.settings import check_settings, pair, patch_size_of
 from keras_vit.weights.timm_architectures import (
     activation_of,
@@ -26,25 +26,6 @@ from keras_vit.weights.timm_architectures import (
 from keras_vit.weights.timm_names import NAMES, decode
 from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
 
-# Prefixes of the names of the model's arrays in the original `.pth` files.
-_PREFIX = re.compile(r"^(model/|state_dict/|teacher/|module\.|backbone\.)+")
-# (pattern of a part of a name in older files, replacement)
-_OLD_NAMES = (
-    (r"^register_tokens$", "reg_token"),
-    (r"^patch_embed\.backbone\.(conv|norm)\.", r"patch_embed.backbone.stem.\1."),
-    (r"\.gamma_([12])$", r".ls\1.gamma"),
-    (r"\.mlp\.w12\.", ".mlp.fc1."),
-    (r"\.mlp\.w3\.", ".mlp.fc2."),
-)
-# (pattern of a name that occurs only in files of one family, family). The first pattern that matches is used.
-_FAMILY_MARKS = (
-    (r"(^|/)decoder_|fc_norm", "mae"),
-    (r"^register_tokens$", "dinov2_registers"),
-    (r"^mask_token$", "dinov2"),
-    (r"^teacher/|backbone\.", "dino"),
-    (r"\.gamma_1$", "deit3"),
-    (r"dist_token", "deit"),
-)
 _PATCH_KERNEL, _STEM_KERNEL = "patch_embed.proj.weight", "patch_embed.backbone.stem.conv.weight"
 MLP_BY_ACTIVATION = {"gelu": "gelu_exact", "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "silu": "swiglu"}
 
@@ -56,10 +37,15 @@ def recognises(file):
 
 def describe(file, hints):
     """The `Checkpoint` of a file. Raises ValueError if a needed setting is in neither the file nor the hints."""
-    _check_known(file, hints)
-    everything, file = file, _renamed(file)
+    is_described = "architecture" in hints.config
+    if is_described:
+        check_architecture(hints.config)
+    else:
+        originals.check_family(file, hints.family)
+    everything, file = file, originals.renamed(file, hints.family)
     shapes = file.shapes
     family = hints.family
+    hints = hints if is_described else originals.with_settings(hints, shapes)
     config = _config(shapes, hints)
     if family is not None:
         config = config.replace(position_interpolation=FAMILIES[family].position_interpolation)
@@ -78,39 +64,10 @@ def describe(file, hints):
         image_size=image_size,
         channels=shapes[_PATCH_KERNEL if config.stem is None else _STEM_KERNEL][1],
         pixels=read_pretrained_cfg(settings, image_size) or (protocol(family, image_size) if family else None),
-        read=lambda: decode(file, config),
+        read=lambda: originals.without_masked_biases(decode(file, config), file),
         skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
-        has_activation=has_classifier(hints.config, classes),
+        has_activation=has_classifier(hints.config, classes) and (is_described or family != "eva_clip"),
     )
-
-
-def _renamed(file):
-    names = {}
-    for old in file:
-        new = _PREFIX.sub("", old)
-        if "/" in new or (new.startswith("head.") and new not in ("head.weight", "head.bias")):
-            continue  # The array belongs to an optimizer's state or to DINO's projection head, for example.
-        for pattern, replacement in _OLD_NAMES:
-            new = re.sub(pattern, replacement, new)
-        names[new] = old
-    return Renamed(file, names)
-
-
-def _check_known(file, hints):
-    """Raises ValueError if neither a config.json nor a family provides the settings that the arrays do not show."""
-    if "architecture" in hints.config:
-        check_architecture(hints.config)
-    elif hints.family is None:
-        raise ValueError(
-            f"The file has timm's layout, but no config.json beside it contains an architecture. The arrays do not "
-            f"show the kind of positions, the activation, the LayerNorm epsilon and the pixel normalisation. Pass "
-            f"family=... to keras_vit.from_pretrained or load_weights. The names in the file suggest "
-            f"family={_likely_family(file)!r}. Accepted: {', '.join(FAMILIES)}."
-        )
-
-
-def _likely_family(file):
-    return next((family for mark, family in _FAMILY_MARKS if any(re.search(mark, name) for name in file)), "timm")
 
 
 def _config(shapes, hints):
@@ -220,7 +177,8 @@ def _qkv_bias(shapes):
     """`ViTConfig.qkv_bias` of a model whose queries and values have biases."""
     has_bias = {part: f"blocks.0.attn.{part}_proj.bias" in shapes for part in "qk"}
     is_without_key = has_bias["q"] and not has_bias["k"]
-    return "no_key" if is_without_key or "blocks.0.attn.q_bias" in shapes else "all"
+    marks = ("blocks.0.attn.q_bias", "blocks.0.attn.qkv.bias_mask")
+    return "no_key" if is_without_key or any(mark in shapes for mark in marks) else "all"
 
 
 def _mlp(shapes, config, mlp_dim):

@@ -77,7 +77,7 @@ NAMES = Names(
         *dense_rules("head_dist", "distillation_predictions"),
     ),
     # Only masked pre-training uses the decoder and the token that replaces masked patches.
-    ignored=(r"mask_token", r"decoder_.*"),
+    ignored=(r"mask_token", r"decoder_.*", r".*\.bias_mask"),
 )
 
 

@@ -41,6 +41,7 @@ def _entropies(maps):
         # A stem with a stride of 8 pixels, then patches of 1 x 2.
         ({"stem": STEM, "patch_size": (1, 2), "input_shape": (32, 64, 3)}, (8, 16)),
         ({"crop_to_patches": True, "input_shape": (11, 14, 3)}, (4, 3)),
+        ({"rotary": keras_vit.RotaryConfig(), "num_register_tokens": 3}, (4, 3)),
     ],
 )
 def test_equal_loops_over_the_weights(changes, patch):

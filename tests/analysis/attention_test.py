@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import RotaryConfig
 from keras_vit.analysis import attention
 from tests.analysis.nested import NESTED
 from tests.models.tiny import SHAPE, STEM, tiny_model
@@ -12,6 +13,7 @@ from tests.reference import bit_resnet
 from tests.reference import vit as reference
 from tests.test_case import assert_close, canonical_weights, random_inputs, randomize
 
+ROTATED = {"hidden_dim": 36, "input_shape": (12, 15, 3)}  # Heads of 12 channels, 3 x 5 patches.
 MODELS = [
     {},
     {"pooling": "avg", "num_layers": 1},
@@ -22,17 +24,22 @@ MODELS = [
     {"pre_norm": True, "num_layers": 1, "qk_norm": True, "layer_scale": 0.1, "norm_placement": "after_pooling"},
     {"include_top": False, "num_layers": 1, "pooling": None, "position_embedding": "sincos_2d"},
     {"include_top": False, "pooling": None, "class_token": False},
+    {"pooling": "avg", "num_layers": 1, "class_token": True, "pool_prefix_tokens": True, "qkv_bias": "none"},
+    {
+        **{"pooling": "map", "num_register_tokens": 2, "pool_prefix_tokens": True, "pooling_num_heads": 2},
+        **{"block_norm": "post"},
+    },
+    {"rotary": RotaryConfig(), "num_layers": 1, "num_register_tokens": 2, "position_embedding": "none", **ROTATED},
+    {"rotary": RotaryConfig("mixed", coordinates="grid"), "pooling": "avg", "position_embedding": "none", **ROTATED},
     {"stem": STEM, "num_layers": 1, "patch_size": (1, 2), "input_shape": (32, 64, 3)},
 ]
 
 
-def _attention(asking, z, w):
+def _attention(asking, z, w, rotary=None, grid=None):
     """ViT, eq. 6, computed head by head: (B, K, t, T)."""
     heads = []
     for head in range(w["query/kernel"].shape[1]):
-        q, k = (x @ w[f"{n}/kernel"][:, head] + w[f"{n}/bias"][head] for n, x in (("query", asking), ("key", z)))
-        if "query_norm/gamma" in w:
-            q, k = reference.norm(q, w, "query_norm"), reference.norm(k, w, "key_norm")
+        q, k = reference.queries_and_keys(z, w, head, asking, rotary=rotary, grid=grid)
         heads.append(reference.softmax(q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])))
     return np.stack(heads, axis=1)
 
@@ -47,11 +54,12 @@ def _expected(model, images, changes):
     if "pre_norm/gamma" in w:
         z = reference.norm(z, w, "pre_norm")
     maps = []
+    block_norm, rotary, grid = changes.get("block_norm", "pre"), changes.get("rotary"), reference.grid_of(x, w)
     for i in range(changes.get("num_layers", 2)):
         block = reference.part(w, f"encoder_block_{i}")
-        normalised = reference.norm(z, block, "attention_norm")
-        maps.append(_attention(normalised, normalised, reference.part(block, "attention")))
-        z = reference.encoder_block(z, block)
+        inputs = reference.norm(z, block, "attention_norm") if block_norm == "pre" else z
+        maps.append(_attention(inputs, inputs, reference.part(block, "attention"), rotary, grid))
+        z = reference.encoder_block(z, block, block_norm=block_norm, rotary=rotary, grid=grid)
     return np.stack(maps, axis=1), reference.norm(z, w, "encoder_norm") if "encoder_norm/gamma" in w else z
 
 
@@ -68,12 +76,14 @@ def _rollout(maps, first_rows, grid):
 
 def _first_rows(model, tokens, changes, num_patches):
     rows = np.zeros(tokens.shape[:2])
+    num_pooled = tokens.shape[1] if changes.get("pool_prefix_tokens") else num_patches
     if changes.get("pooling") == "map":
         w = reference.part(canonical_weights(model), "pooling")
         probe = np.broadcast_to(w["probe"], (len(tokens), *w["probe"].shape[1:]))
-        return _attention(probe, tokens, reference.part(w, "attention")).mean(1)[:, 0]
-    if changes.get("pooling") == "avg" or changes.get("class_token") is False:
-        rows[:, -num_patches:] = 1 / num_patches
+        pooled = tokens[:, -num_pooled:]
+        rows[:, -num_pooled:] = _attention(probe, pooled, reference.part(w, "attention")).mean(1)[:, 0]
+    elif changes.get("pooling") == "avg" or changes.get("class_token") is False:
+        rows[:, -num_pooled:] = 1 / num_pooled
     else:
         rows[:, 0] = 1
     return rows

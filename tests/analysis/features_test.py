@@ -24,6 +24,11 @@ from tests.test_case import assert_close, canonical_weights, random_inputs, rand
             {"position_embedding": "sincos_2d"},
             {"register_tokens": slice(0, 3)},
         ),
+        (
+            {"num_register_tokens": 2, "rotary": keras_vit.RotaryConfig(), "position_embedding": "none"},
+            {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none"},
+            {"class_token": 0, "register_tokens": slice(1, 3)},
+        ),
     ],
 )
 def test_tokens_equal_the_equations(changes, arguments, fronts):

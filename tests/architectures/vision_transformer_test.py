@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from keras_vit import VARIANTS, StemConfig, ViTConfig
+from keras_vit import VARIANTS, RotaryConfig, StemConfig, ViTConfig
 from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import get_variant
 from keras_vit.architectures.vit_checks import CHOICES
@@ -13,12 +13,19 @@ from keras_vit.checks import check_rate
 
 TINY = {"patch_size": (4, 3), "hidden_dim": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20}
 STEM = StemConfig(stage_depths=(2, 1), width=32)
+ROTARY = RotaryConfig(coordinates="grid", reference_grid=(4, 7))
 # Unknown values, values of a wrong type, and values that papers use but this package does not support.
 NOT_AVAILABLE = {
     "pooling": "nowhere",
     "class_token": 1,
     "distillation_token": 1,
     "norm_placement": "nowhere",
+    "block_norm": "sandwich",
+    "final_norm": 0,
+    "pool_prefix_tokens": 1,
+    "qkv_bias": True,
+    "attention_inner_norm": 1,
+    "mlp_inner_norm": None,
     "position_embedding": "rotary",
     "position_placement": "every_other_layer",
     "position_interpolation": "nearest",
@@ -77,9 +84,20 @@ def test_position_prefix_rows():
     assert ViTConfig(**TINY, num_position_prefix_rows=0).position_prefix_rows == 0
     assert ViTConfig(**TINY, num_position_prefix_rows=1).position_prefix_rows == 1
     assert ViTConfig(**TINY, num_position_prefix_rows=1, distillation_token=True).position_prefix_rows == 1
-    for rows, pooling, limit in ((2, "token", 1), (-1, "token", 1), (1, "avg", 0)):
-        with pytest.raises(ValueError, match=f"None or from 0 to {limit}.*Received: {rows}"):
-            ViTConfig(**TINY, num_position_prefix_rows=rows, pooling=pooling)
+    for rows, changes, limit in (
+        *((2, {}, 1), (-1, {}, 1), (1, {"pooling": "avg"}, 0)),
+        *((4, {"num_register_tokens": 2}, 3), (3, {"num_register_tokens": 2, "pooling": "map"}, 2)),
+    ):
+        message = f"None or from 0 to {limit}, the number of class, distillation and register .*Received: {rows}"
+        with pytest.raises(ValueError, match=message):
+            ViTConfig(**TINY, num_position_prefix_rows=rows, **changes)
+        assert ViTConfig(**TINY, num_position_prefix_rows=limit, **changes).position_prefix_rows == limit
+
+
+def test_tokens_that_are_not_pooled():
+    averaging = ViTConfig(**TINY, pooling="avg", class_token=True, num_register_tokens=2)
+    assert averaging.num_tokens_not_pooled == 3
+    assert averaging.replace(pool_prefix_tokens=True).num_tokens_not_pooled == 0
 
 
 def test_replace():
@@ -123,7 +141,8 @@ def test_every_choice_is_accepted():
     for field, choices in CHOICES.items():
         for choice in choices:
             pooling = "token" if field == "distillation_token" else "avg"
-            assert getattr(ViTConfig(**{**TINY, "pooling": pooling, field: choice}), field) is choice
+            others = {"num_register_tokens": 2} if field == "pool_prefix_tokens" else {}
+            assert getattr(ViTConfig(**{**TINY, "pooling": pooling, **others, field: choice}), field) is choice
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "12", True, None])
@@ -211,8 +230,54 @@ def test_what_axial_attention_does_not_go_with():
 def test_a_norm_after_pooling_needs_a_pooling():
     for pooling in ("token", "avg", "map"):
         ViTConfig(**TINY, norm_placement="after_pooling", pooling=pooling)
-    with pytest.raises(ValueError, match=r"needs a pooling, such as pooling='avg'. Received: pooling=None"):
-        ViTConfig(**TINY, norm_placement="after_pooling", pooling=None)
+    for changes, message in (
+        ({"pooling": None}, "needs a pooling, such as pooling='avg', and final_norm=True. Received: pooling=None, fin"),
+        ({"final_norm": False}, "and final_norm=True. Received: pooling='token', final_norm=False"),
+    ):
+        with pytest.raises(ValueError, match=f"norm_placement='after_pooling' .*{message}"):
+            ViTConfig(**TINY, norm_placement="after_pooling", **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pooling_num_heads": 2}, "pooling_num_heads=2 needs pooling='map', because .* Received: pooling='token'"),
+        (
+            {"pooling_mlp_dim": 7, "pooling": "avg"},
+            "pooling_mlp_dim=7 needs pooling='map', because other poolings have no attention. Received: pooling='avg'",
+        ),
+        ({"pooling_num_heads": 0, "pooling": "map"}, "pooling_num_heads must be a positive integer. Received: 0"),
+        ({"pooling_mlp_dim": 7.0, "pooling": "map"}, "pooling_mlp_dim must be a positive integer. Received: 7.0"),
+        (
+            {"pooling_num_heads": 5, "pooling": "map"},
+            "multiple of pooling_num_heads. Received: hidden_dim=12, pooling_num_heads=5",
+        ),
+        ({"pool_prefix_tokens": True}, "needs pooling='avg' or 'map', .*Received: pooling='token', class_token=None"),
+        ({"pool_prefix_tokens": True, "pooling": None}, "needs pooling='avg' or 'map', .*Received: pooling=None"),
+        (
+            {"pool_prefix_tokens": True, "pooling": "map"},
+            "and tokens before the patch tokens, such as class_token=True. .*'map', .*None, num_register_tokens=0",
+        ),
+    ],
+)
+def test_poolings_that_do_not_exist(changes, message):
+    with pytest.raises(ValueError, match=message):
+        ViTConfig(**TINY, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rotary": "axial"}, "rotary must be None or a keras_vit.RotaryConfig. Received: 'axial'"),
+        ({"num_heads": 2}, "hidden_dim / num_heads, is a multiple of 4. Received: hidden_dim=12, num_heads=2"),
+        ({"position_embedding": "relative"}, "position_embedding other than 'relative'. .*: position_embedding='relat"),
+        ({"token_merging": 2}, "rotary needs one sequence of tokens, .* token_merging=0 .*Received: token_merging=2"),
+        ({"axial": True, "pooling": "avg", "class_token": False}, "axial=False, .*Received: axial=True"),
+    ],
+)
+def test_what_rotary_positions_do_not_go_with(changes, message):
+    with pytest.raises(ValueError, match=message):
+        ViTConfig(**{**TINY, "rotary": RotaryConfig(), **changes})
 
 
 @pytest.mark.parametrize(("stage_depths", "stride"), [((), 4), ((2,), 4), ((3, 4), 8), ((3, 4, 9), 16)])
@@ -237,13 +302,29 @@ def test_impossible_stems():
             StemConfig(**{"stage_depths": (2, 1), **changes})
 
 
-@pytest.mark.parametrize("config", [*VARIANTS.values(), ViTConfig(**TINY, stem=STEM, pooling="map")])
+@pytest.mark.parametrize(
+    "config",
+    [*VARIANTS.values(), ViTConfig(**TINY, stem=STEM, rotary=ROTARY, pooling="map", class_token=True)],
+)
 def test_survives_json(config):
     fields = json.loads(json.dumps(config.to_dict()))
     assert set(fields) == {"kind", *(field.name for field in dataclasses.fields(ViTConfig))}
     assert read_architecture(fields) == config
     del fields["kind"]  # Files of version 0.1 lack this field.
     assert read_architecture(fields) == config
+
+
+@pytest.mark.parametrize(("pooling", "expected"), [("map", True), ("avg", False), ("token", False)])
+def test_models_of_earlier_files_pool_the_tokens_that_they_pooled(pooling, expected):
+    """In versions without the field, attention pooling read all tokens, and the mean left out the prefix tokens."""
+    config = ViTConfig(**TINY, pooling=pooling, class_token=True, num_register_tokens=2)
+    fields = json.loads(json.dumps(config.to_dict()))
+    assert read_architecture(fields) == config
+    del fields["pool_prefix_tokens"]
+    assert read_architecture(fields) == config.replace(pool_prefix_tokens=expected)
+    without = ViTConfig(**TINY, pooling="map")
+    fields = {name: value for name, value in without.to_dict().items() if name != "pool_prefix_tokens"}
+    assert read_architecture(fields) == without
 
 
 @pytest.mark.parametrize("field", ["dropout_rate", "attention_dropout_rate", "drop_path_rate"])

@@ -116,7 +116,7 @@ def test_entries_of_papers():
     assert "S+/16@dinov3-lvd1689m" in [entry.name for entry in model_weights.entries_of(["2508.10104"], False)]
     assert not model_weights.entries_of(["2508.10104"], True)
     assert {entry.paper for entry in model_weights.entries_of(["timm"], False)} == {None}
-    assert [entry.variant for entry in model_weights.entries_of(["2010.11929"], True)][0] == "R26+B/32"
+    assert next(iter(model_weights.entries_of(["2010.11929"], True))).variant == "R26+B/32"
 
 
 def test_printed_numbers_of_baselines():

@@ -1,13 +1,16 @@
 """Whole models equal the equations in NumPy, float64: every part, alone and with other parts."""
 
+import dataclasses
 import functools
 
+import numpy as np
 import pytest
 
+from keras_vit import RotaryConfig
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.reference import bit_resnet
 from tests.reference import vit as reference
-from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, run_parity_test
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, run_parity_test, to_numpy
 
 ACTIVATIONS = {
     "gelu_tanh": reference.gelu_tanh,
@@ -27,6 +30,9 @@ def _equations(changes):
         position_embedding=changes.get("position_embedding", "learned_1d"),
         position_placement=changes.get("position_placement", "stem"),
         prefix_rows=changes.get("num_position_prefix_rows"),
+        block_norm=changes.get("block_norm", "pre"),
+        rotary=changes.get("rotary"),
+        pool_prefix_tokens=changes.get("pool_prefix_tokens", False),
     )
 
 
@@ -72,12 +78,141 @@ CASES = [
     {"norm_placement": "after_pooling", "num_register_tokens": 2, "layer_norm_epsilon": 1e-2, "qk_norm": True},
     {"distillation_token": True, "num_register_tokens": 4, "position_embedding": "sincos_2d"},
     {"pooling": "map", "num_register_tokens": 4, "position_embedding": "learned_2d", "layer_scale": 0.1},
+    {"qkv_bias": "no_key", "attention_inner_norm": True, "mlp_inner_norm": True, "mlp": "swiglu", "pooling": "avg"},
+    {
+        **{"qkv_bias": "none", "block_norm": "post", "mlp_inner_norm": True, "layer_scale": 0.1, "final_norm": False},
+        **{"layer_norm_epsilon": 1e-2, "num_register_tokens": 2, "num_position_prefix_rows": 3},
+    },
+    {
+        **{"block_norm": "post", "attention_inner_norm": True, "qkv_bias": "no_key", "layer_norm_epsilon": 1e-2},
+        **{"pooling": "avg", "num_register_tokens": 4, "pool_prefix_tokens": True, "num_position_prefix_rows": 1},
+        **{"norm_placement": "after_pooling", "position_embedding": "learned_2d"},
+    },
+    {
+        **{"pooling": "map", "class_token": True, "num_register_tokens": 2, "pool_prefix_tokens": True},
+        **{"pooling_num_heads": 2, "pooling_mlp_dim": 7, "position_embedding": "relative", "qkv_bias": "no_key"},
+        **{"attention_inner_norm": True, "final_norm": False, "qk_norm": True},
+    },
+    {
+        **{"pooling": "map", "pooling_num_heads": 4, "num_register_tokens": 4, "num_position_prefix_rows": 4},
+        **{"position_placement": "every_layer", "final_norm": False, "qkv_bias": "none"},
+    },
 ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"qkv_bias": "no_key"}, {"attention/key/bias": None, "attention/query/bias": (3, 4)}),
+        ({"qkv_bias": "none"}, {f"attention/{name}/bias": None for name in ("query", "key", "value")}),
+        ({"attention_inner_norm": True}, {"attention/inner_norm/gamma": (12,), "mlp/inner_norm/gamma": None}),
+        ({"mlp_inner_norm": True, "mlp": "swiglu"}, {"mlp/inner_norm/beta": (20,), "attention/inner_norm/beta": None}),
+        ({"rotary": RotaryConfig("mixed")}, {"attention/rotary/frequencies": (2, 3, 2)}),
+        ({"final_norm": False}, {"/encoder_norm/gamma": None}),
+        ({"pooling": "map", "pooling_num_heads": 2}, {"/pooling/attention/key/kernel": (12, 2, 6)}),
+        ({"pooling": "map", "pooling_mlp_dim": 7}, {"/pooling/mlp/hidden/kernel": (12, 7)}),
+        ({"num_register_tokens": 2, "num_position_prefix_rows": 3}, {"/position_embedding/embedding": (9, 12)}),
+    ],
+)
+def test_fields_that_change_the_weights(changes, expected):
+    """The equations above use the weights that exist."""
+    shapes = {path: weight.shape for path, weight in canonical_weights(tiny_model(**changes)).items()}
+    for path, shape in expected.items():
+        paths = [path[1:]] if path.startswith("/") else [f"encoder_block_{i}/{path}" for i in range(2)]
+        assert [shapes.get(path) for path in paths] == [shape] * len(paths)
+
+
+ROTARY_SHAPE = (12, 15, 3)  # 3 x 5 patches. In a grid with two rows, normalized coordinates are multiples of pi.
+HEADS = {"hidden_dim": 36, "num_heads": 3}  # Heads of 12 channels: three frequencies for each axis.
+# Each value of a field of `RotaryConfig` is combined with the values of other fields, and with fields of `ViTConfig`
+# that interact with it.
+ROTARY_CASES = {
+    "DINOv3": {
+        **{"rotary": RotaryConfig(), "position_embedding": "none", "qkv_bias": "no_key", "num_register_tokens": 4},
+        **{"mlp": "gelu_exact", "layer_scale": 0.1, "layer_norm_epsilon": 1e-2},
+    },
+    "EVA-02": {
+        **{"rotary": RotaryConfig("axial", 10_000.0, "interleaved", "grid", (4, 7)), "pooling": "avg"},
+        **{"class_token": True, "norm_placement": "after_pooling", "mlp": "swiglu", "mlp_inner_norm": True},
+        **{"attention_inner_norm": True, "position_embedding": "learned_2d"},
+    },
+    "Perception Encoder": {
+        **{"rotary": RotaryConfig("axial", 50.0, "half", "grid", (3, 4), 1.0, "xy"), "pre_norm": True},
+        **{"pooling": "map", "class_token": True, "pool_prefix_tokens": True, "pooling_num_heads": 4},
+        **{"pooling_mlp_dim": 7, "final_norm": False, "qk_norm": True},
+    },
+    "RoPE-Axial": {
+        **{"rotary": RotaryConfig("axial", 20.0, "interleaved", "grid", offset=-0.5, axis_order="xy")},
+        **{"position_embedding": "sincos_2d", "distillation_token": True, "qkv_bias": "none"},
+    },
+    "RoPE-Mixed": {
+        **{"rotary": RotaryConfig("mixed", 10.0, "interleaved", "grid", axis_order="xy"), "block_norm": "post"},
+        **{"position_placement": "every_layer_shared", "num_register_tokens": 2, "num_position_prefix_rows": 2},
+    },
+    "mixed and normalized": {
+        **{"rotary": RotaryConfig("mixed", coordinates="normalized"), "position_embedding": "none"},
+        **{"pooling": None, "class_token": False, "include_top": False, "qk_norm": True},
+    },
+}
+
+
+def _rotary_model(changes):
+    return randomize(tiny_model(input_shape=ROTARY_SHAPE, **HEADS, **changes))
 
 
 @pytest.mark.parametrize("changes", [pytest.param(CASES[0], marks=pytest.mark.each_backend), *CASES[1:]])
 def test_equals_the_equations(changes):
     run_parity_test(tiny_model(**changes), _equations(changes), random_inputs(SHAPE))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(changes, id=name, marks=pytest.mark.each_backend if name == "DINOv3" else ())
+        for name, changes in ROTARY_CASES.items()
+    ],
+)
+def test_rotary_equals_the_equations(changes):
+    run_parity_test(_rotary_model(changes), _equations(changes), random_inputs(ROTARY_SHAPE))
+
+
+@functools.cache
+def _outputs(name):
+    """Images, weights and outputs of a model."""
+    model, [images] = _rotary_model(ROTARY_CASES[name]), random_inputs(ROTARY_SHAPE)
+    return images.astype("float64"), canonical_weights(model), to_numpy(model(images))
+
+
+def _error(name, **wrong):
+    """Largest difference between a model and its equations with some wrong settings."""
+    images, weights, outputs = _outputs(name)
+    return np.abs(outputs - _equations(ROTARY_CASES[name] | wrong)(images, weights)).max()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *(("DINOv3", {"layout": "interleaved"}), ("DINOv3", {"coordinates": "grid"}), ("DINOv3", {"base": 50.0})),
+        *(("DINOv3", {"axis_order": "xy"}), ("EVA-02", {"reference_grid": None}), ("EVA-02", {"offset": 1.0})),
+        *(("EVA-02", {"reference_grid": (7, 4)}), ("RoPE-Mixed", {"layout": "half"}), ("RoPE-Mixed", {"offset": 1.0})),
+        *(("RoPE-Mixed", {"axis_order": "yx"}), ("RoPE-Mixed", {"coordinates": "normalized"})),
+        ("RoPE-Mixed", {"kind": "axial"}),
+    ],
+)
+def test_each_setting_of_rotary_positions_changes_the_output(name, wrong):
+    assert _error(name, rotary=dataclasses.replace(ROTARY_CASES[name]["rotary"], **wrong)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("RoPE-Axial", {"rotary": None}),
+        ("RoPE-Mixed", {"block_norm": "pre"}),
+        ("Perception Encoder", {"pool_prefix_tokens": False}),
+    ],
+)
+def test_fields_without_weights_change_the_output(name, wrong):
+    assert _error(name, **wrong) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -119,6 +254,8 @@ def test_axial_equals_the_equations(changes):
         {"position_embedding": "learned_2d", "num_register_tokens": 2},
         {"position_embedding": "learned_2d", "position_placement": "every_layer", "axial": True, "pooling": "avg"},
         {"position_placement": "every_layer_shared", "axial": True, "pooling": "map"},
+        {**HEADS, "num_register_tokens": 2, "num_position_prefix_rows": 3, "rotary": RotaryConfig()},
+        {**HEADS, "pooling": "map", "rotary": RotaryConfig("mixed", coordinates="grid", reference_grid=(5, 3))},
     ],
 )
 def test_variable_size(changes):
@@ -127,7 +264,7 @@ def test_variable_size(changes):
     weights = canonical_weights(model)
     if "position_embedding/embedding" in weights:
         num_prefix_rows = changes.get("num_position_prefix_rows", 1 + changes.get("distillation_token", 0))
-        num_prefix_rows = 0 if changes.get("axial") else num_prefix_rows
+        num_prefix_rows = 0 if changes.get("axial") or changes.get("pooling") == "map" else num_prefix_rows
         assert len(weights["position_embedding/embedding"]) == 56 * 74 + num_prefix_rows
     for shape in (SHAPE, (16, 6, 3)):
         [images] = random_inputs(shape)

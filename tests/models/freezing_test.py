@@ -64,6 +64,10 @@ def test_a_step_changes_what_comes_after_and_nothing_else(up_to, model):
         ({"position_placement": "every_layer_shared"}, [*START, "encoder_block_0"]),
         ({"axial": True, "pooling": "avg"}, ["patch_embedding", "position_embedding", "encoder_block_0"]),
         ({"position_embedding": "relative"}, ["patch_embedding", "class_token", "encoder_block_0"]),
+        (
+            {"rotary": keras_vit.RotaryConfig("mixed"), "position_embedding": "none", "num_register_tokens": 2},
+            ["patch_embedding", "register_tokens", "class_token", "encoder_block_0"],
+        ),
     ],
 )
 def test_positions_and_axial_blocks(changes, frozen):

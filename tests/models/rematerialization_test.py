@@ -11,6 +11,7 @@ from tests.test_case import canonical_weights, random_inputs, randomize, to_nump
 BACKEND = keras.backend.backend()
 RATES = {"dropout_rate": 0.2, "attention_dropout_rate": 0.3, "drop_path_rate": 0.4}
 PARTS = {"layer_scale": 0.1, "qk_norm": True, "num_register_tokens": 2, "position_embedding": "relative"}
+ROTARY = {"rotary": keras_vit.RotaryConfig("mixed"), "pooling": "avg", "block_norm": "post", "mlp_inner_norm": True}
 AXIAL = {"axial": True, "pooling": "avg", "position_embedding": "learned_2d", "position_placement": "every_layer"}
 
 
@@ -45,6 +46,7 @@ EAGERLY = {"run_eagerly": True} if BACKEND == "tensorflow" else {}
         # The second step draws other random numbers.
         pytest.param({"changes": {**RATES, **PARTS}, "steps": 2, **EAGERLY}, marks=pytest.mark.each_backend),
         {"changes": {**RATES, **AXIAL, "num_layers": 1}, **EAGERLY},
+        {"changes": {**RATES, **ROTARY}, **EAGERLY},
         pytest.param(
             {"changes": {"num_layers": 1}, "nested": True, "frozen": "patch_embedding", **EAGERLY},
             marks=pytest.mark.each_backend,

@@ -304,8 +304,8 @@ def test_refused_arguments():
             keras_vit.ViT(variant)
     with pytest.raises(ValueError, match=r"no weights 'imagenet'.* for the variant 'M/16'. Weights .*: M/16@"):
         keras_vit.ViT("M/16", weights="imagenet")
-    with pytest.raises(ValueError, match=r"No weights are published for the variant 'G/14'\. Build it with weights=No"):
-        keras_vit.ViT("G/14", weights="imagenet")
+    with pytest.raises(ValueError, match=r"No weights are published for the variant 'R50\+L/16'\. Build it with "):
+        keras_vit.ViT("R50+L/16", weights="imagenet")
 
 
 def test_refused_before_a_model_is_built(monkeypatch):

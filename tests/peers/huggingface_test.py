@@ -30,6 +30,7 @@ TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "in
 LABELS = {"id2label": {index: f"label {index}" for index in range(7)}}
 REGISTERS = {"num_register_tokens": 3}
 SWIGLU = {"use_swiglu_ffn": True}
+GATED = {"use_gated_mlp": True, "hidden_act": "silu"}
 TOKENS = {"include_top": False, "pooling": None}
 
 # name: (model class, config class, changes of the config, name of the output, arguments of `from_pretrained`)
@@ -70,6 +71,20 @@ MODELS = {
         "pooler_output",
         {},
     ),
+    "dinov3": ("DINOv3ViTModel", "DINOv3ViTConfig", REGISTERS, "last_hidden_state", TOKENS),
+    "dinov3_gated": ("DINOv3ViTModel", "DINOv3ViTConfig", {**REGISTERS, **GATED}, "pooler_output", {}),
+    "dinov3_no_biases": (
+        "DINOv3ViTModel",
+        "DINOv3ViTConfig",
+        {"query_bias": False, "value_bias": False, "rope_theta": 30.0, "image_size": RECTANGLE},
+        "last_hidden_state",
+        TOKENS,
+    ),
+    "dinov3_key_bias": ("DINOv3ViTModel", "DINOv3ViTConfig", {"key_bias": True}, "pooler_output", {}),
+    "ijepa": ("IJepaForImageClassification", "IJepaConfig", LABELS, "logits", {}),
+    "ijepa_tokens": ("IJepaModel", "IJepaConfig", {"qkv_bias": False}, "last_hidden_state", TOKENS),
+    "msn": ("ViTMSNForImageClassification", "ViTMSNConfig", LABELS, "logits", {}),
+    "vit_no_biases": ("ViTForImageClassification", "ViTConfig", {**LABELS, "qkv_bias": False}, "logits", {}),
     "siglip": ("SiglipVisionModel", "SiglipVisionConfig", {}, "pooler_output", {}),
     "siglip_tokens": ("SiglipVisionModel", "SiglipVisionConfig", {}, "last_hidden_state", TOKENS),
     "siglip_no_head": ("SiglipVisionModel", "SiglipVisionConfig", {"vision_use_head": False}, "last_hidden_state", {}),
@@ -93,11 +108,29 @@ SAVED = {
     "dinov2_swiglu": "AutoModel",
     "registers": "AutoModel",
     "registers_swiglu": "AutoModel",
+    "dinov3": "AutoModel",
+    "dinov3_gated": "AutoModel",
+    "dinov3_no_biases": "AutoModel",
+    "dinov3_key_bias": "AutoModel",
+    "ijepa": "IJepaForImageClassification",
+    "ijepa_tokens": "AutoModel",
+    "vit_no_biases": "ViTForImageClassification",
     "siglip": "AutoModel",
     "clip": "AutoModel",
 }
 # One of each family.
-SMALL = ("vit", "deit", "mae", "dinov2", "registers_swiglu", "siglip", "clip_projection")
+SMALL = (
+    "vit",
+    "deit",
+    "mae",
+    "dinov2",
+    "registers_swiglu",
+    "dinov3_gated",
+    "ijepa",
+    "msn",
+    "siglip",
+    "clip_projection",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +159,7 @@ def outputs(model, name, images):
     arguments = {}
     if name == "mae":  # No patch is masked or shuffled.
         arguments["noise"] = torch.arange(images.shape[1] * images.shape[2] // 64).tile(2, 1)
-    if images.shape[1:3] == OTHER and "Dinov2" not in type(model).__name__:  # DINOv2 always interpolates.
+    if images.shape[1:3] == OTHER and not name.startswith(("dinov", "registers")):  # DINOv2 always interpolates.
         arguments["interpolate_pos_encoding"] = True
     return run(model, images, **arguments)[MODELS[name][3]].numpy()
 
@@ -160,7 +193,7 @@ def test_pooler(tmp_path):
     assert_close(pooled(images), run(theirs, images).pooler_output.numpy())
 
 
-@pytest.mark.parametrize("name", slow_except(["vit"], ["vit", "deit", "dinov2_swiglu", "registers"]))
+@pytest.mark.parametrize("name", slow_except(["vit"], ["vit", "deit", "dinov2_swiglu", "registers", "dinov3"]))
 def test_names_in_memory(name, tmp_path):
     """Files with the names of `state_dict()` load too; `save_pretrained` writes other names."""
     theirs = make(name, tmp_path)
@@ -199,9 +232,9 @@ def test_decoder_is_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("model_class", "config_class", "changes", "reason"),
     [
-        ("Dinov2ForImageClassification", "Dinov2Config", {"mlp_ratio": 2}, "class_token_beside_mean_of_patches"),
-        ("DeiTForImageClassification", "DeiTConfig", {}, "class_token_beside_distillation_token"),
-        ("CLIPForImageClassification", "CLIPConfig", {"vision_config": TINY}, "mean_of_patches_without_norm"),
+        ("Dinov2ForImageClassification", "Dinov2Config", {"mlp_ratio": 2}, "class token beside the mean of the patch"),
+        ("DeiTForImageClassification", "DeiTConfig", {}, "the class token and not the distillation token"),
+        ("CLIPForImageClassification", "CLIPConfig", {"vision_config": TINY}, "patch tokens before the last LayerNorm"),
     ],
 )
 def test_other_classifiers(model_class, config_class, changes, reason, tmp_path):
@@ -219,12 +252,43 @@ def test_other_classifiers(model_class, config_class, changes, reason, tmp_path)
     assert_close(keras_vit.from_pretrained(tmp_path, classes=3)(images), np.full((2, 3), 1 / 3))
 
 
-def test_naflex(tmp_path):
-    changes = {key: value for key, value in TINY.items() if key != "image_size"}
-    config = transformers.Siglip2VisionConfig(**changes, num_patches=16)
-    transformers.Siglip2VisionModel(config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="NaFlex"):
+RELATIVE = {"use_relative_position_bias": True}
+# {class: (its config class, changes of the config, its backbone's config class and changes or `None`, the error)}
+REFUSED = {
+    "BeitModel": ("BeitConfig", RELATIVE, None, "BEiT has relative positions"),
+    "Data2VecVisionModel": ("Data2VecVisionConfig", RELATIVE, None, "data2vec has relative positions"),
+    "YolosModel": ("YolosConfig", {"image_size": RECTANGLE}, None, "YOLOS has detection tokens"),
+    "VitPoseForPoseEstimation": (
+        "VitPoseConfig",
+        {},
+        ("VitPoseBackboneConfig", {"image_size": RECTANGLE}),
+        "ViTPose has patches of padded images",
+    ),
+    "EomtForUniversalSegmentation": ("EomtConfig", {"num_blocks": 1, "mlp_ratio": 2}, None, "EoMT has queries"),
+    "DepthAnythingForDepthEstimation": (
+        "DepthAnythingConfig",
+        {"neck_hidden_sizes": [4, 5, 6, 7], "fusion_hidden_size": 8},
+        ("Dinov2Config", {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4], "reshape_hidden_states": False}),
+        "Depth Anything has a decoder",
+    ),
+    "Siglip2VisionModel": ("Siglip2VisionConfig", {"num_patches": 16}, None, "SigLIP 2 NaFlex has patches instead of"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_unsupported_kinds(name, tmp_path):
+    """The error names the kind, with and without the config.json, from which base models cannot be told apart."""
+    config_class, changes, backbone, reason = REFUSED[name]
+    changes = {**TINY, **changes}
+    if backbone is not None:
+        changes["backbone_config"] = getattr(transformers, backbone[0])(**{**TINY, **backbone[1]})
+    config = getattr(transformers, config_class)(**changes)
+    getattr(transformers, name)(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"transformers' {reason}.*, which this package does not support"):
         keras_vit.from_pretrained(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(ValueError, match=f"transformers' {reason.replace('data2vec', 'BEiT')}"):
+        keras_vit.from_pretrained(tmp_path, family="google", num_heads=3)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +337,11 @@ def test_save_weights(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", slow_except(["vit", "registers"], ["vit", "deit", "dinov2", "dinov2_swiglu", "registers", "siglip"])
+    "name",
+    slow_except(
+        ["vit", "registers", "dinov3_gated"],
+        ["vit", "deit", "dinov2", "dinov2_swiglu", "registers", "dinov3", "dinov3_gated", "ijepa", "siglip"],
+    ),
 )
 def test_same_file(name, tmp_path):
     make(name, tmp_path / "theirs")
@@ -306,7 +374,7 @@ def test_image_processor(crop, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "arguments", "reason"),
     [
-        ({"pooling": None, "class_token": False}, {"include_top": False}, "without a class token"),
+        ({"layer_scale": 0.1, "pooling": None, "class_token": False}, {"include_top": False}, "without a class token"),
         ({"pooling": "map", "class_token": True}, {}, "a class token beside attention pooling"),
         ({"pooling": "map"}, {}, "this classifier"),
         ({"num_position_prefix_rows": 0}, {}, "positions of the patches only"),

@@ -11,7 +11,7 @@ def randomize(model, seed=0):
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             is_scale = parameter.ndim == 1 and name.endswith(("weight", "gamma", "lambda1"))
-            parameter.copy_(1 + 0.1 * noise if is_scale else noise * min(0.3, parameter[0].numel() ** -0.5))
+            parameter.copy_(1 + 0.1 * noise if is_scale else noise * min(0.3, max(parameter[0].numel(), 1) ** -0.5))
     return model.eval()
 
 

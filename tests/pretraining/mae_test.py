@@ -122,6 +122,10 @@ def test_channels(channels):
         ({"position_placement": "every_layer"}, r"positions in every layer cannot.*position_placement='stem'"),
         ({"position_placement": "every_layer_shared"}, r"positions in every layer cannot"),
         ({"axial": True, "pooling": "avg"}, r"model with axial attention cannot.*axial=False"),
+        (
+            {"rotary": keras_vit.RotaryConfig()},
+            r"model with rotary positions cannot do this: the attention rotates .* Use rotary=None, or .*MaskedPatch",
+        ),
     ],
 )
 def test_models_that_need_all_patches(changes, message):

@@ -69,6 +69,13 @@ MASKED_PATCHES, MAE = PRETRAININGS.values()
         # MAE cannot train the following encoders.
         (MASKED_PATCHES, {"stem": STEM, "patch_size": 1, "num_layers": 1}),
         (MASKED_PATCHES, {"axial": True, "pooling": "avg", "position_placement": "every_layer"}),
+        (
+            MASKED_PATCHES,
+            {
+                **{"rotary": keras_vit.RotaryConfig("mixed"), "position_embedding": "none", "num_register_tokens": 2},
+                **{"final_norm": False, "block_norm": "post"},
+            },
+        ),
     ],
 )
 def test_trains_the_encoder_of_every_model_and_nothing_behind_it(build, changes):

@@ -70,38 +70,79 @@ def attention(q, k, v, r=None):
     return softmax(logits / np.sqrt(q.shape[-1])) @ v
 
 
-def multi_head_self_attention(z, w, asking=None, epsilon=1e-6):
+def projected(x, w, name, head, epsilon=1e-6):
+    """Eq. 5: queries, keys or values of one head, without a bias if `w` has none.
+
+    With norms in `w`, queries and keys are normalised (arXiv 2302.05442, section 2).
+    """
+    y = x @ w[f"{name}/kernel"][:, head]
+    y = y + w[f"{name}/bias"][head] if f"{name}/bias" in w else y
+    return norm(y, w, f"{name}_norm", epsilon) if f"{name}_norm/gamma" in w else y
+
+
+def queries_and_keys(z, w, head, asking=None, epsilon=1e-6, rotary=None, grid=None):
+    """Queries (..., t, D_h) and keys (..., T, D_h) of one head. Patches are rotated if there is a `RotaryConfig`."""
+    q, k = projected(z if asking is None else asking, w, "query", head, epsilon), projected(z, w, "key", head, epsilon)
+    if rotary is not None:
+        p, frequencies = z.shape[-2] - grid[0] * grid[1], w.get("rotary/frequencies")
+        own = None if frequencies is None else frequencies[:, head]
+        theta = positions.rotary_angles(grid, p, q.shape[-1], rotary, own)
+        q, k = (positions.rotated(y, theta[: y.shape[-2]], rotary.layout) for y in (q, k))
+    return q, k
+
+
+def multi_head_self_attention(z, w, asking=None, epsilon=1e-6, rotary=None, grid=None):
     """Eqs. 5 and 8: each head's output, concatenated, times U_msa (k D_h, D).
 
-    Queries are computed from `asking`, if given. With norms in `w`, each head's queries and keys are normalised (arXiv
-    2302.05442, section 2).
+    Queries are computed from `asking`, if given; with rotary positions, these are the first tokens of z. With a norm in
+    `w`, the concatenated outputs are normalised (arXiv 2210.06423).
     """
     heads = []
     for head in range(w["query/kernel"].shape[1]):
-        q, k, v = (
-            x @ w[f"{name}/kernel"][:, head] + w[f"{name}/bias"][head]
-            for name, x in (("query", z if asking is None else asking), ("key", z), ("value", z))
-        )
-        if "query_norm/gamma" in w:
-            q, k = norm(q, w, "query_norm", epsilon), norm(k, w, "key_norm", epsilon)
-        heads.append(attention(q, k, v, w.get("relative_position/embedding")))
-    U_msa = np.concatenate(list(w["output/kernel"]), axis=0)
-    return np.concatenate(heads, axis=-1) @ U_msa + w["output/bias"]
+        q, k = queries_and_keys(z, w, head, asking, epsilon, rotary, grid)
+        heads.append(attention(q, k, projected(z, w, "value", head), w.get("relative_position/embedding")))
+    y = np.concatenate(heads, axis=-1)
+    y = norm(y, w, "inner_norm", epsilon) if "inner_norm/gamma" in w else y
+    return y @ np.concatenate(list(w["output/kernel"]), axis=0) + w["output/bias"]
 
 
-def mlp(z, w, activation=gelu_tanh):
-    return dense(activation(dense(z, w, "hidden")), w, "output")
+def mlp(z, w, activation=gelu_tanh, epsilon=1e-6):
+    """Two layers, with a norm between them if `w` has its weights (arXiv 2210.06423)."""
+    y = activation(dense(z, w, "hidden"))
+    y = norm(y, w, "inner_norm", epsilon) if "inner_norm/gamma" in w else y
+    return dense(y, w, "output")
 
 
-def encoder_block(z, w, activation=gelu_tanh, epsilon=1e-6, scale_attention=1, scale_mlp=1):
+def encoder_block(
+    z,
+    w,
+    activation=gelu_tanh,
+    epsilon=1e-6,
+    scale_attention=1,
+    scale_mlp=1,
+    block_norm="pre",
+    rotary=None,
+    grid=None,
+):
     """Eqs. 2 and 3, with LayerScale (arXiv 2103.17239, section 2.1) if `w` has its weights.
 
-    The scales express stochastic depth: 0 drops a branch, 1 / (1 - rate) keeps it.
+    The scales express stochastic depth: 0 drops a branch, 1 / (1 - rate) keeps it. With `block_norm="post"`, each
+    branch is normalised instead of its input (EVA-02-CLIP-E of arXiv 2303.15389).
     """
-    branch = multi_head_self_attention(norm(z, w, "attention_norm", epsilon), part(w, "attention"), epsilon=epsilon)
-    z = z + scale_attention * branch * w.get("attention_scale/gamma", 1)
-    branch = mlp(norm(z, w, "mlp_norm", epsilon), part(w, "mlp"), activation)
-    return z + scale_mlp * branch * w.get("mlp_scale/gamma", 1)
+
+    def attend(x):
+        return multi_head_self_attention(x, part(w, "attention"), None, epsilon, rotary, grid)
+
+    def transform(x):
+        return mlp(x, part(w, "mlp"), activation, epsilon)
+
+    for name, branch, scale in (("attention", attend, scale_attention), ("mlp", transform, scale_mlp)):
+        if block_norm == "pre":
+            y = branch(norm(z, w, f"{name}_norm", epsilon))
+        else:
+            y = norm(branch(z), w, f"{name}_norm", epsilon)
+        z = z + scale * y * w.get(f"{name}_scale/gamma", 1)
+    return z
 
 
 def axial_encoder_block(z, w, grid, *arguments):
@@ -115,7 +156,7 @@ def axial_encoder_block(z, w, grid, *arguments):
 
 
 def attention_pooling(z, w, activation=gelu_tanh, epsilon=1e-6):
-    """MAP head of arXiv 2106.04560, section 3.3, as in big_vision: a probe attends to all tokens, then an MLP."""
+    """MAP head of arXiv 2106.04560, section 3.3, as in big_vision: a probe attends to tokens, then an MLP."""
     probe = np.broadcast_to(w["probe"], (len(z), *w["probe"].shape[1:]))
     y = multi_head_self_attention(z, part(w, "attention"), probe)[:, 0]
     return y + mlp(norm(y, w, "norm", epsilon), part(w, "mlp"), activation)
@@ -176,6 +217,9 @@ def vit(
     position_embedding="learned_1d",
     position_placement="stem",
     prefix_rows=None,
+    block_norm="pre",
+    rotary=None,
+    pool_prefix_tokens=False,
 ):
     """Eqs. 1 to 4 and the head: images (B, H, W, C) to logits (B, classes), or tokens for `pooling=None`.
 
@@ -195,10 +239,11 @@ def vit(
         if any(path.startswith("row/") for path in block):
             z = axial_encoder_block(z, block, grid_of(x, w), activation, epsilon)
         else:
-            z = encoder_block(z, block, activation, epsilon)
+            z = encoder_block(z, block, activation, epsilon, block_norm=block_norm, rotary=rotary, grid=grid_of(x, w))
     if "encoder_norm/gamma" in w:
         z = norm(z, w, "encoder_norm", epsilon)
-    y = pool(z, w, pooling, activation, epsilon)
+    pooled = z if pooling in ("token", None) or pool_prefix_tokens else z[:, prefix_tokens(w)[0].shape[1] :]
+    y = pool(pooled, w, pooling, activation, epsilon)
     if "pre_logits/kernel" in w:
         y = np.tanh(dense(y, w, "pre_logits"))
     if "distillation_predictions/kernel" in w:
@@ -207,13 +252,13 @@ def vit(
 
 
 def pool(z, w, pooling, activation, epsilon):
-    """(B, T, D) to (B, D), or all tokens for `pooling=None`."""
+    """The pooled tokens (B, T, D) to (B, D), or unchanged for `pooling=None`."""
     if pooling is None:
         return z
     if pooling == "map":
         y = attention_pooling(z, part(w, "pooling"), activation, epsilon)
     else:
-        y = z[:, 0] if pooling == "token" else z[:, prefix_tokens(w)[0].shape[1] :].mean(1)
+        y = z[:, 0] if pooling == "token" else z.mean(1)
     return norm(y, w, "pooled_norm", epsilon) if "pooled_norm/gamma" in w else y
 
 

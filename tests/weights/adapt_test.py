@@ -198,3 +198,65 @@ def test_weights_of_impossible_shapes_are_left_for_others_to_name():
         BIAS: (13,),
     }
     assert not adaptation.skipped
+
+
+def _adapt(weights, file, model, num_rows=0):
+    """The adaptation of weights for the changes `file` of the config to a model with the changes `model`."""
+    source, config = CONFIG.replace(**file), CONFIG.replace(**model)
+    checkpoint = Checkpoint("a.npz", "google", source, (2, 3), None, (8, 9), 3, {"mean": 0.5, "std": 0.5}, dict)
+    target = Target(config, {KERNEL: (4, 3, 3, 12), POSITIONS: (num_rows + 20, 12)}, (4, 5))
+    return adapt(weights, checkpoint, target, "keep")
+
+
+@pytest.mark.parametrize(
+    ("field", "file", "model"),
+    [
+        ("rotary", {"rotary": keras_vit.RotaryConfig()}, {"rotary": None}),
+        ("rotary", {"rotary": keras_vit.RotaryConfig()}, {"rotary": keras_vit.RotaryConfig(layout="interleaved")}),
+        ("block_norm", {}, {"block_norm": "post"}),
+        ("pool_prefix_tokens", {"pooling": "map", "class_token": True}, {"pool_prefix_tokens": True}),
+        ("position_embedding", {"position_embedding": "sincos_2d"}, {"position_embedding": "none"}),
+        ("pooling", {"pooling": "map", "class_token": True, "pool_prefix_tokens": True}, {"pooling": "token"}),
+        (None, {"pooling": "map", "class_token": True, "pool_prefix_tokens": True}, {"pooling": None}),
+    ],
+)
+def test_settings_that_no_weight_shows_are_reported(field, file, model):
+    model = {**file, **({"pool_prefix_tokens": False} if "pooling" in model else {}), **model}
+    assert _adapt({}, file, file).adapted == {}
+    for one, other in ((file, model), (model, file)) if field else ((file, model),):
+        values = [getattr(CONFIG.replace(**changes), field) for changes in (one, other)] if field else []
+        expected = {field: "the weights were made for {!r}, the model has {!r}".format(*values)} if field else {}
+        assert _adapt({}, one, other).adapted == expected
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "class_tokens", "rows"),
+    [(3, {}, [1, 2]), (4, {"distillation_token": True}, [2, 3]), (1, {}, []), (2, {"class_token": False}, [0, 1])],
+)
+def test_rows_of_registers_are_kept_without_a_class_token(num_rows, class_tokens, rows):
+    """A table has rows for class tokens, registers and patches, in this order."""
+    table = np.random.default_rng(0).normal(size=(num_rows + 6, 12)).astype("float32")
+    file = {"pooling": None, "num_register_tokens": 2, "num_position_prefix_rows": num_rows, **class_tokens}
+    model = {"pooling": "avg", "num_register_tokens": 2, "num_position_prefix_rows": len(rows)}
+    adaptation = _adapt({POSITIONS: table}, file, model, len(rows))
+    grid = resize_grid(table[num_rows:], (2, 3), (4, 5), "align_corners")
+    np.testing.assert_array_equal(adaptation.weights[POSITIONS], np.concatenate([table[rows], grid]))
+    dropped = "row of the class token left out, " if len(rows) < num_rows else ""
+    assert adaptation.adapted[POSITIONS] == f"{dropped}2 x 3 positions resampled to 4 x 5 (align_corners)"
+
+
+def test_rotary_positions_need_no_adaptation_to_another_size(tmp_path):
+    config = ONE_LAYER.replace(rotary=keras_vit.RotaryConfig("mixed"), position_embedding="none", qkv_bias="no_key")
+    make(config).save(tmp_path / "model.keras")
+    model = keras_vit.from_pretrained(tmp_path / "model.keras", input_shape=(12, 15, 3))
+    assert keras_vit.describe(model).adaptations == {}
+    assert keras_vit.describe(model).config == config
+    same = make(config, input_shape=(12, 15, 3))
+    [images] = random_inputs((12, 15, 3))
+    assert_close(model(images), to_numpy(same(images)))
+    other = keras_vit.from_pretrained(
+        tmp_path / "model.keras", rotary=keras_vit.RotaryConfig("mixed", layout="interleaved")
+    )
+    assert list(keras_vit.describe(other).adaptations) == ["rotary"]
+    with pytest.raises(ValueError, match=r"not in the model: encoder_block_0/attention/rotary/frequencies \(2, 3, 2\)"):
+        keras_vit.from_pretrained(tmp_path / "model.keras", rotary=None)

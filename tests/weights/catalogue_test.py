@@ -8,9 +8,18 @@ import pytest
 
 import keras_vit
 from benchmarks.weights import document
-from keras_vit.weights.catalogue import ENTRIES, FAMILIES, get_entry, list_weights, protocol
-from keras_vit.weights.published_google import google_entries
-from keras_vit.weights.published_meta import meta_entries
+from keras_vit.weights.catalogue import (
+    ENTRIES,
+    FAMILIES,
+    PUBLISHERS,
+    get_entry,
+    list_weights,
+    preparation_of,
+    protocol,
+)
+from keras_vit.weights.catalogue_entry import COPY_ENDINGS
+from keras_vit.weights.checkpoint import published_config
+from keras_vit.weights.published_sizes import PUBLISHED_VARIANTS
 
 STEM = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0"
 BUCKET = "https://storage.googleapis.com/vit_models/augreg/"
@@ -26,53 +35,96 @@ def test_addresses_are_those_in_the_publishers_documents():
 
 
 def test_names_and_addresses_are_unique():
-    entries = [*google_entries(), *meta_entries()]
+    entries = [entry for entries in PUBLISHERS for entry in entries()]
     assert len({entry.name for entry in entries}) == len({entry.url for entry in entries}) == len(entries)
     assert len(ENTRIES) == len(entries)
     for name, entry in ENTRIES.items():
         assert name == entry.name
         assert re.fullmatch(rf"{re.escape(entry.variant)}@[a-z0-9-]+", name)
+    assert {entry.variant for entry in entries} <= set(PUBLISHED_VARIANTS)
+    assert not set(PUBLISHED_VARIANTS) - set(keras_vit.VARIANTS) - {entry.variant for entry in entries}
 
 
 def test_facts_of_entries_agree_with_each_other():
-    layouts = {".npz": "google", ".pth": "torch"}
+    layouts = {".npz": "google", ".pth": "torch", ".tar": "torch"}
     for name, entry in ENTRIES.items():
-        hub_layout = "timm" if entry.url.startswith("hf://timm/") else "huggingface"
+        hub_layout = "timm" if entry.url.startswith(("hf://timm/", "hf://belfner/")) else "huggingface"
         assert entry.format == layouts.get(entry.url[-4:], hub_layout), name
         assert name.endswith("-huggingface") == (entry.format == "huggingface"), name
         assert entry.family in FAMILIES, name
-        assert entry.label_space == {0: None, 1000: "imagenet1k", 21843: "imagenet21k"}[entry.classes], name
+        assert entry.label_space == {1000: "imagenet1k", 21843: "imagenet21k"}.get(entry.classes), name
         assert (entry.top1 is None) == (entry.top1_protocol is None), name
-        assert entry.top1 is None or 70 < entry.top1 < 90, name
-        assert re.fullmatch(r"\d{4}\.\d{5}", entry.paper), name
-        assert entry.licence == ("CC-BY-NC-4.0" if "@mae" in name else "Apache-2.0"), name
+        assert entry.top1 is None or 70 < entry.top1 < 91, name
+        assert (entry.paper is None) == (entry.family == "timm" and "augreg2" not in name), name
+        assert entry.paper is None or re.fullmatch(r"\d{4}\.\d{5}", entry.paper), name
+        assert entry.gated == entry.url.startswith("hf://facebook/dinov3-"), name
+
+
+@pytest.mark.parametrize(
+    ("licence", "names"),
+    [
+        ("CC-BY-NC-4.0", r"(mae|mocov3|ijepa|clip-metaclip)\S*"),
+        ("dinov3-license", r"dinov3\S*"),
+        ("fair-noncommercial-research-license", r"eupe\S*"),
+        ("apple-ascl", r"clip-dfn\S*"),
+        ("apple-amlr", r"clip-apple\S*"),
+        ("MIT", r"(eva|clip-laion400m|clip-tinyclip|internvit-dist|sbb-rope)\S*"),
+    ],
+)
+def test_licences(licence, names):
+    found = [name for name, entry in ENTRIES.items() if entry.licence == licence]
+    assert found
+    assert found == [name for name in ENTRIES if re.fullmatch(names, name.partition("@")[2])]
 
 
 def test_image_sizes_are_those_in_names():
-    found = {name: re.findall(r"(?<!\d)(224|256|384|512)(?!\d)", name) for name in ENTRIES}
+    found = {name: re.findall(r"(?<!\d)(196|224|240|256|336|378|384|448|512|560)(?!\d)", name) for name in ENTRIES}
     assert all([str(ENTRIES[name].image_size)] == sizes for name, sizes in found.items() if sizes)
-    assert {ENTRIES[name].image_size for name, sizes in found.items() if not sizes} == {224, 240, 518}
+    # Without a size in the name: 448 of TIPSv2 and InternViT, 512 of LingBot-Vision.
+    assert {ENTRIES[name].image_size for name, sizes in found.items() if not sizes} == {224, 240, 256, 448, 512, 518}
 
 
 def test_changes_make_a_model_that_fits_the_image():
     for name, entry in ENTRIES.items():
-        if entry.variant in keras_vit.VARIANTS:
-            config = keras_vit.VARIANTS[entry.variant].replace(**entry.changes)
-            assert config != keras_vit.VARIANTS[entry.variant] or not entry.changes, name
-            patch_size = int(entry.variant.split("/")[1])
-            assert config.crop_to_patches == bool(entry.image_size % patch_size), name
+        config, plain = published_config(entry), PUBLISHED_VARIANTS[entry.variant]
+        assert all(getattr(config, field) == value for field, value in entry.changes.items()), name
+        # A change of the activation is a change of the family's activation.
+        unneeded = [
+            field for field, value in entry.changes.items() if field != "mlp" and getattr(plain, field) == value
+        ]
+        assert unneeded in ([], ["class_token"]), name
+        patch_size = int(entry.variant.split("/")[1])
+        assert config.crop_to_patches == bool(entry.image_size % patch_size), name
+
+
+def test_image_preparation():
+    facts = preparation_of(get_entry("L/14@eva02-in22k-in22k-in1k-448"))
+    assert (facts["resize"], facts["crop"], facts["interpolation"]) == ((448, 448), None, "bicubic")
+    facts = preparation_of(get_entry("B/16@clip-openai-in12k-in1k-384"))
+    assert (facts["resize"], facts["crop"]) == ((404, 404), (384, 384))
+    facts = preparation_of(get_entry("betwixt/16@sbb-reg4-in1k-256"))
+    assert (facts["resize"], facts["crop"], facts["mean"]) == (269, (256, 256), 0.5)
+    assert preparation_of(get_entry("L/16@dinov3-sat493m"))["mean"] == (0.43, 0.411, 0.296)
+    for entry in ENTRIES.values():
+        keras_vit.Preprocessing(**preparation_of(entry))  # Raises an error if a value is not accepted.
 
 
 def test_copies_hold_the_same_model():
-    copies = [name for name in ENTRIES if name.endswith(("-original", "-huggingface"))]
+    copies = [name for name in ENTRIES if COPY_ENDINGS.search(name) and not name.endswith("-bigvision")]
     assert len(copies) > 60
     for name in copies:
-        copy, entry = ENTRIES[name], ENTRIES[name.rpartition("-")[0]]
-        assert (copy.variant, copy.image_size, copy.paper) == (entry.variant, entry.image_size, entry.paper)
+        copy, entry = ENTRIES[name], ENTRIES[COPY_ENDINGS.sub("", name)]
+        assert (copy.variant, copy.paper, copy.licence) == (entry.variant, entry.paper, entry.licence)
         # Files of transformers that were trained on ImageNet-21k have no head.
         assert copy.classes == (0 if name.endswith("@i21k-huggingface") else entry.classes)
+        changes, expected = dict(copy.changes), dict(entry.changes)
+        if "dinov3" in name:  # timm averages the patches, and its preferred files have no biases.
+            for field in ("qkv_bias", "pooling", "class_token"):
+                changes.pop(field, None), expected.pop(field)
+        else:
+            assert copy.image_size == entry.image_size
         folded = {"num_position_prefix_rows": 0} if "reg4" in name else {}
-        assert {**copy.changes, **folded} == dict(entry.changes)
+        assert {**changes, **folded} == expected
 
 
 def test_facts_of_some_entries():
@@ -88,6 +140,71 @@ def test_facts_of_some_entries():
     assert entry.url.endswith("/dinov2_vits14/dinov2_vits14_reg4_pretrain.pth")
     assert (entry.family, entry.classes, entry.changes["num_register_tokens"]) == ("dinov2_registers", 0, 4)
     assert get_entry("deit-distilled", variant="B/16").changes == {"distillation_token": True}
+    entry = get_entry("L/14@eva02-in22k-in22k-448")
+    assert (entry.url, entry.classes) == ("hf://timm/eva02_large_patch14_448.mim_in22k_ft_in22k", 21841)
+    entry = get_entry("S/16@mocov3")
+    assert entry.url == "https://dl.fbaipublicfiles.com/moco-v3/vit-s-300ep/vit-s-300ep.pth.tar"
+    assert published_config(entry).num_heads == 12
+    entry = get_entry("H+/16@dinov3-lvd1689m")
+    assert (entry.url, entry.gated) == ("hf://timm/vit_huge_plus_patch16_dinov3.lvd1689m", False)
+    assert published_config(entry).num_heads == 20
+    entry = get_entry("B/32@clip-openai-224")
+    assert (entry.classes, entry.has_projection, published_config(entry).mlp) == (512, True, "quick_gelu")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("dinov3-s16", "S/16@dinov3-lvd1689m"),
+        ("dinov3-b16", "B/16@dinov3-lvd1689m"),
+        ("dinov3-l16", "L/16@dinov3-lvd1689m"),
+        ("dinov3-l16-sat493m", "L/16@dinov3-sat493m"),
+        ("dinov3-s+16", "S+/16@dinov3-lvd1689m"),
+        ("dinov3-hplus16", "H+/16@dinov3-lvd1689m"),
+        ("dinov3_vith16plus", "H+/16@dinov3-lvd1689m"),  # As in torch.hub.
+        ("dinov3-7b16", "7B/16@dinov3-lvd1689m"),
+        ("DINOv3-S16-lvd1689m-huggingface", "S/16@dinov3-lvd1689m-huggingface"),
+        ("eupe-ti16", "Ti/16@eupe-lvd1689m"),
+        ("dinov2-s14", "S/14@dinov2"),
+        ("dinov2-g14", "g-swiglu/14@dinov2"),
+        ("dinov2-reg4-b14", "B/14@dinov2-reg4"),
+        ("eva02-b14", "B/14@eva02-in22k-224"),
+        ("pe-core-g14", "G-pe/14@pe-core-448"),
+        ("clip-b32", "B/32@clip-openai-224"),
+        ("siglip2-b16-384", "B/16@siglip2-384"),
+        ("imagenet-ti16", "Ti/16@augreg-i21k-i1k-224"),
+        ("ijepa-h16", "H/16@ijepa-in1k-448-huggingface"),  # Meta's file needs torch.
+        ("vit_small_patch16_dinov3.lvd1689m", "S/16@dinov3-lvd1689m"),
+        ("vit_small_patch16_dinov3", "S/16@dinov3-lvd1689m"),
+        ("timm/vit_small_patch16_dinov3", "S/16@dinov3-lvd1689m"),
+        ("timm/vit_small_patch16_dinov3_qkvb.lvd1689m", "S/16@dinov3-lvd1689m-qkvb"),
+        ("vit_base_patch32_clip_quickgelu_224.openai", "B/32@clip-openai-224"),
+        ("vit_base_patch16_224.mae", "B/16@mae"),
+        ("belfner/vit_base_patch16_lingbot.robbyant", "B/16@lingbot"),
+        ("facebook/dinov3-vits16-pretrain-lvd1689m", "S/16@dinov3-lvd1689m-huggingface"),
+        ("dinov2-base", "B/14@dinov2-huggingface"),
+        ("google/vit-base-patch16-224", "B/16@i21k-i1k-224-huggingface"),
+    ],
+)
+def test_short_names_and_names_of_repositories(name, expected):
+    assert get_entry(name).name == expected
+    assert get_entry(name, variant=expected.partition("@")[0]).name == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "candidates"),
+    [
+        ("vit_large_patch16_dinov3", "L/16@dinov3-sat493m, L/16@dinov3-lvd1689m"),
+        ("siglip-b16", "B/16@siglip-224, B/16@siglip-256, B/16@siglip-384, B/16@siglip-512, B/16@siglip-i18n-256"),
+        ("ijepa-h14", "H/14@ijepa-in1k-224-huggingface, H/14@ijepa-in22k-224-huggingface"),
+        ("deit3-m16", "M/16@deit3-i1k-224, M/16@deit3-i21k-i1k-224"),
+    ],
+)
+def test_short_names_of_several_weights(name, candidates):
+    with pytest.raises(
+        ValueError, match=f"'{name}' could mean several weights.* Pass one of these names: {candidates}$"
+    ):
+        get_entry(name)
 
 
 def test_imagenet_is_an_alias():
@@ -151,11 +268,14 @@ def test_files_that_augreg_does_not_have(stem):
         ("deit", None, r"'deit' is not .* Did you mean '.*@deit'"),
         ("B/16", None, r"'B/16' is not .* Did you mean 'B/16@augreg-i21k-i1k-224' or "),
         ("deit_small", None, r"'deit_small' is not .* Did you mean 'S/16@deit' or "),
-        ("vit_base_patch16_224.augreg_in21k", None, r"Did you mean 'B/16@augreg-i21k' or "),
-        ("google/vit-base-patch16-224", None, r"Did you mean 'B/16@i21k-i1k-224-huggingface'\?"),
-        ("google/vit-base-patch16-224", "B/16", r"Did you mean 'B/16@i21k-i1k-224-huggingface'\?"),
+        ("vit_base_patch16_224.augreg_in21k", None, r"'B/16@augreg-i21k' or .* or 'hf://timm/vit_base_patch16_224\."),
+        # timm has more weights of this architecture than the catalogue.
+        ("vit_large_patch16_224", None, r"'vit_large_patch16_224' is not .* Did you mean 'L/16@"),
+        ("google/vit-base-patch16-224-in20k", None, r"Did you mean 'hf://google/vit-base-patch16-224-in20k'\?"),
+        ("dinov3-s14", None, r"'dinov3-s14' is not the name of published weights"),
+        ("dinov3-s16", "B/16", r"'dinov3-s16' are weights of S/16, not of B/16"),
         ("someone/vit-tiny", None, r"Did you mean 'hf://someone/vit-tiny'\?"),
-        ("imagenet", "G/14", r"No weights are published for the variant 'G/14'\. Build it with weights=None"),
+        ("imagenet", "R50+L/16", r"No weights are published for the variant 'R50\+L/16'\. Build it with weights=None"),
         ("S/16@deit", "B/16", r"'S/16@deit' are weights of S/16, not of B/16"),
         (STEM, "S/16", "are weights of B/16, not of S/16"),
         (f"L/16@{STEM}", None, "are weights of B/16, not of L/16"),

@@ -13,7 +13,7 @@ import keras_vit
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import StemConfig
 from keras_vit.architectures.vit_checks import CHOICES
-from keras_vit.weights import google, huggingface, keras_hub, timm_writing
+from keras_vit.weights import google, huggingface_writing, keras_hub, timm_writing
 from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.expressible import check_published
 from keras_vit.weights.facts import Facts
@@ -27,7 +27,7 @@ HUB = CONFIG.replace(num_layers=1, patch_size=4, mlp_dim=24, mlp="gelu_exact", l
 FORMATS = {
     "google": (google, HUB.replace(mlp="gelu_tanh", layer_norm_epsilon=1e-6)),
     "timm": (timm_writing, HUB.replace(layer_norm_epsilon=1e-6)),
-    "huggingface": (huggingface, HUB),
+    "huggingface": (huggingface_writing, HUB),
     "keras_hub": (keras_hub, HUB),
 }
 # Values for the fields that are not choices; `CHOICES` has the values of the others.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.weights.opening import open_checkpoint
 from tests.test_case import canonical_weights
 from tests.weights.converter_case import (
@@ -22,6 +23,9 @@ from tests.weights.converter_case import (
 
 EXACT = CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-12)
 WIDE = EXACT.replace(mlp_dim=36, patch_size=4)
+DINOV3 = CONFIG.replace(
+    position_embedding="none", rotary=RotaryConfig(), layer_scale=0.25, mlp="gelu_exact", layer_norm_epsilon=1e-5
+)
 SQUARE = (12, 12, 3)  # Some models of transformers require square images.
 CASES = {
     "vit": {"config": EXACT},
@@ -42,6 +46,14 @@ CASES = {
         "num_register_tokens": 2,
         "include_top": False,
     },
+    "dinov3": {"config": DINOV3.replace(qkv_bias="no_key"), "num_register_tokens": 3, "include_top": False},
+    "dinov3_swiglu": {
+        "config": DINOV3.replace(mlp="swiglu", rotary=RotaryConfig(base=50.0)),
+        "num_register_tokens": 2,
+        "include_top": False,
+    },
+    "dinov3_no_registers": {"config": DINOV3.replace(qkv_bias="none"), "include_top": False},
+    "ijepa": {"config": EXACT.replace(pooling="avg", qkv_bias="none")},
     "siglip": {"config": CONFIG.replace(patch_size=4), "input_shape": SQUARE, "pooling": "map", "include_top": False},
     "clip": {
         "config": CONFIG.replace(mlp="quick_gelu", layer_norm_epsilon=1e-5, patch_size=4),
@@ -142,9 +154,11 @@ def test_says_what_pixels_it_needs(vit):
     ("changes", "message"),
     [
         ({"hidden_act": "relu"}, "activation 'relu' is not available. Accepted: gelu"),
-        ({"model_type": "dinov3_vit"}, r"type 'dinov3_vit' of transformers.*\. Accepted: vit, vit_mae"),
+        ({"model_type": "swin"}, r"type 'swin' of transformers.*\. Accepted: vit, vit_mae"),
         ({"pooler_act": "relu"}, "contains pooler_act='relu'. This package supports only pooler_act='tanh'"),
-        ({"qkv_bias": False}, "contains qkv_bias=False. This package supports only qkv_bias=True"),
+        ({"mlp_bias": False}, "contains mlp_bias=False. This package supports only mlp_bias=True"),
+        ({"qkv_bias": False}, "contains qkv_bias=False, but the arrays have True"),
+        ({"key_bias": False}, "contains key_bias=False, but the arrays have True"),
         ({"image_size": [16, 9]}, "has 7 position rows.* 16 x 9 pixels.* contains another kind of model"),
     ],
 )
@@ -192,7 +206,7 @@ def test_reads_resize_and_crop(vit):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"pooling": "avg"}, r"pooling='avg' \(accepted: 'token' or None\)"),
+        ({"pooling": "avg", "class_token": True}, r"pooling='avg' \(accepted: 'token' or None\)"),
         ({"representation_dim": 7}, "a pre_logits layer with a classifier"),
         ({"layer_scale": 0.1, "mlp_dim": 36}, "this classifier"),
         ({"layer_scale": 0.1, "mlp_dim": 20, "include_top": False}, "this width of the MLP"),

@@ -14,7 +14,7 @@ import keras_vit
 from keras_vit.licences import warn_if_restricted
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights import opening
-from keras_vit.weights.catalogue import entry_at, get_entry
+from keras_vit.weights.catalogue import entry_at, exact_entry, get_entry
 from keras_vit.weights.model_cards import model_card
 from tests.test_case import canonical_weights
 from tests.weights.converter_case import assert_same_weights, make
@@ -35,10 +35,8 @@ def published(tmp_path, monkeypatch):
         DEIT: entry,
         MAE: dataclasses.replace(entry, name=MAE, licence="CC-BY-NC-4.0", url="hf://somebody/mae", top1=None),
     }
-    for module in (opening, keras_vit.weights.model_cards):
-        monkeypatch.setattr(
-            module, "get_entry", lambda name, variant=None: entries.get(name) or get_entry(name, variant)
-        )
+    for module, name in ((opening, "get_entry"), (keras_vit.weights.model_cards, "exact_entry")):
+        monkeypatch.setattr(module, name, lambda name, variant=None: entries.get(name) or exact_entry(name, variant))
     monkeypatch.setattr(opening, "locate", lambda source: tmp_path / "published" if "://" in str(source) else source)
     warn_if_restricted.cache_clear()
     return entries

@@ -1,5 +1,6 @@
 """Settings come from the caller, a configuration or the catalogue; the tests check which one takes precedence."""
 
+import dataclasses
 import functools
 import json
 import unittest.mock
@@ -12,7 +13,7 @@ import keras_vit
 from keras_vit.weights import opening
 from keras_vit.weights.catalogue import get_entry
 from keras_vit.weights.files import open_arrays
-from keras_vit.weights.opening import open_checkpoint
+from keras_vit.weights.opening import entry_of_source, open_checkpoint
 from tests.test_case import to_numpy
 from tests.weights.converter_case import assert_refused, assert_same_weights, make, make_shell
 
@@ -224,3 +225,47 @@ def test_an_unreadable_model_card_leaves_no_file_open(folder, monkeypatch):
     [arrays] = opened
     with pytest.raises(ValueError, match="is closed"):
         arrays[next(iter(arrays))]
+
+
+@pytest.fixture
+def published(folder, monkeypatch):
+    """A function that makes the files in `folder` those of a catalogue entry, changed by its arguments."""
+    monkeypatch.setattr(opening, "locate", lambda source: folder)
+    entry = get_entry("B/32@clip-openai-224")
+
+    def publish(name, **facts):
+        changed = dataclasses.replace(entry, **{"name": name, "classes": 5, "family": "deit", "changes": {}, **facts})
+        monkeypatch.setattr(opening, "get_entry", lambda name, variant=None: changed)
+        monkeypatch.setattr(opening, "published_config", lambda entry: SMALL.replace(**entry.changes))
+
+    return publish
+
+
+@pytest.mark.parametrize("folder", ["timm"], indirect=True)
+def test_the_catalogue_knows_what_a_file_does_not_say(published):
+    published("small@own", has_projection=True)
+    checkpoint = open_checkpoint("small@own")
+    assert (checkpoint.config.mlp, checkpoint.has_activation) == ("gelu_exact", False)
+    assert keras_vit.from_pretrained("small@own").get_layer("predictions").activation is keras.activations.linear
+    published("small@own", has_projection=False, changes={"mlp": "quick_gelu"})
+    checkpoint = open_checkpoint("small@own")
+    assert (checkpoint.config.mlp, checkpoint.has_activation) == ("quick_gelu", True)
+
+
+@pytest.mark.parametrize("folder", ["timm"], indirect=True)
+def test_the_number_of_heads_of_the_catalogue_counts(published, folder):
+    """ViT-S of MoCo v3 has 12 heads. Its file does not say so, and other models of this size have 6."""
+    edit(folder / "config.json", lambda contents: contents["model_args"].pop("num_heads"))
+    published("small@own", changes={"num_heads": 6})
+    assert open_checkpoint("small@own").config.num_heads == 6
+    with pytest.raises(ValueError, match="The downloaded file is not small@own: num_heads is 3, not 6"):
+        open_checkpoint("small@own", num_heads=3)
+
+
+def test_a_folder_comes_before_a_short_name(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("dinov3-s16", "vit_small_patch16_dinov3.lvd1689m"):
+        assert entry_of_source(name).name == "S/16@dinov3-lvd1689m"
+        folder = folder.rename(tmp_path / name)
+        assert entry_of_source(name) is None
+        assert open_checkpoint(name).config.hidden_dim == 12

@@ -1,11 +1,11 @@
 """The tables of timm's architectures, tested without timm. `make support-matrix` compares them with timm."""
 
 import dataclasses
-import pathlib
 
 import pytest
 
 import keras_vit
+from benchmarks.support_page import TIMM, read_part
 from keras_vit.weights.timm_architectures import arguments_of, check_architecture, num_heads_of, rotary_of
 from tests.weights.rotary_configs import DINOV3, EVA02, GRID, MIXED, PE
 
@@ -89,7 +89,7 @@ def test_refuses_arguments_of_other_rotary_positions(architecture, arguments, me
 
 def _architectures():
     """{architecture: its unsupported part, or `None`} from docs/support.md."""
-    read, refused = (pathlib.Path(__file__).parents[2] / "docs" / "support.md").read_text().split("## Unsupported\n")
+    read, refused = read_part(TIMM).split("## Unsupported\n")
     found = {name: None for names, *_ in _rows(read) for name in names.split(", ")}
     return found | {name: kind for kind, names in _rows(refused) for name in names.split(", ")}
 

@@ -7,6 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.opening import open_checkpoint
+from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
 from tests.test_case import canonical_weights, random_inputs, to_numpy
 from tests.weights.converter_case import (
     CONFIG,
@@ -288,3 +289,17 @@ def test_refuses_what_timm_cannot_express(arguments, reason, tmp_path):
     with pytest.raises(ValueError, match=f"timm cannot express .*{reason}.* not saved"):
         keras_vit.save_weights(make_shell(EXACT, **arguments), tmp_path / "timm", "timm")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("mode", "ratio", "resize", "crop"),
+    [
+        ("center", 0.95, 370, (384, 352)),
+        ("squash", 1.0, (384, 352), None),
+        ("squash", 0.95, (404, 370), (384, 352)),
+    ],
+)
+def test_resizing_is_that_of_timm(mode, ratio, resize, crop):
+    settings = {"mean": (0.5, 0.4, 0.3), "std": (0.3, 0.2, 0.1), "crop_pct": ratio, "crop_mode": mode}
+    pixels = read_pretrained_cfg(settings, (384, 352))
+    assert (pixels["resize"], pixels["crop"]) == (resize, crop)

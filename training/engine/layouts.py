@@ -29,7 +29,7 @@ _LAYOUTS = {
     # Vectors, and counters of steps and images, are replicated on every device.
     r".*(attention|mlp)/output/bias": (),
     r".*(patch_embedding|pre_logits|predictions)/bias": (),
-    r".*/(gamma|beta|token|tokens|probe)": (),
+    r".*/(gamma|beta|token|tokens|probe|frequencies)": (),
     r".*position_embedding(_\d+)?/(prefix|rows|columns)": (),  # A few rows of width D or D / 2.
     r".*relative_position/embedding": (),  # (2T - 1, Dh)
     r".*/(seed_generator_state|iteration|learning_rate|step_counter|dynamic_scale|total|count)": (),
@@ -69,7 +69,7 @@ def check_divisible(config, device_mesh, shard_weights):
         InputError: If a dimension is not divisible by the number of devices that it is split over.
     """
     batch_devices, model_devices = device_mesh.shape
-    shared = {"num_heads": config.num_heads, "mlp_dim": config.mlp_dim}
+    shared = {name: getattr(config, name) for name in ("num_heads", "mlp_dim", "pooling_num_heads", "pooling_mlp_dim")}
     _check_shared(shared, model_devices, "distribution.model_devices")
     if shard_weights:
         widths = {"hidden_dim": config.hidden_dim, "representation_dim": config.representation_dim}

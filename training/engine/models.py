@@ -9,9 +9,8 @@ import keras_vit
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer
-from keras_vit.weights.catalogue import get_entry
 from keras_vit.weights.checkpoint import published_config
-from keras_vit.weights.opening import open_checkpoint
+from keras_vit.weights.opening import entry_of_source, open_checkpoint
 from training.errors import InputError
 from training.recipe.model_functions import get_function
 from training.runs.folder import Run, load_model, read_class_names
@@ -88,11 +87,8 @@ def without_weights(recipe):
 
 
 def _architecture(weights):
-    """The config and image shape of published weights. For ViTs in the catalogue, nothing is downloaded."""
-    try:
-        entry = get_entry(weights)
-    except ValueError:
-        entry = None
+    """The config and image shape of published weights. For weights in the catalogue, nothing is downloaded."""
+    entry = entry_of_source(weights)
     if entry is not None:
         return published_config(entry), (entry.image_size, entry.image_size, 3)
     checkpoint = open_checkpoint(weights)

@@ -120,11 +120,12 @@ def _parse(path, text, is_section):
             return dataclasses.asdict(get_variant(text))
         except ValueError as error:
             raise InputError(f"{path}: {error}") from None
-    if is_section and path != "model.config":
-        raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
     if path.startswith(_ARGUMENTS):
         return _BOOLEANS.get(text.lower(), _value(text, ()))  # The model function checks the types.
-    return _value(text, _accepted(_find_field(path)[1].type))
+    accepted = _accepted(_find_field(path)[1].type)
+    if is_section and not (text.lower() == "none" and type(None) in accepted):
+        raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
+    return _value(text, accepted)
 
 
 def _accepted(field_type):

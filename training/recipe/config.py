@@ -3,12 +3,15 @@
 `python -m training train RECIPE --show` prints the description of each field.
 """
 
+import types
 from typing import Annotated, Any, Literal, dataclass_transform
 
 import pydantic
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from keras_vit.architectures.reading import read_fields
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
+from keras_vit.architectures.vit_checks import checked_fields
 from keras_vit.layers import PatchEmbedding
 from training.recipe.consistency import check_recipe, refuse_unused
 from training.recipe.datasets import BUILT_IN, IN_DIRECTORY
@@ -40,7 +43,7 @@ class Model:
     weights: str | None = Field(
         None, description="to fine-tune: catalogue name, path or address (hf://, https://) of published weights"
     )
-    changes: dict[str, Any] = Field(
+    changes: Annotated[dict[str, Any], pydantic.AfterValidator(read_fields)] = Field(
         {}, description="with weights: fields of keras_vit.ViTConfig to change, such as drop_path_rate"
     )
     function: str | None = Field(
@@ -74,9 +77,13 @@ class Model:
             self._check_config()
         else:
             refuse_unused(self, ["resize"], "without model.weights")
-            ViTConfig(patch_size=1, hidden_dim=1, num_layers=1, num_heads=1, mlp_dim=1).replace(
-                **{name: value for name, value in self.changes.items() if name not in _SIZES}
-            )
+            self._check_changes()
+
+    def _check_changes(self):
+        """Checks each change. Whether the changes fit each other depends on the weights, which are opened later."""
+        ViTConfig.check_names(self.changes)
+        plain = ViTConfig(patch_size=1, hidden_dim=1, num_layers=1, num_heads=1, mlp_dim=1)
+        checked_fields(types.SimpleNamespace(**(vars(plain) | self.changes)))
 
     def _check_config(self):
         if self.function is not None:
@@ -93,9 +100,6 @@ class Model:
                 f"model.resize must not be smaller than a side of model.input_shape, {shape[0]} x {shape[1]} pixels. "
                 f"Received: {self.resize}"
             )
-
-
-_SIZES = ("patch_size", "hidden_dim", "num_layers", "num_heads", "mlp_dim")
 
 
 @_section

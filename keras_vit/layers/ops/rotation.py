@@ -5,7 +5,16 @@ Shapes: B batch, K heads, T tokens, Dh channels of a head. Each head has Dh / 2 
 
 from keras import ops
 
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.ops.layouts import reshape_like
+
+
+def check_key_dim(key_dim):
+    """Returns the number of channels of a head. Raises a ValueError unless it is a positive multiple of 4."""
+    key_dim = check_positive_integer("key_dim", key_dim)
+    if key_dim % 4:
+        raise ValueError(f"key_dim must be a multiple of 4. Received: key_dim={key_dim}")
+    return key_dim
 
 
 def axial_frequencies(base, key_dim):

@@ -9,7 +9,7 @@ from keras import ops
 from keras_vit.architectures.rotary import RotaryConfig, as_rotary_config
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.configured import ConfiguredLayer
-from keras_vit.layers.ops.rotation import axial_frequencies, rotation
+from keras_vit.layers.ops.rotation import axial_frequencies, check_key_dim, rotation
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -31,6 +31,9 @@ class RotaryFrequencies(ConfiguredLayer):
     Returns:
         (2, K, T, Dh), as `rotate` of `layers/ops/rotation.py` needs it.
 
+    Raises:
+        ValueError: If `rotary` is not mixed, or if another argument is invalid.
+
     Example:
 
     >>> import keras, keras_vit
@@ -45,8 +48,12 @@ class RotaryFrequencies(ConfiguredLayer):
     def __init__(self, rotary: RotaryConfig, num_heads: int, key_dim: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.rotary = as_rotary_config(rotary)
+        if self.rotary.kind != "mixed":
+            raise ValueError(
+                f"rotary must have kind='mixed'. Axial frequencies are not learned. Received: {self.rotary}"
+            )
         self.num_heads = check_positive_integer("num_heads", num_heads)
-        self.key_dim = check_positive_integer("key_dim", key_dim)
+        self.key_dim = check_key_dim(key_dim)
         self.autocast = False
 
     def build(self, positions_shape):
@@ -59,7 +66,7 @@ class RotaryFrequencies(ConfiguredLayer):
 
     def _initial_frequencies(self, shape, dtype=None):
         frequencies = axial_frequencies(self.rotary.base, self.key_dim)  # (Dh / 4,)
-        angles = keras.random.uniform((self.num_heads, 1), 0.0, 2 * math.pi)
+        angles = keras.initializers.RandomUniform(0.0, 2 * math.pi)((self.num_heads, 1))
         waves = [(ops.cos(angles), -ops.sin(angles)), (ops.sin(angles), ops.cos(angles))]
         rows = [ops.concatenate([frequencies * wave for wave in pair], axis=1) for pair in waves]
         return ops.cast(ops.stack(rows), dtype or "float32")
@@ -68,5 +75,8 @@ class RotaryFrequencies(ConfiguredLayer):
         angles = ops.einsum("at,akj->ktj", positions, ops.cast(self.frequencies, "float32"))
         return rotation(angles, self.rotary.layout)
 
+    def compute_output_shape(self, positions_shape):
+        return (2, self.num_heads, positions_shape[1], self.key_dim)
+
     def compute_output_spec(self, positions):
-        return keras.KerasTensor((2, self.num_heads, positions.shape[1], self.key_dim), "float32")
+        return keras.KerasTensor(self.compute_output_shape(positions.shape), "float32")

@@ -7,9 +7,9 @@ import keras
 from keras import ops
 
 from keras_vit.architectures.rotary import RotaryConfig, as_rotary_config
-from keras_vit.checks import check_count, check_positive_integer
+from keras_vit.checks import check_count
 from keras_vit.layers.configured import ConfiguredLayer
-from keras_vit.layers.ops.rotation import axial_frequencies, rotation
+from keras_vit.layers.ops.rotation import axial_frequencies, check_key_dim, rotation
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,10 +47,8 @@ class RotaryPositionEmbedding(ConfiguredLayer):
     def __init__(self, rotary: RotaryConfig, key_dim: int, num_prefix_tokens: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.rotary = as_rotary_config(rotary)
-        self.key_dim = check_positive_integer("key_dim", key_dim)
+        self.key_dim = check_key_dim(key_dim)
         self.num_prefix_tokens = check_count("num_prefix_tokens", num_prefix_tokens)
-        if key_dim % 4:
-            raise ValueError(f"key_dim must be a multiple of 4. Received: key_dim={key_dim}")
         self.autocast = False
 
     def call(self, patches):
@@ -74,8 +72,10 @@ class RotaryPositionEmbedding(ConfiguredLayer):
             return coordinates
         return coordinates / ops.cast(size, "float32") * self.rotary.reference_grid[axis]
 
-    def compute_output_spec(self, patches):
-        _, height, width, _ = patches.shape
+    def compute_output_shape(self, patches_shape):
+        _, height, width, _ = patches_shape
         num_tokens = None if None in (height, width) else height * width + self.num_prefix_tokens
-        shape = (2, num_tokens) if self.rotary.kind == "mixed" else (2, num_tokens, self.key_dim)
-        return keras.KerasTensor(shape, "float32")
+        return (2, num_tokens) if self.rotary.kind == "mixed" else (2, num_tokens, self.key_dim)
+
+    def compute_output_spec(self, patches):
+        return keras.KerasTensor(self.compute_output_shape(patches.shape), "float32")

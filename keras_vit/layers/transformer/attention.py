@@ -60,7 +60,8 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     Raises:
         ValueError: If an argument is invalid; if D is not a multiple of `num_heads`; if relative positions are combined
-            with `queries`, with rotary positions or with an unknown number of tokens; or if `positions` is missing.
+            with `queries`, with rotary positions or with an unknown number of tokens; or if `positions` do not fit
+            `rotary`.
 
     Example:
 
@@ -87,6 +88,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.autocast = False  # Autocast would also round the positions.
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.dropout_rate = dropout_rate
         self.qk_norm = check_flag("qk_norm", qk_norm)
@@ -150,13 +152,14 @@ class MultiHeadSelfAttention(CompositeLayer):
         return layer
 
     def call(self, tokens, queries=None, sizes=None, positions=None, training=None):
-        if are_few(self, queries):
+        if positions is None and are_few(self, queries):
             return attend_few(self, tokens, queries, sizes, training)
         query, key = self.queries_and_keys(tokens, queries, positions)
         return self.attend(query, key, tokens, sizes, training)
 
     def queries_and_keys(self, tokens, queries=None, positions=None):
         """Returns the scaled and rotated queries, (B, K, t, Dh), and the rotated keys, (B, K, T, Dh)."""
+        self._check_positions(positions)
         attending = tokens if queries is None else queries
         scale = 1.0 / math.sqrt(self._key_dim)
         if self.qk_norm:
@@ -166,11 +169,23 @@ class MultiHeadSelfAttention(CompositeLayer):
             query, key = self._heads(self.query, attending, scale), self._heads(self.key, tokens)
         return (query, key) if self.rotary is None else self._rotated(query, key, positions, self.rotary)
 
+    def _check_positions(self, positions):
+        expected = None if self.rotary is None else {"axial": (self._key_dim,), "mixed": ()}[self.rotary.kind]
+        received = None if positions is None else tuple(positions.shape)
+        if (received and received[2:]) != expected:
+            raise ValueError(
+                f"With rotary, positions must be the output of a keras_vit.layers.RotaryPositionEmbedding with the "
+                f"same rotary and key_dim={self._key_dim}. Without rotary, they must be None. Received: rotary="
+                f"{self.rotary}, positions of shape {received}"
+            )
+
     def _rotated(self, query, key, positions, rotary):
-        if positions is None:
-            raise ValueError("With rotary, pass positions, the output of a keras_vit.layers.RotaryPositionEmbedding.")
         factors = self.rotary_frequencies(positions) if rotary.kind == "mixed" else positions
-        query_factors = factors if query.shape[-2] == key.shape[-2] else factors[..., : query.shape[-2], :]
+        query_factors = factors
+        if query.shape[-2] != key.shape[-2]:
+            # After the reshape, TensorFlow knows the number of queries even if the number of tokens is unknown.
+            shape = (*factors.shape[:-2], query.shape[-2], factors.shape[-1])
+            query_factors = ops.reshape(factors[..., : query.shape[-2], :], shape)
         return rotate(query, query_factors, rotary.layout), rotate(key, factors, rotary.layout)
 
     def attend(self, query, key, tokens, sizes=None, training=None):

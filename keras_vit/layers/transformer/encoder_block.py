@@ -3,6 +3,7 @@
 import typing
 
 import keras
+from keras import ops
 
 from keras_vit.checks import check_choice
 from keras_vit.layers.composed import ComposedLayer, check_layer
@@ -74,6 +75,7 @@ class EncoderBlock(ComposedLayer):
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.autocast = False  # Autocast would also round the positions.
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout_rate = dropout_rate
         self.drop_path_rate = drop_path_rate
@@ -103,7 +105,7 @@ class EncoderBlock(ComposedLayer):
 
     @rematerializable
     def call(self, tokens, positions=None, training=None):
-        residual, tokens = fork(tokens)
+        residual, tokens = fork(ops.cast(tokens, self.compute_dtype))
         branch = self.attention(self.norm_before(self.attention_norm, tokens), **_given(positions), training=training)
         tokens = self.add_attention(residual, branch, training)
         return self.add_mlp(tokens, training)
@@ -139,8 +141,8 @@ class EncoderBlock(ComposedLayer):
         """
         return self.attention.attention_weights(self.norm_before(self.attention_norm, tokens), **_given(positions))
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
+    def compute_output_shape(self, tokens_shape, positions_shape=None):
+        return tokens_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""

@@ -88,7 +88,7 @@ class MergingEncoderBlock(EncoderBlock):
 
     @rematerializable
     def call(self, tokens, sizes=None, training=None):
-        residual, tokens = fork(tokens)
+        residual, tokens = fork(ops.cast(tokens, self.compute_dtype))
         normalized = self.norm_before(self.attention_norm, tokens)
         query, key = self.attention.queries_and_keys(normalized)
         branch = self.attention.attend(query, key, normalized, sizes, training)

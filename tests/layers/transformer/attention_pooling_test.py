@@ -22,7 +22,7 @@ def test_layer(tmp_path):
     attention = {f"attention/{name}": (12, 3, 4) for name in ("query", "key", "value")}
     run_layer_test(
         AttentionPooling,
-        {"num_heads": 3, "mlp_dim": 20, "mlp": "gelu_exact", "layer_norm_epsilon": 1e-5},
+        {"num_heads": 3, "mlp_dim": 20, "mlp": "gelu_exact", "layer_norm_epsilon": 1e-5, "num_prefix_tokens": 2},
         [(7, 12)],
         (12,),
         {
@@ -46,6 +46,20 @@ def test_equals_the_equations(mlp, activation):
     inputs = [3 * x for x in random_inputs((7, 12))]
     equation = functools.partial(reference.attention_pooling, activation=activation)
     run_parity_test(AttentionPooling(3, 20, mlp), equation, inputs)
+
+
+def test_prefix_tokens_are_not_pooled():
+    layer = AttentionPooling(3, 20, num_prefix_tokens=2)
+    inputs = [3 * x for x in random_inputs((7, 12))]
+    run_parity_test(layer, lambda tokens, weights: reference.attention_pooling(tokens[:, 2:], weights), inputs)
+    weights = to_numpy(layer.attention_weights(*inputs))
+    np.testing.assert_array_equal(weights[..., :2], 0)
+    plain = built(AttentionPooling(3, 20))
+    plain.set_weights(layer.get_weights())
+    assert_close(weights[..., 2:], to_numpy(plain.attention_weights(inputs[0][:, 2:])))
+    assert layer.macs((None, 7, 12)) == plain.macs((None, 5, 12))
+    with pytest.raises(ValueError, match="num_prefix_tokens must be 0 or a positive integer"):
+        AttentionPooling(3, 20, num_prefix_tokens=-1)
 
 
 def test_layer_norm_epsilon():

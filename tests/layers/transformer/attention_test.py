@@ -1,9 +1,13 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers import MultiHeadSelfAttention
+from keras_vit import RotaryConfig
+from keras_vit.layers import MultiHeadSelfAttention, RotaryPositionEmbedding
+from keras_vit.layers.transformer import attention
 from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
@@ -31,7 +35,19 @@ ARGUMENTS = {
     "qk_norm": True,
     "layer_norm_epsilon": 1e-3,
     "relative_positions": False,
+    "qkv_bias": "all",
+    "inner_norm": False,
+    "rotary": None,
 }
+
+AXIAL = RotaryConfig()
+INTERLEAVED = RotaryConfig("axial", 50.0, "interleaved", "grid", (4, 7), 0.5, "xy")
+MIXED = RotaryConfig("mixed", layout="interleaved", coordinates="grid")
+
+
+def _positions(rotary, key_dim):
+    """Positions of the class token and of 2 x 3 patches."""
+    return RotaryPositionEmbedding(rotary, key_dim, 1)(np.zeros((1, 2, 3, 1), "float32"))
 
 
 @pytest.mark.each_backend
@@ -47,6 +63,15 @@ def test_layer_of_lines_with_relative_positions_and_without_norms(tmp_path):
 
 def test_layer_with_queries(tmp_path):
     run_layer_test(MultiHeadSelfAttention, ARGUMENTS, [(7, 12), (2, 12)], (2, 12), PROJECTIONS | NORMS, tmp_path)
+
+
+@pytest.mark.parametrize(("qkv_bias", "names"), [("no_key", ("query", "value")), ("none", ())])
+def test_layer_without_some_biases(qkv_bias, names, tmp_path):
+    arguments = {**ARGUMENTS, "qkv_bias": qkv_bias, "inner_norm": True, "qk_norm": False}
+    kernels = {path: shape for path, shape in PROJECTIONS.items() if "output" in path or path.endswith("kernel")}
+    biases = {f"{name}/bias": (3, 4) for name in names}
+    weights = kernels | biases | {"inner_norm/gamma": (12,), "inner_norm/beta": (12,)}
+    run_layer_test(MultiHeadSelfAttention, arguments, [(7, 12)], (7, 12), weights, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -66,13 +91,22 @@ def test_equals_the_equations(qk_norm, relative_positions, shape):
     run_parity_test(layer, reference.multi_head_self_attention, inputs)
 
 
+@pytest.mark.parametrize("qkv_bias", ["no_key", "none"])
+def test_inner_norm_and_absent_biases_equal_the_equations(qkv_bias):
+    layer = MultiHeadSelfAttention(3, layer_norm_epsilon=0.1, qkv_bias=qkv_bias, inner_norm=True)
+    equation = functools.partial(reference.multi_head_self_attention, epsilon=0.1)
+    run_parity_test(layer, equation, [3 * x for x in random_inputs((5, 7, 12))])
+
+
 # Keys and values are not computed for one or two queries. They are computed for five queries.
 @pytest.mark.parametrize("num_queries", [1, 2, 5])
-@pytest.mark.parametrize("qk_norm", [False, True])
-def test_queries_ask_in_place_of_the_tokens(qk_norm, num_queries):
+@pytest.mark.parametrize(
+    "arguments", [{}, {"qk_norm": True}, {"qkv_bias": "no_key", "inner_norm": True}, {"qkv_bias": "none"}]
+)
+def test_queries_ask_in_place_of_the_tokens(arguments, num_queries):
     inputs = [3 * x for x in random_inputs((7, 12), (num_queries, 12))]
     run_parity_test(
-        MultiHeadSelfAttention(3, qk_norm=qk_norm),
+        MultiHeadSelfAttention(3, **arguments),
         lambda tokens, queries, weights: reference.multi_head_self_attention(tokens, weights, queries),
         inputs,
     )
@@ -80,16 +114,17 @@ def test_queries_ask_in_place_of_the_tokens(qk_norm, num_queries):
 
 @pytest.mark.parametrize(
     ("arguments", "num_queries", "expected"),
-    [({}, 2, 0), ({}, 3, 2), ({"qk_norm": True}, 2, 2)],
+    [({}, 2, 0), ({}, 3, 2), ({"qk_norm": True}, 2, 2), ({"rotary": AXIAL}, 2, 2)],
 )
 def test_few_queries_need_no_keys_and_values(arguments, num_queries, expected, monkeypatch):
     layer = built(MultiHeadSelfAttention(3, **arguments))
     [tokens, queries] = random_inputs((7, 12), (num_queries, 12))
+    positions = _positions(AXIAL, 4) if arguments.get("rotary") else None
     shapes, matmul = [], ops.matmul
     monkeypatch.setattr(
         ops, "matmul", lambda *arrays: shapes.append([tuple(x.shape) for x in arrays]) or matmul(*arrays)
     )
-    layer(tokens, queries)
+    layer(tokens, queries, positions=positions)
     assert shapes.count([(14, 12), (12, 12)]) == expected  # Projections of all tokens of both images.
 
 
@@ -165,6 +200,75 @@ def test_each_kernel_has_its_own_draw():
     weights = canonical_weights(built(MultiHeadSelfAttention(3)))
     assert not np.allclose(weights["query/kernel"], weights["key/kernel"])
     assert not np.allclose(weights["key/kernel"], weights["value/kernel"])
+
+
+@pytest.mark.parametrize("num_queries", [1, 3, None])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"rotary": AXIAL, "inner_norm": True}, id="axial, half"),
+        pytest.param({"rotary": INTERLEAVED, "qk_norm": True, "qkv_bias": "no_key"}, id="axial, interleaved"),
+        pytest.param({"rotary": MIXED, "qkv_bias": "none"}, id="mixed"),
+    ],
+)
+@pytest.mark.each_backend
+def test_rotary_positions_equal_the_equations(arguments, num_queries):
+    """The queries are the first tokens, or all tokens."""
+    [tokens] = random_inputs((7, 36))
+    layer = built(MultiHeadSelfAttention(3, **arguments), (7, 36))
+    weights = canonical_weights(randomize(layer))
+    queries = None if num_queries is None else tokens[:, :num_queries]
+    found = layer(tokens, queries, positions=_positions(arguments["rotary"], 12))
+    expected = reference.multi_head_self_attention(
+        tokens.astype("float64"), weights, queries, rotary=arguments["rotary"], grid=(2, 3)
+    )
+    assert_close(found, expected)
+
+
+@pytest.mark.parametrize("rotary", [AXIAL, MIXED])
+def test_rotary_positions_of_lines_and_in_other_types(rotary):
+    [tokens] = random_inputs((5, 7, 36))
+    layer = randomize(built(MultiHeadSelfAttention(3, rotary=rotary), (5, 7, 36)))
+    positions = _positions(rotary, 12)
+    expected = to_numpy(layer(tokens, positions=positions))
+    assert_close(expected[:, 4], to_numpy(layer(tokens[:, 4], positions=positions)))
+    # Relative to the largest output: a few roundings of half a unit in the last place each.
+    for policy, tolerance in (("float64", 1e-5), ("mixed_bfloat16", 2**-5)):
+        other = built(MultiHeadSelfAttention(3, rotary=rotary, dtype=policy), (5, 7, 36))
+        other.set_weights(layer.get_weights())
+        error = to_numpy(other(tokens, positions=positions)) - expected
+        assert np.abs(error).max() < tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("rotary", [AXIAL, MIXED])
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_rotation_is_computed_in_float32(policy, rotary, monkeypatch):
+    dtypes, rotate = [], attention.rotate
+    monkeypatch.setattr(attention, "rotate", lambda *arrays: dtypes.append(arrays[1].dtype) or rotate(*arrays))
+    layer = built(MultiHeadSelfAttention(3, rotary=rotary, dtype=policy))
+    output = layer(random_inputs((7, 12))[0], positions=_positions(rotary, 4))
+    assert keras.backend.standardize_dtype(output.dtype) == layer.compute_dtype
+    assert {keras.backend.standardize_dtype(dtype) for dtype in dtypes} == {"float32"}
+
+
+def test_refuses_positions_that_do_not_fit():
+    [tokens] = random_inputs((7, 12))
+    expected = "must be the output of a .*RotaryPositionEmbedding with the same rotary and key_dim=4.* Received: rotary"
+    for rotary, positions, received in (
+        (AXIAL, None, "None"),
+        (AXIAL, _positions(MIXED, 4), r"\(2, 7\)"),
+        (AXIAL, _positions(AXIAL, 8), r"\(2, 7, 8\)"),
+        (MIXED, _positions(AXIAL, 4), r"\(2, 7, 4\)"),
+        (None, _positions(AXIAL, 4), r"\(2, 7, 4\)"),
+    ):
+        layer = MultiHeadSelfAttention(3, rotary=rotary)
+        for queries in (None, tokens[:, :1]):
+            with pytest.raises(ValueError, match=f"{expected}.*positions of shape {received}"):
+                layer(tokens, queries, positions=positions)
+    with pytest.raises(ValueError, match=r"relative_positions=True needs rotary=None. Received: rotary=RotaryConfig"):
+        MultiHeadSelfAttention(3, relative_positions=True, rotary=AXIAL)
+    with pytest.raises(ValueError, match=r"qkv_bias must be one of 'all', 'no_key', 'none'\. Received: True"):
+        MultiHeadSelfAttention(3, qkv_bias=True)
 
 
 def test_every_token_depends_on_every_other():
@@ -254,15 +358,17 @@ def test_attention_weights_are_those_that_call_uses():
     plain = built(MultiHeadSelfAttention(3, qk_norm=True))
     relative = built(MultiHeadSelfAttention(3, relative_positions=True))
     [tokens, queries] = [3 * x for x in random_inputs((7, 12), (2, 12))]
-    for layer, asking in ((plain, None), (plain, queries), (relative, None)):
+    rotated = built(MultiHeadSelfAttention(3, rotary=INTERLEAVED))
+    positions = {rotated: _positions(INTERLEAVED, 4)}
+    for layer, asking in ((plain, None), (plain, queries), (relative, None), (rotated, None), (rotated, tokens[:, :2])):
         weights = canonical_weights(randomize(layer))
-        found = to_numpy(layer.attention_weights(tokens, asking))
+        found = to_numpy(layer.attention_weights(tokens, asking, positions=positions.get(layer)))
         assert found.shape == (2, 3, 7 if asking is None else 2, 7)
         np.testing.assert_allclose(found.sum(-1), 1, atol=1e-6)
         value = np.einsum("btd,dkh->btkh", tokens, weights["value/kernel"]) + weights["value/bias"]
         heads = np.einsum("bkts,bskh->btkh", found, value)
         expected = np.einsum("btkh,khd->btd", heads, weights["output/kernel"]) + weights["output/bias"]
-        assert_close(layer(tokens, asking), expected)
+        assert_close(layer(tokens, asking, positions=positions.get(layer)), expected)
 
 
 @pytest.mark.parametrize("policy", ["float32", *MIXED_POLICIES])

@@ -4,11 +4,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import EncoderBlock, MlpBlock, MultiHeadSelfAttention
+from keras_vit import RotaryConfig
+from keras_vit.layers import EncoderBlock, MlpBlock, MultiHeadSelfAttention, RotaryPositionEmbedding
 from tests.layers.transformer.blocks import encoder_block
 from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
+    WithoutBatch,
     assert_close,
     built,
     canonical_weights,
@@ -33,7 +35,10 @@ WEIGHT_SHAPES = {
 }
 SCALES = {"attention_scale/gamma": (12,), "mlp_scale/gamma": (12,)}
 QUERY_KEY_NORMS = {f"attention/{name}_norm/{part}": (4,) for name in ("query", "key") for part in ("gamma", "beta")}
-
+INNER_NORMS = {
+    **{f"attention/inner_norm/{part}": (12,) for part in ("gamma", "beta")},
+    **{f"mlp/inner_norm/{part}": (20,) for part in ("gamma", "beta")},
+}
 RELATIVE = {"attention/relative_position/embedding": (13, 4)}
 
 
@@ -52,8 +57,30 @@ def test_layer(layer_scale, others, more_shapes, tmp_path):
         "dropout_rate": 0.1,
         "drop_path_rate": 0.3,
         "layer_scale": layer_scale,
+        "block_norm": "pre",
     }
     run_layer_test(EncoderBlock, arguments, [(7, 12)], (7, 12), WEIGHT_SHAPES | more_shapes, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rotary", "positions_shape", "more_shapes"),
+    [
+        (RotaryConfig(), (2, 7, 4), {}),
+        (RotaryConfig("mixed"), (2, 7), {"attention/rotary/frequencies": (2, 3, 2)}),
+    ],
+)
+def test_layer_with_rotary_positions(rotary, positions_shape, more_shapes, tmp_path):
+    arguments = {
+        "attention": functools.partial(MultiHeadSelfAttention, 3, inner_norm=True, rotary=rotary, name="attention"),
+        "mlp": functools.partial(MlpBlock, 20, inner_norm=True, name="mlp"),
+        "layer_norm_epsilon": 1e-5,
+        "dropout_rate": 0.1,
+        "drop_path_rate": 0.3,
+        "layer_scale": None,
+        "block_norm": "post",
+    }
+    inputs, weights = [(7, 12), WithoutBatch(positions_shape)], WEIGHT_SHAPES | INNER_NORMS | more_shapes
+    run_layer_test(EncoderBlock, arguments, inputs, (7, 12), weights, tmp_path, rotated=True)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +92,26 @@ def test_layer(layer_scale, others, more_shapes, tmp_path):
         ({"mlp": "swiglu", "layer_scale": 0.1, "qk_norm": True}, reference.swiglu, (5, 7, 12)),
         ({"qk_norm": True, "relative_positions": True}, reference.gelu_tanh, (7, 12)),
         ({"relative_positions": True}, reference.gelu_tanh, (5, 7, 12)),
+        ({"block_norm": "post", "layer_scale": 0.1, "qkv_bias": "none"}, reference.gelu_tanh, (5, 7, 12)),
+        ({"block_norm": "post", "mlp": "swiglu", "inner_norms": True}, reference.swiglu, (7, 12)),
+        ({"inner_norms": True, "qkv_bias": "no_key", "qk_norm": True}, reference.gelu_tanh, (7, 12)),
     ],
 )
 def test_equals_the_equations(arguments, activation, shape):
-    equation = functools.partial(reference.encoder_block, activation=activation)
+    block_norm = arguments.get("block_norm", "pre")
+    equation = functools.partial(reference.encoder_block, activation=activation, block_norm=block_norm)
     run_parity_test(encoder_block(**arguments), equation, random_inputs(shape))
+
+
+@pytest.mark.parametrize("arguments", [{"block_norm": "post"}, {"layer_scale": 0.1, "inner_norms": True}])
+def test_rotary_positions_equal_the_equations(arguments):
+    rotary = RotaryConfig("axial", 10.0, "interleaved", "grid")
+    positions = RotaryPositionEmbedding(rotary, 12, 1)(np.zeros((1, 2, 3, 1), "float32"))
+    [tokens] = random_inputs((7, 36))
+    block = built(encoder_block(rotary=rotary, **arguments), (7, 36))
+    equation = functools.partial(reference.encoder_block, block_norm=arguments.get("block_norm", "pre"))
+    expected = equation(tokens.astype("float64"), canonical_weights(randomize(block)), rotary=rotary, grid=(2, 3))
+    assert_close(block(tokens, positions), expected)
 
 
 def test_layer_scale_starts_both_branches_at_its_value():
@@ -160,6 +202,8 @@ def test_attention_weights_are_of_the_normalised_tokens():
     weights = canonical_weights(block)
     normalised = reference.norm(tokens, weights, "attention_norm").astype("float32")
     assert_close(block.attention_weights(tokens), to_numpy(block.attention.attention_weights(normalised)))
+    post = randomize(built(encoder_block(block_norm="post")))
+    assert_close(post.attention_weights(tokens), to_numpy(post.attention.attention_weights(tokens)))
 
 
 @pytest.mark.parametrize(
@@ -170,6 +214,10 @@ def test_attention_weights_are_of_the_normalised_tokens():
             r"attention must be a layer, such as keras_vit.layers.MultiHeadSelfAttention\(num_heads=3\). Received: 3",
         ),
         ((MultiHeadSelfAttention(3), "gelu"), "mlp must be a layer, such as .*MlpBlock.* Received: 'gelu'"),
+        (
+            (MultiHeadSelfAttention(3), MlpBlock(20), 1e-6, 0.0, 0.0, None, "none"),
+            "block_norm must be one of 'pre', 'post'. Received: 'none'",
+        ),
     ],
 )
 def test_refuses_what_is_not_a_layer(parts, message):

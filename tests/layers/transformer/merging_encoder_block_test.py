@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit.layers import EncoderBlock, MergingEncoderBlock, MlpBlock, MultiHeadSelfAttention, TokenMerging
 from tests.layers.transformer.blocks import encoder_block
 from tests.layers.transformer.encoder_block_test import WEIGHT_SHAPES
@@ -24,6 +25,7 @@ def test_layer(tmp_path):
         "dropout_rate": 0.1,
         "drop_path_rate": 0.3,
         "layer_scale": None,
+        "block_norm": "post",
     }
     run_layer_test(MergingEncoderBlock, arguments, [(7, 12)], (5, 12), WEIGHT_SHAPES, tmp_path)
 
@@ -62,13 +64,15 @@ def test_macs():
 
 @pytest.mark.parametrize(
     "attention",
-    [MultiHeadSelfAttention(3, relative_positions=True), keras.layers.Identity()],
-    ids=["relative", "other"],
+    [
+        MultiHeadSelfAttention(3, relative_positions=True),
+        MultiHeadSelfAttention(3, rotary=keras_vit.RotaryConfig()),
+        keras.layers.Identity(),
+    ],
+    ids=["relative", "rotary", "other"],
 )
 def test_refuses_attention_without_keys_to_compare(attention):
-    with pytest.raises(
-        ValueError, match=r"MultiHeadSelfAttention without relative and rotary positions\. Received: attention=<"
-    ):
+    with pytest.raises(ValueError, match=r"without relative and rotary positions\. Received: attention=<"):
         MergingEncoderBlock(attention, MlpBlock(20), TokenMerging(2))
 
 

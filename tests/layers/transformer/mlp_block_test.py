@@ -28,15 +28,20 @@ ACTIVATIONS = {
 }
 
 
-@pytest.mark.parametrize(("activation", "num_hidden"), [("gelu_exact", 20), ("swiglu", 40)])
-def test_layer(activation, num_hidden, tmp_path):
+@pytest.mark.parametrize(
+    ("activation", "num_hidden", "norm"),
+    [("gelu_exact", 20, {}), ("swiglu", 40, {"inner_norm/gamma": (20,), "inner_norm/beta": (20,)})],
+)
+def test_layer(activation, num_hidden, norm, tmp_path):
+    arguments = {"mlp_dim": 20, "activation": activation, "dropout_rate": 0.1}
     run_layer_test(
         MlpBlock,
-        {"mlp_dim": 20, "activation": activation, "dropout_rate": 0.1},
+        {**arguments, "inner_norm": bool(norm), "layer_norm_epsilon": 1e-3},
         [(7, 12)],
         (7, 12),
         {
             **{"hidden/kernel": (12, num_hidden), "hidden/bias": (num_hidden,)},
+            **norm,
             **{"output/kernel": (20, 12), "output/bias": (12,)},
         },
         tmp_path,
@@ -53,6 +58,13 @@ def test_equals_the_equations(activation):
     inputs = [2 * x for x in random_inputs((7, 12))]
     equation = functools.partial(reference.mlp, activation=ACTIVATIONS[activation])
     run_parity_test(MlpBlock(20, activation), equation, inputs)
+
+
+@pytest.mark.parametrize(("activation", "shape"), [("swiglu", (7, 12)), ("gelu_exact", (5, 7, 12))])
+def test_inner_norm_equals_the_equations(activation, shape):
+    equation = functools.partial(reference.mlp, activation=ACTIVATIONS[activation], epsilon=0.1)
+    layer = MlpBlock(20, activation, inner_norm=True, layer_norm_epsilon=0.1)
+    run_parity_test(layer, equation, random_inputs(shape))
 
 
 def test_the_gelus_differ():

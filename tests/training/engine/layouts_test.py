@@ -26,6 +26,9 @@ OPTIONS = [
     {"position_embedding": "learned_2d", "position_placement": "every_layer"},
     {"position_embedding": "relative"},
     {"pooling": "avg", "axial": True},
+    {"pooling": "map", "pooling_num_heads": 4, "pooling_mlp_dim": 7, "final_norm": False},
+    {"rotary": keras_vit.RotaryConfig("mixed"), "qkv_bias": "no_key", "mlp_inner_norm": True, "block_norm": "post"},
+    {"rotary": keras_vit.RotaryConfig(), "qkv_bias": "none", "attention_inner_norm": True},
     {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, "drop_path_rate": 0.1},
     {"include_preprocessing": True, "include_top": False},
 ]
@@ -59,6 +62,9 @@ SHARDED = {
 WHOLE = [
     "encoder_block_1/attention/output/bias",
     "encoder_block_1/attention/query_norm/gamma",
+    "encoder_block_1/attention/inner_norm/gamma",
+    "encoder_block_1/attention/rotary/frequencies",
+    "encoder_block_1/mlp/inner_norm/beta",
     "encoder_block_1/attention_norm/beta",
     "encoder_block_1/attention_scale/gamma",
     "encoder_block_1/mlp/output/bias",
@@ -163,6 +169,8 @@ def test_matrices_are_cut_into_as_many_parts_as_there_are_devices():
     [
         ({}, (2, 2), False, "num_heads must be a multiple of the 2 devices.*distribution.model_devices"),
         ({"num_heads": 4, "mlp_dim": 21}, (2, 2), False, "mlp_dim must be a multiple of the 2 devices"),
+        ({"num_heads": 4, "pooling": "map", "pooling_num_heads": 3}, (2, 2), False, "pooling_num_heads must be .* 3"),
+        ({"num_heads": 4, "pooling": "map", "pooling_mlp_dim": 7}, (2, 2), False, "pooling_mlp_dim must be .*: 7"),
         ({}, (7, 1), True, "hidden_dim must be a multiple of the 7 devices.*distribution.shard_weights"),
         ({"hidden_dim": 9, "num_heads": 1}, (2, 1), True, "hidden_dim must be a multiple of the 2.*shard_weights"),
         ({"stem": STEM}, (3, 1), True, r"stem.width must be a multiple of the 3 devices.*Received: 64"),

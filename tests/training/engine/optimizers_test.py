@@ -125,13 +125,14 @@ def test_three_steps_equal_numpys(assignments, steps, layer_decay):
 
 
 def test_of_a_vision_transformer_kernels_decay_and_nothing_else():
-    model = tiny_model()
+    model = tiny_model(rotary=keras_vit.RotaryConfig("mixed"))
     optimizer = build_optimizer(make_recipe(*PLAIN, "optimizer.weight_decay=0.1"), model, 1)
     before = model.get_weights()
     apply(optimizer, [np.zeros(weight.shape, "float32") for weight in model.weights], model)
     for weight, old in zip(model.weights, before, strict=True):
         assert_close(weight, 0.9 * old if weight.name == "kernel" else old)
-    assert {weight.name for weight in model.weights} == {"kernel", "bias", "gamma", "beta", "token", "embedding"}
+    names = {"kernel", "bias", "gamma", "beta", "token", "embedding", "frequencies"}
+    assert {weight.name for weight in model.weights} == names
 
 
 @pytest.mark.each_backend
@@ -183,6 +184,7 @@ TOP = {"encoder_norm", "pooled_norm", "pooling", "pre_logits", "predictions", "d
         {"pooling": "avg", "norm_placement": "after_pooling"},
         {"position_placement": "every_layer"},
         {"pooling": "avg", "axial": True},
+        {"rotary": keras_vit.RotaryConfig("mixed"), "attention_inner_norm": True, "mlp_inner_norm": True},
     ],
 )
 def test_every_layer_has_its_group(changes):

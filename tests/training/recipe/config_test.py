@@ -1,9 +1,11 @@
 """Recipes are typed, and every assignment is validated before any work starts."""
 
 import dataclasses
+import json
 
 import pytest
 
+from keras_vit import RotaryConfig, StemConfig
 from keras_vit.architectures.vision_transformer import VARIANTS
 from training import recipes
 from training.errors import InputError
@@ -11,6 +13,7 @@ from training.recipe.assignments import describe, from_dict, leaves, override
 from training.recipe.config import Augment, Data, Fit, Model, Recipe, to_dict
 
 DIGITS = recipes.load("digits")
+ROTARY = RotaryConfig("axial", 10_000.0, "interleaved", "grid", (4, 7))
 
 
 @pytest.mark.parametrize("name", recipes.NAMES)
@@ -47,6 +50,53 @@ def test_fields_of_the_stem():
     assert changed.model.config.stem == dataclasses.replace(hybrid.model.config.stem, stage_depths=(3, 4), width=32)
     with pytest.raises(InputError, match=r"Did you mean model\.config\.stem\.width"):
         override(hybrid, ["model.config.stem.widht=32"])
+
+
+def test_fields_of_rotary_positions():
+    config = DIGITS.model.config.replace(rotary=ROTARY)
+    recipe = dataclasses.replace(DIGITS, model=dataclasses.replace(DIGITS.model, config=config))
+    assert from_dict(to_dict(recipe)) == recipe
+    assignments = ["model.config.rotary.base=50", "model.config.rotary.reference_grid=none"]
+    changed = override(recipe, [*assignments, "model.config.qkv_bias=no_key", "model.config.mlp_inner_norm=true"])
+    assert changed.model.config == config.replace(
+        rotary=dataclasses.replace(ROTARY, base=50.0, reference_grid=None), qkv_bias="no_key", mlp_inner_norm=True
+    )
+    assert "model.config.rotary.reference_grid=4,7" in describe(recipe)
+    assert override(recipe, ["model.config.rotary=none"]).model.config.rotary is None
+    with pytest.raises(InputError, match=r"model\.config\.rotary: .*RotaryConfig.* Received: 'axial'"):
+        override(DIGITS, ["model.config.rotary=axial"])
+    with pytest.raises(InputError, match=r"Did you mean model\.config\.rotary\.layout"):
+        override(recipe, ["model.config.rotary.layuot=half"])
+    with pytest.raises(InputError, match=r"reference_grid and offset need coordinates='grid'"):
+        override(recipe, ["model.config.rotary.coordinates=normalized"])
+
+
+@pytest.mark.parametrize(("name", "value"), [("rotary", ROTARY), ("stem", StemConfig((1, 2), 32))])
+def test_changes_of_weights_may_contain_a_config(name, value):
+    model = Model(weights="S/16@augreg-i21k", changes={name: value, "pooling_num_heads": 5, "pooling": "map"})
+    recipe = dataclasses.replace(DIGITS, model=model)
+    fields = to_dict(recipe)
+    assert fields["model"]["changes"][name] == json.loads(json.dumps(dataclasses.asdict(value)))
+    assert from_dict(fields) == recipe
+    assert override(recipe, [f"model.changes.{name}=none", "model.changes.pooling=token"]).model.changes[name] is None
+
+
+def test_changes_of_weights_are_checked_one_by_one():
+    """Whether they fit each other depends on the weights."""
+    weights = ["model.config=none", "model.resize=none", "model.weights=S/16@augreg-i21k"]
+    changes = ["position_embedding=sincos_2d", "pool_prefix_tokens=true", "final_norm=false", "num_heads=4"]
+    changed = override(DIGITS, [*weights, *(f"model.changes.{change}" for change in changes)]).model.changes
+    expected = {"position_embedding": "sincos_2d", "pool_prefix_tokens": True, "final_norm": False, "num_heads": 4}
+    assert changed == expected
+    for change, message in (
+        ("qkv_bias=some", "model: qkv_bias must be one of 'all', 'no_key', 'none'. Received: 'some'"),
+        ("num_heads=0", "model: num_heads must be a positive integer. Received: 0"),
+        ("rotary=axial", "model: rotary must be None or a keras_vit.RotaryConfig. Received: 'axial'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            override(DIGITS, [*weights, f"model.changes.{change}"])
+    with pytest.raises(TypeError, match=r"'drop_rate' is not a field of ViTConfig\. Did you mean 'dropout_rate'"):
+        Model(weights="S/16@augreg-i21k", changes={"drop_rate": 0.1})
 
 
 def test_none_is_no_value_or_a_name():

@@ -1,0 +1,67 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from keras_vit import RotaryConfig
+from keras_vit.layers import RotaryFrequencies, RotaryPositionEmbedding
+from keras_vit.layers.ops.rotation import rotate
+from tests.reference import positions
+from tests.test_case import (
+    WithoutBatch,
+    assert_close,
+    canonical_weights,
+    random_inputs,
+    randomize,
+    run_layer_test,
+    to_numpy,
+)
+
+
+@pytest.mark.each_backend
+def test_layer(tmp_path):
+    rotary = RotaryConfig("mixed", 10.0, "interleaved", "grid", (4, 7), 0.5, "xy")
+    arguments = {"rotary": dataclasses.asdict(rotary), "num_heads": 3, "key_dim": 8}
+    shapes = [WithoutBatch((2, 7))], WithoutBatch((2, 3, 7, 8)), {"frequencies": (2, 3, 4)}
+    run_layer_test(RotaryFrequencies, arguments, *shapes, tmp_path, output_dtype="float32")
+
+
+@pytest.mark.parametrize(
+    "rotary", [RotaryConfig("mixed"), RotaryConfig("mixed", 10.0, "interleaved", "grid", None, 0.5, "xy")]
+)
+def test_rotation_equals_the_equations(rotary):
+    places = RotaryPositionEmbedding(rotary, 12, 2)(np.zeros((1, 3, 5, 1)))
+    layer = RotaryFrequencies(rotary, 3, 12, name="tested")
+    layer.build(places.shape)
+    frequencies = canonical_weights(randomize(layer))["frequencies"]
+    [values] = random_inputs((3, 17, 12))
+    rotated = to_numpy(rotate(values, layer(places), rotary.layout))
+    for head in range(3):
+        theta = positions.rotary_angles((3, 5), 2, 12, rotary, frequencies[:, head])
+        expected = positions.rotated(values[:, head].astype("float64"), theta, rotary.layout)
+        assert_close(rotated[:, head], expected)
+
+
+def test_frequencies_start_axial_and_turned_in_each_head():
+    layer = RotaryFrequencies(RotaryConfig("mixed", 10.0), 3, 12, name="tested")
+    layer.build((2, 7))
+    f, g = canonical_weights(layer)["frequencies"]
+    axial = [10 ** (-4 * j / 12) for j in range(3)]
+    np.testing.assert_allclose(np.hypot(f, g), [axial * 2] * 3, rtol=1e-6)
+    turns = np.arctan2(g, f)[:, :3]  # The angle of a head, the same for all frequencies of its first axis.
+    np.testing.assert_allclose(turns, turns[:, :1].repeat(3, axis=1), atol=1e-6)
+    assert len(set(np.round(turns[:, 0], 3))) == 3
+    np.testing.assert_allclose([f[:, 3:], g[:, 3:]], [-g[:, :3], f[:, :3]], atol=1e-6)  # The second axis is orthogonal.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((RotaryConfig(), 3, 8), "rotary must have kind='mixed'. Axial frequencies are not learned. Received: Rotary"),
+        ((RotaryConfig("mixed"), 0, 8), "num_heads must be a positive integer. Received: 0"),
+        ((RotaryConfig("mixed"), 3, 6), "key_dim must be a multiple of 4. Received: key_dim=6"),
+    ],
+)
+def test_refuses_impossible_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RotaryFrequencies(*arguments)

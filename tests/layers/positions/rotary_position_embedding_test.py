@@ -1,0 +1,120 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import RotaryConfig
+from keras_vit.layers import RotaryPositionEmbedding
+from keras_vit.layers.ops.rotation import rotate
+from tests.reference import positions
+from tests.test_case import (
+    MIXED_POLICY,
+    TENSORFLOW,
+    WithoutBatch,
+    assert_close,
+    random_inputs,
+    run_layer_test,
+    to_numpy,
+)
+
+AXIAL = [
+    pytest.param(RotaryConfig(), marks=pytest.mark.each_backend),
+    pytest.param(RotaryConfig("axial", 50.0, "interleaved", "grid", (4, 7)), marks=pytest.mark.each_backend),
+    RotaryConfig("axial", 20.0, "interleaved", axis_order="xy"),
+    RotaryConfig("axial", 10.0, "half", "grid", None, 1.0, "xy"),
+    RotaryConfig("axial", 10.0, "half", "grid", (9, 2), -0.5),
+]
+MIXED = [
+    RotaryConfig("mixed", 10.0, "half", "grid", (4, 7), 1.0, "xy"),
+    RotaryConfig("mixed", 10.0, "interleaved", "grid", None, -0.5, "yx"),
+    RotaryConfig("mixed"),
+]
+
+
+def _patches(height, width):
+    return np.zeros((1, height, width, 5), "float32")
+
+
+@pytest.mark.each_backend
+@pytest.mark.parametrize(
+    ("rotary", "shape"),
+    [
+        (RotaryConfig("axial", 50.0, "interleaved", "grid", (4, 7), 0.5, "xy"), (2, 17, 12)),
+        (RotaryConfig("mixed"), (2, 17)),
+    ],
+)
+def test_layer(rotary, shape, tmp_path):
+    arguments = {"rotary": dataclasses.asdict(rotary), "key_dim": 12, "num_prefix_tokens": 2}
+    inputs, output = [(3, 5, 7)], WithoutBatch(shape)
+    run_layer_test(RotaryPositionEmbedding, arguments, inputs, output, {}, tmp_path, output_dtype="float32")
+
+
+@pytest.mark.parametrize("rotary", AXIAL)
+def test_axial_rotation_equals_the_equations(rotary):
+    [values] = random_inputs((3, 17, 12))  # (B, K, T, Dh)
+    factors = RotaryPositionEmbedding(rotary, 12, 2)(_patches(3, 5))
+    theta = positions.rotary_angles((3, 5), 2, 12, rotary)
+    expected = positions.rotated(values.astype("float64"), theta, rotary.layout)
+    assert_close(rotate(values, factors, rotary.layout), expected)
+
+
+@pytest.mark.parametrize("rotary", MIXED)
+def test_coordinates_equal_the_equations(rotary):
+    found = to_numpy(RotaryPositionEmbedding(rotary, 12, 2)(_patches(3, 5)))
+    np.testing.assert_array_equal(found[:, :2], 0)
+    order = [0, 1] if rotary.axis_order == "yx" else [1, 0]
+    assert_close(found[:, 2:], positions.coordinates(3, 5, rotary)[:, order].T)
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_products_depend_on_the_offset_between_patches(layout):
+    layer = RotaryPositionEmbedding(RotaryConfig(layout=layout, coordinates="grid"), 12)
+    [query, key] = random_inputs((12,), (12,), batch=1)
+    rotated = [to_numpy(rotate(np.repeat(x, 15, axis=0), layer(_patches(3, 5)), layout)) for x in (query, key)]
+    products = (rotated[0] @ rotated[1].T).reshape(3, 5, 3, 5)
+    assert_close(products[1:, 1:, 1:, 1:], products[:-1, :-1, :-1, :-1])
+    by_offset = {(r, c): products[0, 0, r, c] for r in range(3) for c in range(5)}
+    assert len({round(float(value), 4) for value in by_offset.values()}) == 15
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
+@pytest.mark.parametrize(
+    "rotary", [RotaryConfig(), RotaryConfig("mixed", coordinates="grid", reference_grid=(4, 7), offset=1.0)]
+)
+def test_grid_unknown_until_a_graph_runs(rotary):
+    import tensorflow as tf
+
+    layer = RotaryPositionEmbedding(rotary, 8, 1)
+    function = tf.function(layer, input_signature=[tf.TensorSpec((None, None, None, 5))], autograph=False)
+    for grid in ((3, 5), (1, 1), (21, 2)):
+        assert_close(function(tf.constant(_patches(*grid))), to_numpy(layer(_patches(*grid))))
+
+
+def test_computes_in_float32_under_mixed_precision():
+    # bfloat16 cannot represent column 301, and the sine of the nearest value differs greatly.
+    rotary = RotaryConfig(coordinates="grid")
+    exact = RotaryPositionEmbedding(rotary, 8)(_patches(1, 302))
+    np.testing.assert_array_equal(
+        to_numpy(RotaryPositionEmbedding(rotary, 8, dtype=MIXED_POLICY)(_patches(1, 302))), to_numpy(exact)
+    )
+    np.testing.assert_allclose(to_numpy(exact)[0, -1, 2:4], np.cos([301, 301 / 10]), atol=1e-4)
+
+
+def test_symbolic_grid_may_be_unknown():
+    for rotary, shape in ((RotaryConfig(), (2, None, 8)), (RotaryConfig("mixed"), (2, None))):
+        assert RotaryPositionEmbedding(rotary, 8)(keras.KerasTensor((None, None, 3, 12))).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("axial", 8), "rotary must be a keras_vit.RotaryConfig. Received: 'axial'"),
+        ((RotaryConfig(), 6), "key_dim must be a multiple of 4. Received: key_dim=6"),
+        ((RotaryConfig(), 8.0), "key_dim must be a positive integer. Received: 8.0"),
+        ((RotaryConfig(), 8, -1), "num_prefix_tokens must be 0 or a positive integer. Received: -1"),
+    ],
+)
+def test_refuses_impossible_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RotaryPositionEmbedding(*arguments)

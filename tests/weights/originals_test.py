@@ -1,0 +1,131 @@
+"""Files with the names that the owners of models use, tested without torch and timm; tests/peers compares with timm."""
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.architectures.rotary import RotaryConfig
+from keras_vit.weights.files import write_safetensors
+from keras_vit.weights.hints import Hints
+from keras_vit.weights.opening import open_checkpoint
+from keras_vit.weights.originals import with_settings
+from keras_vit.weights.timm_architectures import arguments_of
+from tests.weights.converter_case import CONFIG, assert_same_weights, contents
+
+EXACT = CONFIG.replace(mlp="gelu_exact")
+DINOV3 = EXACT.replace(
+    patch_size=4,
+    num_register_tokens=2,
+    position_embedding="none",
+    rotary=RotaryConfig(),
+    layer_scale=1e-5,
+    layer_norm_epsilon=1e-5,
+    qkv_bias="no_key",
+)
+HINTS = {"num_heads": 3, "input_shape": (8, 9, 3), "classifier_activation": None}
+
+
+@pytest.fixture
+def dinov3(saved):
+    """(weights of a model, {name in DINOv3's files: array})"""
+    weights, path = saved("timm", DINOV3, input_shape=(8, 12, 3))
+    arrays = contents(path)["model.safetensors"]
+    arrays["storage_tokens"] = arrays.pop("reg_token")
+    for i in range(DINOV3.num_layers):
+        query, value = (arrays.pop(f"blocks.{i}.attn.{part}_bias") for part in "qv")
+        arrays[f"blocks.{i}.attn.qkv.bias"] = np.concatenate([query, np.full_like(query, 5.0), value])
+        arrays[f"blocks.{i}.attn.qkv.bias_mask"] = np.repeat(np.float32([1, 0, 1]), len(query))
+    arrays |= {"rope_embed.periods": np.ones(1, "float32"), "mask_token": np.ones((1, 12), "float32")}
+    return weights, arrays
+
+
+def write(folder, arrays):
+    write_safetensors(folder / "model.safetensors", arrays)
+    return folder / "model.safetensors"
+
+
+def test_dinov3(dinov3, tmp_path):
+    weights, arrays = dinov3
+    model = keras_vit.from_pretrained(write(tmp_path, arrays), family="dinov3_sat", num_heads=3)
+    assert_same_weights(model, weights)
+    description = keras_vit.describe(model)
+    assert description.config.replace(position_interpolation="align_corners") == DINOV3
+    assert description.pixels["std"] == [0.213, 0.156, 0.143]
+    report = keras_vit.load_weights(model, tmp_path / "model.safetensors", family="dinov3")
+    masks = {name for name in arrays if name.endswith("bias_mask")}
+    assert report.skipped.keys() == {"rope_embed.periods", "mask_token"} | masks
+
+
+def test_a_mask_of_other_biases_is_refused(dinov3, tmp_path):
+    _, arrays = dinov3
+    arrays["blocks.1.attn.qkv.bias_mask"] = np.roll(arrays["blocks.1.attn.qkv.bias_mask"], 1)
+    with pytest.raises(ValueError, match=r"blocks\.1\.attn\.qkv\.bias_mask must be 1 for queries and values, and 0"):
+        keras_vit.from_pretrained(write(tmp_path, arrays), family="dinov3", num_heads=3)
+
+
+def test_other_families_are_refused(dinov3, saved, tmp_path):
+    """The family defines the rotary positions, which the arrays do not show."""
+    _, arrays = dinov3
+    with pytest.raises(ValueError, match=r"contains storage_tokens.*'dinov3' or family='dinov3_sat', not 'deit'"):
+        open_checkpoint(write(tmp_path, arrays), family="deit")
+    with pytest.raises(ValueError, match=r"Pass family=.* suggest family='dinov3'"):
+        open_checkpoint(tmp_path / "model.safetensors")
+    plain = contents(saved("timm", EXACT).path)["model.safetensors"]
+    for family in ("dinov3", "eva02"):
+        with pytest.raises(ValueError, match=f"not of the family '{family}'.* suggest family='timm'"):
+            open_checkpoint(write(tmp_path, plain), family=family)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "other", "family"),
+    [
+        ("state_dict/module.base_encoder.", "state_dict/module.momentum_encoder.", "mocov3"),
+        ("target_encoder/module.", "encoder/module.", "ijepa"),
+        ("model_ema/", "model/", "deit"),
+    ],
+)
+def test_one_of_several_models_is_read(prefix, other, family, saved, tmp_path):
+    weights, path = saved("timm", EXACT)
+    arrays = contents(path)["model.safetensors"]
+    both = {f"{other}{name}": np.zeros_like(array) for name, array in arrays.items()}
+    both |= {f"{prefix}{name}": array for name, array in arrays.items()}
+    model = keras_vit.from_pretrained(write(tmp_path, both), family=family, grid_size=(2, 3), **HINTS)
+    assert_same_weights(model, weights)
+
+
+def test_unknown_prefixes_are_refused(saved, tmp_path):
+    """NaFlex has another name of the patches' kernel."""
+    arrays = contents(saved("timm", EXACT).path)["model.safetensors"]
+    path = write(tmp_path, {f"student.{name}": array for name, array in arrays.items()})
+    with pytest.raises(ValueError, match=r"begin with 'student\.', which is not known"):
+        open_checkpoint(path, family="dino")
+    arrays["embeds.proj.weight"] = arrays.pop("patch_embed.proj.weight")
+    with pytest.raises(ValueError, match=r"patches as inputs \(NaFlex\) are not supported"):
+        open_checkpoint(write(tmp_path, arrays), family="timm")
+
+
+@pytest.mark.parametrize(
+    ("family", "width", "num_heads"),
+    [("mocov3", 384, 12), ("dinov3", 1280, 20), ("dinov3_sat", 4096, 32), ("eva02", 768, 12), ("deit", 384, None)],
+)
+def test_number_of_heads(family, width, num_heads):
+    """MoCo's ViT-S and DINOv3's ViT-H+ have other numbers of heads than models of the same size."""
+    shapes = {"patch_embed.proj.weight": (width, 3, 16, 16), "blocks.0.mlp.fc2.weight": (width, 8)}
+    assert with_settings(Hints("file", family), shapes).config["model_args"]["num_heads"] == num_heads
+
+
+@pytest.mark.parametrize(
+    ("width", "hidden", "architecture"),
+    [
+        (1792, 8, "eva02_enormous_patch14_clip_224"),
+        (1408, 8, "eva_giant_patch14_clip_224"),
+        (768, 16, "eva02_base_patch16_clip_224"),
+        (768, None, "eva02_base_patch16_clip_224"),
+    ],
+)
+def test_settings_of_eva(width, hidden, architecture):
+    """SwiGLU shows rotary positions, and the width shows normalised outputs of the blocks."""
+    shapes = {"patch_embed.proj.weight": (width, 3, 16, 16), "blocks.0.mlp.fc2.weight": (width, 8)}
+    shapes |= {} if hidden is None else {"blocks.0.mlp.fc1.weight": (hidden, width)}
+    arguments = with_settings(Hints("file", "eva_clip"), shapes).config["model_args"]
+    assert arguments.items() >= arguments_of({"architecture": architecture}).items()
