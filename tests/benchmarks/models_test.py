@@ -133,6 +133,11 @@ def test_copies_share_a_row():
     ]
 
 
+def test_projections_are_no_classes():
+    head, row = _cells(model_weights.table([ENTRIES["B/16@pe-core-224"]]))
+    assert row[head.index("classes")] == "1024 (projection)"
+
+
 def test_files_with_other_contents_have_their_own_rows():
     """Google's file has a classifier for 21,843 classes. Its copy in the layout of transformers has none."""
     names = ["B/16@i21k", "B/16@i21k-huggingface"]
