@@ -1,13 +1,11 @@
 """Tables of the published weights of a family of models, for the pages in docs/models/."""
 
-import re
-
 from benchmarks.records import markdown_table
 from keras_vit.weights.catalogue import ENTRIES
+from keras_vit.weights.catalogue_entry import COPY_ENDINGS
 from keras_vit.weights.published_sizes import PUBLISHED_VARIANTS
 
 _COLUMNS = ("name", "pixels", "classes", "top-1", "measured by", "licence")
-_ENDINGS = re.compile(r"-(original|huggingface)$")  # Of names of copies in other layouts.
 
 
 def entries_of(papers, has_stem):
@@ -20,8 +18,13 @@ def entries_of(papers, has_stem):
         for entry in ENTRIES.values()
         if (entry.paper or entry.family) in papers and (PUBLISHED_VARIANTS[entry.variant].stem is not None) == has_stem
     ]
-    order = list(PUBLISHED_VARIANTS)
-    return sorted(entries, key=lambda entry: (order.index(entry.variant), entry.image_size))
+    return sorted(entries, key=place)
+
+
+def place(entry):
+    """Sorting key of an entry in tables: narrow models first, then the order of the variants, then small images."""
+    order = list(PUBLISHED_VARIANTS).index(entry.variant)
+    return PUBLISHED_VARIANTS[entry.variant].hidden_dim, order, entry.image_size
 
 
 def table(entries):
@@ -30,12 +33,13 @@ def table(entries):
     for entry in entries:
         # Files without classes contain no head.
         top1, measured_by = (f"{entry.top1:.2f}", entry.top1_protocol) if entry.top1 else ("", "")
-        facts = (entry.image_size, entry.classes or "none", top1, measured_by, entry.licence)
-        rows.setdefault((_ENDINGS.sub("", entry.name), facts), []).append(entry.name)
+        classes = f"{entry.classes} (projection)" if entry.has_projection else entry.classes or "none"
+        facts = (entry.image_size, classes, top1, measured_by, entry.licence)
+        rows.setdefault((COPY_ENDINGS.sub("", entry.name), facts), []).append(entry.name)
     has_copies = any(len(names) > 1 for names in rows.values())
     columns = (*_COLUMNS, "copies") if has_copies else _COLUMNS
     lines = []
     for (_, facts), (name, *copies) in rows.items():
-        endings = ", ".join(f"`{_ENDINGS.search(copy)[0]}`" for copy in copies)
+        endings = ", ".join(f"`{COPY_ENDINGS.search(copy)[0]}`" for copy in copies)
         lines.append((f"`{name}`", *facts, *([endings] if has_copies else [])))
     return markdown_table(columns, lines, ("pixels", "classes", "top-1"))

@@ -11,12 +11,12 @@ import re
 import keras
 
 import keras_vit
+from benchmarks import model_weights
 from benchmarks.records import markdown_table
 from keras_vit import baselines
 from keras_vit.models import bit_resnet, resnet
 from keras_vit.weights.catalogue import ENTRIES
 from keras_vit.weights.checkpoint import published_config
-from keras_vit.weights.published_sizes import PUBLISHED_VARIANTS
 
 PRINTED = {
     # arXiv 2010.11929, Table 1.
@@ -91,9 +91,8 @@ def files(*papers):
     for entry in sorted(ENTRIES.values(), key=lambda entry: entry.classes != 1000):
         if entry.paper in papers:
             entries.setdefault((_name_with_additions(entry), entry.image_size), entry)
-    order = list(PUBLISHED_VARIANTS)
     rows = []
-    for (name, size), entry in sorted(entries.items(), key=lambda item: _place(item[1], order)):
+    for (name, size), entry in sorted(entries.items(), key=lambda item: model_weights.place(item[1])):
         config, *cost = _cost(functools.partial(build_entry, entry))
         sizes = (size, config.num_layers, config.hidden_dim, config.num_heads)
         is_other = not entry.changes.keys().isdisjoint(_SIZES)  # The function of the variant builds another model.
@@ -104,11 +103,6 @@ def files(*papers):
 
 
 _SIZES = ("num_layers", "num_heads", "mlp_dim", "rotary")
-
-
-def _place(entry, order):
-    """Sorting key of an entry in a table: narrow models first, then the order of the variants."""
-    return PUBLISHED_VARIANTS[entry.variant].hidden_dim, order.index(entry.variant), entry.image_size
 
 
 def _name_with_additions(entry):
@@ -124,7 +118,7 @@ def _name_with_additions(entry):
 # {word in the name of weights: addition to the name of the variant}. The first word of the name is not looked up.
 _ADDITIONS = {
     **{"core": "Core", "lang": "Lang", "spatial": "Spatial"},
-    **{"mixed": "mixed", "ape": "position embedding", "rope": "rotary positions"},
+    **{"mixed": "mixed", "ape": "ape", "rope": "rotary"},
 }
 
 

@@ -166,17 +166,17 @@ def test_parts_of_a_layer(rows):
 @pytest.fixture(scope="module")
 def rotary_model():
     config = keras_vit.ViTConfig(16, hidden_dim=24, num_layers=2, num_heads=2, mlp_dim=36)
-    changes = {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none", "num_register_tokens": 3}
+    changes = {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none", "pre_norm": True}
+    changes["num_register_tokens"] = 3
     return keras_vit.ViT(config.replace(**changes), include_top=False, input_shape=(32, 48, 3))
 
 
 def test_rotary_positions_are_a_side_input(rows, rotary_model):
     """They follow the tokens, which also lead to the blocks."""
-    names, found = zip(*((row.name, row) for row in rows.model_rows(rotary_model)), strict=True)
-    assert names[3:6] == ("class_token", "rotary_positions", "encoder_block")
-    assert [row.is_side_input for row in found].index(True) == 4
-    assert sum(row.is_side_input for row in found) == 1
-    assert found[4].shape == (2, 10, 12)
+    found = rows.model_rows(rotary_model)
+    assert [row.name for row in found][3:7] == ["class_token", "pre_norm", "rotary_positions", "encoder_block"]
+    assert [row.name for row in found if row.is_side_input] == ["rotary_positions"]
+    assert found[5].shape == (2, 10, 12)
 
 
 def test_parts_of_a_layer_with_rotary_positions(rows, rotary_model):
@@ -188,6 +188,15 @@ def test_parts_of_a_layer_with_rotary_positions(rows, rotary_model):
 def test_unknown_model(rows):
     with pytest.raises(ValueError, match="'ViTB15' is neither a function"):
         rows.build("ViTB15")
+
+
+def test_side_inputs_have_a_line_past_them(rows):
+    import model_svg
+
+    tokens = model_svg.Row("class_token", "Class token", "class_token", (10, 24))
+    side = model_svg.Row("rotary_positions", "Rotary positions", "rotary_positions", (2, 10, 12), is_side_input=True)
+    lines = [model_svg.model_panel("ViT", panel).count('class="line" d="M24 ') for panel in ([tokens], [tokens, side])]
+    assert lines == [0, 1]
 
 
 def test_drawings_have_a_description(rows):

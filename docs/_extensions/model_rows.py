@@ -46,7 +46,7 @@ def model_rows(model, is_parallel=False):
             shape = tuple(layer.output.shape) if is_rotary else cost.output_shape[1:]
             _add_to_group(groups, _group_name(cost.name), (layer, shape), is_parallel)
     rows, num_prefix = [], 0
-    for name, members in groups:
+    for name, members in sorted(groups, key=lambda group: _place(group, groups)):
         if is_parallel and name not in _PARTS:
             members.sort(key=lambda member: [int(number) for number in re.findall(r"\d+", member[0].name)])
         members, shapes = zip(*members, strict=True)
@@ -56,6 +56,14 @@ def model_rows(model, is_parallel=False):
         is_row = not is_parallel or name in _PARTS or "stage" in name
         rows.append(_row(name, members, shapes[-1] if is_row else shapes[0], num_prefix))
     return rows
+
+
+def _place(group, groups):
+    """Sorting key of a group: rotary positions come immediately before the blocks that use them."""
+    names = [name for name, _ in groups]
+    if isinstance(group[1][0][0], layers.RotaryPositionEmbedding):
+        return names.index("encoder_block") - 0.5
+    return names.index(group[0])
 
 
 def _add_to_group(groups, name, member, is_parallel):

@@ -95,8 +95,11 @@ def _text(x, y, text, kind):
 
 
 def _heading(name, rest=""):
+    # Long headings are compressed. The widths of the characters are estimates.
+    is_long = 8.3 * len(name) + 6.2 * len(rest) > WIDTH
+    squeezed = f' textLength="{WIDTH - 2}" lengthAdjust="spacingAndGlyphs"' if is_long else ""
     rest = f'<tspan class="detail">{html.escape(rest)}</tspan>'
-    return f'<text class="heading" x="1" y="15">{html.escape(name)}{rest}</text>'
+    return f'<text class="heading" x="1" y="15"{squeezed}>{html.escape(name)}{rest}</text>'
 
 
 def _box(x, y, height, row):

@@ -34,8 +34,8 @@ class RotaryConfig:
             and channel 2 i + 1.
         coordinates: `"normalized"`: `y = 2 pi (2 (r + 1/2) / h - 1)` in a grid of h rows, and x in the same way with
             the columns (DINOv3, arXiv 2508.10104). `"grid"`: y = r + offset and x = c + offset, in patches.
-        reference_grid: (rows, columns) of the grid to which `"grid"` coordinates are scaled: `y = (r + offset) / h *
-            rows` (EVA-02, arXiv 2303.11331). `None`: coordinates are not scaled.
+        reference_grid: (rows, columns) of the grid to which `"grid"` coordinates are scaled (EVA-02, arXiv 2303.11331):
+            `y = (r + offset) / h * rows`. `None`: coordinates are not scaled.
         offset: Number that is added to the indices of rows and columns in `"grid"` coordinates.
         axis_order: `"yx"`: the first half of the pairs is rotated by y, the second half by x. `"xy"`: the opposite.
             With `kind="mixed"`, this is the order of the two learned frequencies.

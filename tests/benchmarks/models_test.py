@@ -101,7 +101,7 @@ def test_parameters_of_files(name, expected):
 def test_names_of_models_of_files():
     names = ["S/16@rope-in1k", "S/16@rope-mixed-ape-in1k", "L/14@pe-lang-448", "M/16@sbb-rope-reg1-in1k-256"]
     assert [models._name_with_additions(get_entry(name)) for name in names] == [
-        *("S/16", "S/16, mixed, position embedding", "L/14, Lang", "M/16, 1 register, rotary positions")
+        *("S/16", "S/16, mixed, ape", "L/14, Lang", "M/16, 1 register, rotary")
     ]
 
 
@@ -131,6 +131,11 @@ def test_copies_share_a_row():
         *("518", "none", "86.30", "DINOv2 README, linear probe", "Apache-2.0"),
         "`-original`, `-huggingface`",
     ]
+
+
+def test_projections_are_no_classes():
+    head, row = _cells(model_weights.table([ENTRIES["B/16@pe-core-224"]]))
+    assert row[head.index("classes")] == "1024 (projection)"
 
 
 def test_files_with_other_contents_have_their_own_rows():
