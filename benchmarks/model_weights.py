@@ -9,9 +9,9 @@ _COLUMNS = ("name", "pixels", "classes", "top-1", "measured by", "licence")
 
 
 def entries_of(papers, has_stem):
-    """The catalogue entries of papers, of hybrids (with a convolutional stem) or of all other models.
+    """The catalogue entries of papers: if `has_stem`, those of hybrids, otherwise those of all other models.
 
-    Entries without a paper are those of the family in `papers`.
+    `papers` may also contain the name of a family, for entries of this family that have no paper.
     """
     entries = [
         entry

@@ -1,9 +1,10 @@
 """Checks which of timm's Vision Transformers can be read, and that their outputs are right.
 
-Each architecture is built without values. The config.json and the header that timm would write for it are read, and the
-settings that the arrays do not show are compared, such as the rotary positions. Architectures that differ only in their
-sizes have the same structure. For each structure that can be read, timm writes one model with two blocks and random
-weights, and `keras_vit.from_pretrained` reads it. The logits of both models are compared. Exits with 1 if they differ.
+Each architecture is built without the values of its weights. keras_vit reads the config.json and the header that timm
+would write for the architecture. Settings that the arrays do not show, such as the rotary positions, are compared with
+those of timm's model. Architectures that differ only in their sizes have the same structure. For each structure that
+can be read, timm writes one model with two blocks and random weights, and `keras_vit.from_pretrained` reads it. The
+logits of both models are compared. If they differ, the command exits with 1.
 Command: make support-matrix
 """
 

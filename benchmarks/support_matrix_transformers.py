@@ -113,7 +113,7 @@ def build(name, changes):
 
 
 def compare(model):
-    """Returns the largest difference of the outputs, divided by the largest output, or the reason of a refusal."""
+    """Returns the largest difference of the outputs, divided by the largest output, or why the class was refused."""
     name = type(model).__name__
     output, arguments = next(rest for pattern, *rest in _OUTPUTS if re.fullmatch(pattern, name))
     arguments = {"classifier_activation": None, "family": "google", **arguments}

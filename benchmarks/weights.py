@@ -82,13 +82,15 @@ Weights have other names, too. `from_pretrained`, `load_weights` and `ViT(…, w
   `clip-openai-224`;
 * the name of a repository of the catalogue on the Hugging Face Hub, with or without its owner:
   `"facebook/dinov3-vits16-pretrain-lvd1689m"`, `"timm/vit_small_patch16_dinov3.lvd1689m"`;
-* the name of an architecture of timm, if the catalogue has one file of it: `"vit_small_patch16_dinov3"`.
+* the name of an architecture of timm, if the catalogue has only one file of this architecture:
+  `"vit_small_patch16_dinov3"`.
 
 If such a name could mean several weights, an error lists them. If the same weights are published in several layouts,
-the preferred file is the one whose name has no ending: Google's own file for Google's weights, and timm's file, which
-is safetensors with a `config.json`, for most other weights. All other layouts are preferred to `.pth` files, which need
-torch. A file or folder on this machine is preferred to short names and to names of repositories, but not to the names
-in the catalogue.
+the preferred file is the one whose name has no ending such as `-huggingface`. For Google's weights, this is Google's
+own file. For most other weights, it is timm's `.safetensors` file, which has a `config.json`. All other layouts
+are preferred to `.pth` files, which need torch. If a file or folder on this machine has the same name as a repository,
+or a name that is also a short name, the file or folder is loaded. Names in the catalogue are preferred to files and
+folders.
 
 Each of the 50,000 AugReg files can be loaded by its file name without `.npz`, such as
 `B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224`. Any other file in one
@@ -106,11 +108,11 @@ For I-JEPA, these copies contain the context encoder, while the target encoder i
 Names that end in `-qkvb` refer to files of timm that store the biases of queries and values, which are zero. All
 other names of Meta's weights refer to files in timm's layout.
 
-The files define how a model pools its tokens. timm's models of DINOv3 average the patches, those of transformers return
-the class token, as Meta's code does. Pass `pooling="token"` for the class token. The activation of CLIP models is the
-one with which they were trained: models of OpenAI, MetaCLIP and some others have `mlp="quick_gelu"`, as timm's
-architectures with `quickgelu` in their names. The address `"hf://timm/…"` of such a file follows its `config.json`
-instead.
+The files define how a model pools its tokens. timm's models of DINOv3 average the patches. Those of transformers return
+the class token, as Meta's code does. Pass `pooling="token"` for the class token. CLIP models have the activation with
+which they were trained: models of OpenAI, MetaCLIP and some others have `mlp="quick_gelu"`, like timm's architectures
+with `quickgelu` in their names. If such a file is loaded by its address `"hf://timm/…"` instead, the model has the
+activation that the `config.json` beside the file defines, which is the exact GELU.
 
 ## ResNets
 
@@ -137,8 +139,8 @@ repository, or the one in timm's `pretrained_cfg`.
 {_NUM_GATED} files are gated: the Hugging Face Hub sends them only to users who have accepted the licence on the page of
 the repository. Create an access token in the settings of your account there, and set the environment variable
 `HF_TOKEN` to it. timm does not say that its copies of these weights are gated. Meta sends the addresses of DINOv3's
-original `.pth` files by e-mail after a form, so the catalogue does not contain them. Pass the path of a downloaded
-file.
+original `.pth` files by e-mail to users who have filled in a form, so the catalogue does not contain these files. To
+load one, download it and pass its path.
 
 ## Licences
 

@@ -172,7 +172,7 @@ def rotary_model():
 
 
 def test_rotary_positions_are_a_side_input(rows, rotary_model):
-    """They follow the tokens, which also lead to the blocks."""
+    """Their row comes after that of the tokens. The blocks get both."""
     found = rows.model_rows(rotary_model)
     assert [row.name for row in found][3:7] == ["class_token", "pre_norm", "rotary_positions", "encoder_block"]
     assert [row.name for row in found if row.is_side_input] == ["rotary_positions"]

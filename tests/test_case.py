@@ -235,7 +235,7 @@ def run_layer_test(
     Args:
         layer_class: The class.
         arguments: All its arguments, with non-default values. For a layer, a function that makes it.
-        input_shapes: Shapes of the inputs, without the batch. `WithoutBatch` shapes of inputs that have no batch axis.
+        input_shapes: Shapes of the inputs, without the batch. If an input has no batch axis, a `WithoutBatch`.
         output_shape: Shape of the output, without the batch, or a `WithoutBatch`.
         weight_shapes: {path within the layer: shape} of all weights.
         folder: Folder for files.

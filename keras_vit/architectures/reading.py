@@ -56,7 +56,7 @@ def read_architecture(fields):
 
 
 def read_fields(fields):
-    """Returns fields of a config, in which dictionaries are converted to a `StemConfig` or `RotaryConfig`."""
+    """Returns the fields of a config. A dictionary of the field `stem` or `rotary` becomes the config of this field."""
     return {
         name: _NESTED[name](**value) if name in _NESTED and isinstance(value, dict) else value
         for name, value in fields.items()

@@ -32,8 +32,9 @@ class RotaryConfig:
         base: Base of the frequencies, above 0. With `kind="mixed"`, it defines their initial values.
         layout: The two channels of a pair. `"half"`: channel i and channel i + Dh / 2. `"interleaved"`: channel 2 i
             and channel 2 i + 1.
-        coordinates: `"normalized"`: `y = 2 pi (2 (r + 1/2) / h - 1)` in a grid of h rows, and x in the same way with
-            the columns (DINOv3, arXiv 2508.10104). `"grid"`: y = r + offset and x = c + offset, in patches.
+        coordinates: `"normalized"`: `y = 2 pi (2 (r + 1/2) / h - 1)` in a grid of h rows, and x is computed in
+            the same way from the columns (DINOv3, arXiv 2508.10104). `"grid"`: y = r + offset and x = c + offset, in
+            patches.
         reference_grid: (rows, columns) of the grid to which `"grid"` coordinates are scaled (EVA-02, arXiv 2303.11331):
             `y = (r + offset) / h * rows`. `None`: coordinates are not scaled.
         offset: Number that is added to the indices of rows and columns in `"grid"` coordinates.
@@ -78,7 +79,7 @@ class RotaryConfig:
 
 
 def as_rotary_config(rotary):
-    """Returns a `RotaryConfig`. In the configs of layers, `rotary` is a dictionary of its fields."""
+    """Returns a `RotaryConfig` for a dictionary of its fields, as in the configs of layers, or for a `RotaryConfig`."""
     rotary = RotaryConfig(**rotary) if isinstance(rotary, dict) else rotary
     if not isinstance(rotary, RotaryConfig):
         raise ValueError(f"rotary must be a keras_vit.RotaryConfig. Received: {rotary!r}")

@@ -48,7 +48,8 @@ class ViTConfig(Architecture):
             (Perception Encoder, arXiv 2504.13181).
         block_norm: `"pre"`: each block normalises the inputs of its attention and MLP (ViT eqs. 2 and 3). `"post"`: it
             normalises their outputs, before they are added to the residual connection (EVA-02-CLIP-E).
-        final_norm: Whether there is a LayerNorm after the last block, before or after the pooling.
+        final_norm: Whether there is a LayerNorm after the last block. `norm_placement` defines whether it comes before
+            or after the pooling.
         norm_placement: `"before_pooling"`: the final LayerNorm comes before the pooling, as in Google's models.
             `"after_pooling"`: it comes after the pooling (`fc_norm` of timm and MAE).
         position_embedding: `"learned_1d"`, a learned vector for each token (ViT eq. 1); `"learned_2d"`, a learned
@@ -61,9 +62,9 @@ class ViTConfig(Architecture):
             `keras_vit.resampling.METHODS`.
         num_position_prefix_rows: Number of rows that the learned position table has for the first prefix tokens.
             `None`: one row for the class token and one for the distillation token, if the model has them. 0: the table
-            has rows for patches only. If the number includes the registers, they also have positions.
+            has rows for patches only. If the number is larger than with `None`, registers have rows, too.
         rotary: `keras_vit.RotaryConfig`: the attention of each block rotates queries and keys by angles that depend on
-            the position. Models with rotary positions alone have `position_embedding="none"`. `None`: no rotation.
+            the position. Models without other positions have `position_embedding="none"`. `None`: no rotation.
         representation_dim: Width of the tanh layer `pre_logits` between pooling and classifier (ViT, section 3.1), or
             `None` for a head without this layer.
         head_bias: Initial value of the classifier's bias. The classifier's kernel starts at zero.
@@ -153,7 +154,7 @@ class ViTConfig(Architecture):
     def replace(self, **changes):
         """Returns a copy with some fields changed. Raises a TypeError for an unknown name.
 
-        If `pooling` changes, the fields that describe the earlier pooling get their defaults unless they are given.
+        If `pooling` changes, the fields that describe the earlier pooling get their defaults unless `changes` has them.
         """
         if changes.get("pooling", self.pooling) != self.pooling:
             changes = {"pooling_num_heads": None, "pooling_mlp_dim": None, "pool_prefix_tokens": False, **changes}

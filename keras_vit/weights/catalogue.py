@@ -36,7 +36,7 @@ class Family:
             `"bicubic"`, `"bicubic_antialias"` or `"bicubic_offset"`.
         layer_norm_epsilon: Number added to the variance in every LayerNorm.
         num_heads: {width of the tokens: number of attention heads}, for files that do not contain this number. Widths
-            of `VARIANTS` are left out if they have as many heads there.
+            with the same number in `VARIANTS` are left out.
     """
 
     mean: float | tuple[float, float, float]

@@ -1,4 +1,4 @@
-"""Gates of SwiGLU. The weight `mlp/hidden` contains gate and value, some files have separate arrays.
+"""Gates and values of SwiGLU: the weight `mlp/hidden` contains both, but some files have separate arrays.
 
 A table of names gives the separate arrays the canonical paths `mlp/gate` and `mlp/value`.
 """
@@ -10,7 +10,7 @@ def join_gates(weights):
     """Joins `mlp/gate` and `mlp/value` to `mlp/hidden` in {canonical path: array}. Returns the same dictionary."""
     for gate in [path for path in weights if "/mlp/gate/" in path]:
         value, hidden = gate.replace("gate", "value"), gate.replace("gate", "hidden")
-        if value in weights and hidden not in weights:  # Otherwise, the weights do not fit a model.
+        if value in weights and hidden not in weights:  # If not, the weights do not fit any model.
             weights[hidden] = np.concatenate([weights.pop(gate), weights.pop(value)], axis=-1)
     return weights
 

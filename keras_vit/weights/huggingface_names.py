@@ -118,9 +118,9 @@ class Kind:
 
     Args:
         names: Names of its arrays.
-        numerics: Key of `catalogue.FAMILIES` that defines the GELU and the epsilon that its config leaves out.
+        numerics: Key of `catalogue.FAMILIES` that defines the GELU and the epsilon if the config does not contain them.
         family: Key of `catalogue.FAMILIES` that defines the pixels of files without a `preprocessor_config.json`.
-            `None`: files of this kind have different means and stds.
+            `None`: the files of this kind do not all have the same mean and std.
         fields: {field of `ViTConfig`: value in all models of this kind}
         activations: {`hidden_act` in the config: `ViTConfig.mlp`}. `None`: the MLP does not depend on the config.
         classifier: Input of transformers' classifier, if no classifier of this package has this input.
@@ -203,7 +203,7 @@ KINDS = {
 """{name of a kind: `Kind`}"""
 
 _SCALE = "encoder.layer.0.layer_scale1.lambda1"
-# (kind, names that occur together only in files of this kind). The first kind whose names are in a file is used.
+# (kind, names that occur together only in files of this kind). The first kind that matches a file is used.
 _MARKS = (
     ("clip", ("embeddings.class_embedding",)),
     ("siglip_classifier", ("embeddings.patch_embedding.weight", "classifier.weight")),

@@ -73,7 +73,8 @@ def open_checkpoint(source, variant=None, **given):
 def entry_of_source(source, variant=None):
     """The catalogue entry of a name, or `None` for a path or an address.
 
-    If there is a file or folder with a short name or the name of a repository, it is not taken as a name of weights.
+    If there is a file or folder whose path is also a short name or the name of a repository, `source` is this path.
+    Names in the catalogue are preferred to paths.
     """
     if not isinstance(source, str) or "://" in source or _looks_like_path(source):
         return None
@@ -120,7 +121,7 @@ def _with_catalogue_facts(checkpoint, entry):
         raise ValueError(f"The downloaded file is not {entry.name}: it has {checkpoint.classes} classes.")
     if entry.family == "flexivit":  # The same file is used for all patch sizes.
         config = config.replace(patch_size=published.patch_size)
-    if published.mlp == "quick_gelu":  # The config.json in timm's repositories of these weights names an exact GELU.
+    if published.mlp == "quick_gelu":  # In timm's repositories of these weights, the config.json names the exact GELU.
         config = config.replace(mlp="quick_gelu")
     return dataclasses.replace(
         checkpoint,

@@ -1,7 +1,7 @@
-"""The `.pth` files that the owners of models published. Their names are similar to those of timm.
+"""Reads the `.pth` files that the owners of models published. Their arrays have names similar to timm's.
 
-DeiT, DINO, DINOv2, DINOv3, EVA, I-JEPA, MAE and MoCo v3 are read. The files do not say how a model rotates queries and
-keys, or how many heads it has. This follows from the family of the file.
+These are files of DeiT, DINO, DINOv2, DINOv3, EVA, I-JEPA, MAE and MoCo v3. The files do not say how a model rotates
+queries and keys, or how many heads it has. Both follow from the family of the file.
 """
 
 import dataclasses
@@ -14,7 +14,8 @@ from keras_vit.weights.renamed import Renamed
 from keras_vit.weights.timm_architectures import arguments_of
 
 _PATCHES = "patch_embed.proj.weight"
-# Prefixes of the names of the model's arrays. In files with several models, the average of the weights is used.
+# Prefixes of the names of the model's arrays. If a file contains several models, the one whose prefix matches
+# `_AVERAGE` is read. Its weights are a moving average.
 _PREFIX = re.compile(
     r"((model_ema|model|module|state_dict|teacher|target_encoder)/|(module|backbone|base_encoder|visual)\.)*"
 )
@@ -99,7 +100,7 @@ def renamed(file, family):
             continue
         for pattern, replacement in _NAMES:
             new = re.sub(pattern, replacement, new)
-        # EVA's pre-training reads normalised patches. As in timm, the norm comes after the mean of the patches.
+        # EVA's pre-training applies this norm to the patch tokens. As in timm, it is applied to their mean here.
         names[f"fc_{new}" if is_masked and new.startswith("norm.") else new] = old
     return Renamed(file, names)
 

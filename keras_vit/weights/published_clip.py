@@ -1,7 +1,7 @@
 """Catalogue entries of image encoders of image-text models: CLIP and its successors, TIPSv2, InternViT.
 
-Source: timm 1.0.31 and its table of results. Some weights were trained with QuickGELU. timm has two architectures for
-them, with exact GELU and with QuickGELU, and recommends the latter for the original results.
+Source: timm 1.0.31 and its table of results. Some weights were trained with QuickGELU. For these weights, timm
+has an architecture with the exact GELU and one with QuickGELU. timm recommends QuickGELU for the original results.
 """
 
 import re
@@ -14,7 +14,7 @@ _SIZES = {
     **{"xsmall": "xsmall", "medium": "M", "betwixt": "betwixt", "base": "B", "large": "L", "huge": "H"},
     **{"giant": "g", "gigantic": "G"},
 }
-# Outputs of the head of a fine-tuned model by the last word of timm's name, and width of the projection by size.
+# {last word of timm's name: number of outputs of a fine-tuned model's head} and {size: width of the projection}
 _CLASSES = {"in1k": 1000, "in12k": 11821}
 _WIDTHS = {"xsmall": 512, "M": 512, "betwixt": 512, "B": 512, "B+": 640, "L": 768, "H": 1024, "g": 1024, "G": 1280}
 # {start of the tag in timm's name: (paper, licence)}. The first entry that fits is used.

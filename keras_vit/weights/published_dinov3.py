@@ -3,15 +3,15 @@
 Sources: timm 1.0.31, and the README of facebookresearch/dinov3. Meta sends the addresses of its own `.pth` files to
 users who have accepted the licence, so these files have no entries.
 
-Each of timm's files of DINOv3 exists twice, without biases of queries and values, and with these biases (`-qkvb`),
-which are zero.
+timm has two files of each DINOv3 model: one without biases of queries and values, and one with these biases, which are
+zero (`-qkvb`).
 """
 
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.weights.catalogue_entry import build_entry, timm_entry
 
 _BLOCKS = {"position_embedding": "none", "rotary": RotaryConfig(), "num_register_tokens": 4, "layer_scale": 1e-5}
-_TIMM = {"pooling": "avg", "class_token": True}  # timm averages the patches, Meta's code returns the class token.
+_TIMM = {"pooling": "avg", "class_token": True}  # Meta's code returns the class token instead.
 
 
 def dinov3_entries():

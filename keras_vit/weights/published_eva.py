@@ -83,7 +83,7 @@ def eva_entries():
 
 
 def _facts(name):
-    """(variant, name of the weights, image size) of timm's name. In names of weights, `mim` and `ft` are left out."""
+    """(variant, name of the weights, image size) for a name of timm. The name of the weights omits `mim` and `ft`."""
     parts = _NAME.fullmatch(name).groupdict()  # type: ignore[union-attr]
     words = [word for word in parts["tag"].split("_") if word not in ("mim", "ft")]
     return f"{_SIZES[parts['size']]}/{parts['patch']}", "-".join([*words, parts["pixels"]]), int(parts["pixels"])

@@ -3,8 +3,8 @@
 Sources: the repositories facebookresearch/{deit,mae,dino,dinov2,moco-v3,ijepa}, huggingface/pytorch-image-models (timm)
 and google-research/big_vision. The end of a name defines the kind of file. `-original` and `-finetuned`: Meta's `.pth`
 files, which need torch. `-huggingface`: copies in the layout of transformers. `-bigvision`: copies in `.npz`. All other
-names: timm's copies in safetensors, and for MoCo v3 and I-JEPA, which timm has not copied, Meta's `.pth.tar` files. Of
-I-JEPA's two encoders, the target encoder is read from these files. The copies for transformers contain the other one.
+names: timm's copies in safetensors. timm has no copies of MoCo v3 and I-JEPA, so for them it is Meta's `.pth.tar` file.
+A file of I-JEPA has two encoders, of which the target encoder is read. The copies for transformers have the other one.
 """
 
 from keras_vit.architectures.spellings import SIZE_NAMES

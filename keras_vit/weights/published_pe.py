@@ -1,7 +1,7 @@
 """Catalogue entries of the Perception Encoder (arXiv 2504.13181). Source: timm 1.0.31.
 
-Core has a head that projects to the space of texts. Lang and Spatial end with the tokens of the last block. timm's
-models average the patches of these tokens.
+Core has a head that projects to the space of texts. Lang and Spatial have no layer after the last block. timm's
+models average the patch tokens of this block.
 """
 
 from keras_vit.architectures.rotary import RotaryConfig

@@ -1,4 +1,4 @@
-"""Finds the entry for a short name of published weights, such as `"dinov3-s16"`, or for the name of its repository."""
+"""Finds the entry for a short name of published weights, such as `"dinov3-s16"`, or for a repository's name."""
 
 import re
 
@@ -17,15 +17,16 @@ _WITH_OTHER_WEIGHTS = re.compile(r"vit_(small_patch16|base_patch(8|16)|large_pat
 
 
 def matching_entries(name, entries):
-    """Returns the entries that a name without `@` could mean, of copies of the same weights only the preferred one.
+    """Returns the entries that a name without `@` could mean, with only one entry for all copies of the same weights.
 
-    Accepted are the name of a repository on the Hugging Face Hub with or without its owner, and for timm's
-    repositories also without the tag after the dot. A short name consists of the variant without its slash, and of the
-    first words of the name of the weights: `"dinov3-s16"`, `"dinov3-l16-sat493m"`, `"siglip2-b16-384"`.
+    The name can be that of a repository on the Hugging Face Hub, with or without its owner. The name of a repository of
+    timm can also be without the tag after the dot. Any other name must be a short name. It consists of the variant
+    without its slash, and of the first words of the name of the weights: `"dinov3-s16"`, `"dinov3-l16-sat493m"`,
+    `"siglip2-b16-384"`.
 
-    The preferred file is the one whose name has no ending such as `-huggingface`. This is Google's own file for
-    Google's weights, and timm's file for most other weights. All other files are preferred to `.pth` files, which need
-    torch.
+    Of several copies, the one whose name has no ending such as `-huggingface` is returned. This is Google's own file
+    for Google's weights, and timm's file for most other weights. A `.pth` file, which needs torch, is returned only if
+    there is no other copy.
 
     Args:
         name: The name.

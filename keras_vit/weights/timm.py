@@ -1,4 +1,4 @@
-"""Reads timm's layout, `.safetensors`. Many `.pth` files have similar names, see `originals`.
+"""Reads timm's layout, `.safetensors`. The arrays of many `.pth` files have similar names (see `originals`).
 
 Kernels of linear layers have the shape (out, in). Query, key and value share one kernel and one bias.
 """

@@ -219,10 +219,12 @@ def _of_name(table, architecture):
 
 
 def arguments_of(config):
-    """The arguments in `_DEFAULTS` for a `config.json`, and all arguments in its `model_args`.
+    """{argument: value} for all arguments in `_DEFAULTS` and in the `model_args` of a `config.json`.
+
+    If the architecture is unknown, `layer_norm_eps` is `None`.
 
     Args:
-        config: Contents of the file, or `{}` if there is none. `layer_norm_eps` of an unknown architecture is `None`.
+        config: Contents of the `config.json`, or `{}` if there is none.
     """
     by_name = _of_name(_EVA + _VISION_TRANSFORMER, config.get("architecture", ""))
     if by_name is None:
@@ -272,10 +274,10 @@ def activation_of(architecture):
 
 
 def has_classifier(config, classes):
-    """Whether the head of a model with a `config.json` computes logits of classes, and not a projection as in CLIP.
+    """Whether the head of a model with a `config.json` computes logits of classes, not a projection like CLIP's.
 
     Args:
-        config: Contents of the file. Those of published models contain a tag, such as `"openai_ft_in1k"`.
+        config: Contents of the `config.json`. For published models, they include a tag, such as `"openai_ft_in1k"`.
         classes: Number of outputs of the head.
     """
     is_projected = _PROJECTED.search(config.get("architecture", "")) and classes in _PROJECTION_WIDTHS

@@ -90,13 +90,13 @@ def _needs_eva(facts):
 
 
 def _has_folded_position(config):
-    """Whether timm has no row for the class token in the table of a model with registers, but the model has one."""
+    """Whether a model with registers has a table with a row for the class token, but timm's table has no such row."""
     has_table = config.position_embedding != "none"
     return has_table and 0 < config.position_prefix_rows == config.num_class_tokens < config.num_prefix_tokens
 
 
 def _with_folded_position(weights):
-    """Adds the class token's position to the token. The sum does not change."""
+    """Removes the class token's position from the table, and adds it to the class token itself."""
     path = "position_embedding/embedding"
     table = weights[path]
     return {**weights, "class_token/token": weights["class_token/token"] + table[0], path: table[1:]}

@@ -106,13 +106,13 @@ def test_names_of_models_of_files():
 
 
 def test_functions_of_models_of_files():
-    """S/16 of MoCo v3 has other heads than `ViTS16`."""
+    """S/16 of MoCo v3 has more heads than `ViTS16`, so `ViTS16` cannot build it."""
     _, *rows = _cells(models.files("2104.02057"))
     assert [(row[1], row[5]) for row in rows] == [("`from_pretrained`", "12"), ("`ViTB16`", "12")]
 
 
 def test_entries_of_papers():
-    """The plus of S+/16 is no stem. Weights without a paper have the name of their family."""
+    """S+/16 is not a hybrid, despite the `+` in its name. Weights without a paper are found by their family."""
     assert "S+/16@dinov3-lvd1689m" in [entry.name for entry in model_weights.entries_of(["2508.10104"], False)]
     assert not model_weights.entries_of(["2508.10104"], True)
     assert {entry.paper for entry in model_weights.entries_of(["timm"], False)} == {None}

@@ -86,7 +86,7 @@ def export_option(tmp_path_factory, name):
 
 
 def save_pixel_signature(model, folder, jit_compile=False, image_size=None, batch_sizes=(1, 8)):
-    """Writes a SavedModel with the signature for pixels only. The decoders of the others take long to write."""
+    """Writes a SavedModel with the signature for pixels only. Signatures with decoders take longer to write."""
     import tensorflow as tf
 
     options = {"jit_compile": jit_compile, "image_size": image_size, "batch_sizes": list(batch_sizes)}

@@ -1,4 +1,4 @@
-"""SavedModels of models with rotary positions, for images of any size. Other files here test other exports of them."""
+"""SavedModels of models with rotary positions, for images of any size. The other files here test the other exports."""
 
 import numpy as np
 import pytest

@@ -115,7 +115,7 @@ CASES = [
     ],
 )
 def test_fields_that_change_the_weights(changes, expected):
-    """The equations above use the weights that exist."""
+    """A model contains only the weights that the equations above use."""
     shapes = {path: weight.shape for path, weight in canonical_weights(tiny_model(**changes)).items()}
     for path, shape in expected.items():
         paths = [path[1:]] if path.startswith("/") else [f"encoder_block_{i}/{path}" for i in range(2)]
@@ -184,7 +184,7 @@ def _outputs(name):
 
 
 def _error(name, **wrong):
-    """Largest difference between a model and its equations with some wrong settings."""
+    """Largest difference between the outputs of a model and of its equations, computed with some wrong settings."""
     images, weights, outputs = _outputs(name)
     return np.abs(outputs - _equations(ROTARY_CASES[name] | wrong)(images, weights)).max()
 

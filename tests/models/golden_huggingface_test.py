@@ -21,7 +21,7 @@ def outputs(name, images, family, **arguments):
 @pytest.mark.each_backend
 @pytest.mark.parametrize("name", ["dinov3_hf", "dinov3_hf_gated"])
 def test_dinov3(name):
-    """At the file's size, and at a size that is not square. An epsilon of 1e-6 would change the tokens by 9e-5."""
+    """Images have the file's size, or a size that is not square. An epsilon of 1e-6 would change the tokens by 9e-5."""
     arrays = np.load(GOLDEN / name / "io.npz")
     for suffix in ("", "_other"):
         images = arrays[f"images{suffix}"]
@@ -46,7 +46,7 @@ def test_image_tower(name):
 
 
 def test_clip_tokens_of_another_size():
-    """The tokens of transformers' CLIP are those before the last LayerNorm, and reach 12."""
+    """transformers' CLIP returns the tokens before the last LayerNorm. Their values reach 12."""
     arrays = np.load(GOLDEN / "clip_hf" / "io.npz")
     images = arrays["images_other"]
     model = keras_vit.from_pretrained(GOLDEN / "clip_hf", input_shape=images.shape[1:], **TOKENS)

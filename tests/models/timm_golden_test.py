@@ -17,7 +17,7 @@ TOLERANCE = 1e-5
 
 
 def golden(name, is_native):
-    """{name: array} of a file for images of the model's own size or, with other names, of another, non-square size."""
+    """{name: array} from a file, for images of the model's size if `is_native`, else of a size that is not square."""
     with np.load(GOLDEN / name / "io.npz") as file:
         arrays = dict(file)
     suffix = "" if is_native else "_other"

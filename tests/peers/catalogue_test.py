@@ -103,6 +103,6 @@ def test_configs_are_those_of_files(architecture, tmp_path):
 
 
 def _without_defaults(config, **changes):
-    """The config without `None` where it means a default. The initial values of a layer scale are not compared."""
+    """The config with defaults in place of `None`. The initial values of a layer scale are not compared."""
     resolved = {"class_token": config.has_class_token, "num_position_prefix_rows": config.position_prefix_rows}
     return config.replace(layer_scale=config.layer_scale and 1.0, **resolved, **changes)

@@ -277,7 +277,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_unsupported_kinds(name, tmp_path):
-    """The error names the kind, with and without the config.json, from which base models cannot be told apart."""
+    """The error names the kind, also without the config.json. data2vec then cannot be distinguished from BEiT."""
     config_class, changes, backbone, reason = REFUSED[name]
     changes = {**TINY, **changes}
     if backbone is not None:

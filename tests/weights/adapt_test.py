@@ -201,7 +201,7 @@ def test_weights_of_impossible_shapes_are_left_for_others_to_name():
 
 
 def _adapt(weights, file, model, num_rows=0):
-    """The adaptation of weights for the changes `file` of the config to a model with the changes `model`."""
+    """Adapts weights. The configs of their file and of the model are `CONFIG` with the changes `file` and `model`."""
     source, config = CONFIG.replace(**file), CONFIG.replace(**model)
     checkpoint = Checkpoint("a.npz", "google", source, (2, 3), None, (8, 9), 3, {"mean": 0.5, "std": 0.5}, dict)
     target = Target(config, {KERNEL: (4, 3, 3, 12), POSITIONS: (num_rows + 20, 12)}, (4, 5))

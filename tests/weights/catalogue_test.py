@@ -80,7 +80,7 @@ def test_licences(licence, names):
 def test_image_sizes_are_those_in_names():
     found = {name: re.findall(r"(?<!\d)(196|224|240|256|336|378|384|448|512|560)(?!\d)", name) for name in ENTRIES}
     assert all([str(ENTRIES[name].image_size)] == sizes for name, sizes in found.items() if sizes)
-    # Without a size in the name: 448 of TIPSv2 and InternViT, 512 of LingBot-Vision.
+    # Names of TIPSv2 and InternViT (448 pixels) and of LingBot-Vision (512 pixels) do not contain the size.
     assert {ENTRIES[name].image_size for name, sizes in found.items() if not sizes} == {224, 240, 256, 448, 512, 518}
 
 
@@ -88,7 +88,7 @@ def test_changes_make_a_model_that_fits_the_image():
     for name, entry in ENTRIES.items():
         config, plain = published_config(entry), PUBLISHED_VARIANTS[entry.variant]
         assert all(getattr(config, field) == value for field, value in entry.changes.items()), name
-        # A change of the activation is a change of the family's activation.
+        # `mlp` changes the activation of the family, not that of the variant.
         unneeded = [
             field for field, value in entry.changes.items() if field != "mlp" and getattr(plain, field) == value
         ]

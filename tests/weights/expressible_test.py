@@ -57,7 +57,7 @@ STEMS = [
 WITH_EVERY_POOLING = ("class_token", "distillation_token", "num_register_tokens", "norm_placement", "stem")
 WITH_EVERY_POOLING += ("position_embedding", "num_position_prefix_rows", "representation_dim")
 WITH_EVERY_POOLING += ("pooling_num_heads", "pooling_mlp_dim", "pool_prefix_tokens")
-# Other fields that a change needs: registers with positions, pixels at the edge that are cropped.
+# {(field, value): other changes without which this change is invalid or has no effect}
 NEEDED = {
     ("num_position_prefix_rows", 3): {"num_register_tokens": 2, "class_token": True},
     ("pool_prefix_tokens", True): {"class_token": True},

@@ -145,7 +145,7 @@ def test_says_that_a_repository_does_not_exist(hub):
 
 @pytest.mark.parametrize("code", [401, 403])
 def test_says_how_to_get_gated_weights(server, tmp_path, code):
-    """The list of files of a gated repository can be read without a token, but not the files."""
+    """Without a token, the list of files of a gated repository can be read, but the files cannot."""
     pytest.importorskip("huggingface_hub")
     files = [{"type": "file", "path": "vit.npz", "size": 3, "oid": "1"}]
     facts = {"id": "facebook/vit", "sha": "0" * 40, "siblings": [{"rfilename": "vit.npz"}]}

@@ -165,7 +165,7 @@ def test_says_that_the_cache_cannot_be_written(server, cache):
     assert not server.requests
 
 
-# Imports the module without what its package imports: Keras takes seconds.
+# Imports the module without its package, which would import Keras. This import takes seconds.
 PROGRAM = """
 import pathlib, sys, types
 for name in ("keras_vit", "keras_vit.weights"):

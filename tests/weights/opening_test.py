@@ -229,7 +229,7 @@ def test_an_unreadable_model_card_leaves_no_file_open(folder, monkeypatch):
 
 @pytest.fixture
 def published(folder, monkeypatch):
-    """A function that makes the files in `folder` those of a catalogue entry, changed by its arguments."""
+    """A function that makes the catalogue return an entry for the files in `folder`. Its arguments change the entry."""
     monkeypatch.setattr(opening, "locate", lambda source: folder)
     entry = get_entry("B/32@clip-openai-224")
 

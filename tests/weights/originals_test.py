@@ -109,7 +109,7 @@ def test_unknown_prefixes_are_refused(saved, tmp_path):
     [("mocov3", 384, 12), ("dinov3", 1280, 20), ("dinov3_sat", 4096, 32), ("eva02", 768, 12), ("deit", 384, None)],
 )
 def test_number_of_heads(family, width, num_heads):
-    """MoCo's ViT-S and DINOv3's ViT-H+ have other numbers of heads than models of the same size."""
+    """MoCo's ViT-S and DINOv3's ViT-H+ have other numbers of heads than other models of these sizes."""
     shapes = {"patch_embed.proj.weight": (width, 3, 16, 16), "blocks.0.mlp.fc2.weight": (width, 8)}
     assert with_settings(Hints("file", family), shapes).config["model_args"]["num_heads"] == num_heads
 
@@ -124,7 +124,7 @@ def test_number_of_heads(family, width, num_heads):
     ],
 )
 def test_settings_of_eva(width, hidden, architecture):
-    """SwiGLU shows rotary positions, and the width shows normalised outputs of the blocks."""
+    """Models with SwiGLU have rotary positions. Only the widest model normalises the outputs of its branches."""
     shapes = {"patch_embed.proj.weight": (width, 3, 16, 16), "blocks.0.mlp.fc2.weight": (width, 8)}
     shapes |= {} if hidden is None else {"blocks.0.mlp.fc1.weight": (hidden, width)}
     arguments = with_settings(Hints("file", "eva_clip"), shapes).config["model_args"]

@@ -1,9 +1,10 @@
 """Fine-tunes DINOv3's ViT-S/16 on ImageNet-1k at 256 pixels, with a different learning rate for each layer.
 
-Paper: Siméoni et al., "DINOv3", arXiv 2508.10104, evaluates frozen features and publishes no settings for fine-tuning.
+Paper: Siméoni et al., "DINOv3", arXiv 2508.10104, which evaluates frozen features and has no settings for fine-tuning.
 The settings are those of EVA-02-S, which has the same size and rotary positions: Fang et al., arXiv 2303.11331, and the
-command for eva02_S_pt_in21k_p14 in EVA-02/asuka/README.md of baaivision/EVA. The class token is classified, as in
-dinov3/eval/linear.py of facebookresearch/dinov3. The image size is that of its README and of timm's copy.
+command for eva02_S_pt_in21k_p14 in EVA-02/asuka/README.md of baaivision/EVA. As in dinov3/eval/linear.py of
+facebookresearch/dinov3, the class token is classified. The image size is that in the README of facebookresearch/dinov3,
+and that of timm's copy.
 Command: python -m training train finetune_dinov3_s16
 Hardware: about 4.8 exaFLOPs (6 x MACs x images), an estimated 11 hours on one A100.
 Expected: not published.

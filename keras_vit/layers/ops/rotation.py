@@ -70,7 +70,7 @@ def _swapped(values, layout):
         return ops.concatenate([second, first], axis=-1)
     num_pairs, multiply = values.shape[-1] // 2, textbook_multiply()
     if multiply or keras.backend.backend() == "tensorflow":
-        # In ONNX Runtime, in OpenVINO and in TensorFlow on CPUs, a product with a permutation is faster than `flip`.
+        # In ONNX Runtime, in OpenVINO and in TensorFlow on CPUs, a product with this matrix is faster than `flip`.
         permutation = np.kron(np.eye(num_pairs), [[0, 1], [1, 0]]).astype("float32")
         return (multiply or ops.matmul)(values, permutation)
     pairs = reshape_like(values, values, 1, (num_pairs, 2))

@@ -17,8 +17,8 @@ class RotaryFrequencies(ConfiguredLayer):
     """The learned frequencies of the rotary positions of one block (RoPE-Mixed, arXiv 2403.13298, section 3.2).
 
     In each head, the pair i of channels is rotated by `a f_i + b g_i`, where (a, b) are the coordinates of the token.
-    As in the authors' code, the frequencies start as those of axial rotary positions, rotated by a random angle in each
-    head. They are stored and used in float32 under any precision policy.
+    As in the authors' code, the initial frequencies are those of axial rotary positions, rotated by a random angle in
+    each head. Frequencies are stored and used in float32 under any precision policy.
 
     Args:
         rotary: `keras_vit.RotaryConfig` with `kind="mixed"`.

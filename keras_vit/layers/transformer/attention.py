@@ -49,8 +49,8 @@ class MultiHeadSelfAttention(CompositeLayer):
     Call arguments:
         tokens: (B, T, D), or (B, n, T, D) for n sequences per image. A token attends only to tokens of its sequence.
         queries: (B, t, D), tokens that attend to `tokens`. `None`: `tokens` attend to each other.
-        positions: Output of a `RotaryPositionEmbedding` for the T tokens. With `queries`, these must be the first t
-            tokens. `None` without `rotary`.
+        positions: Output of a `RotaryPositionEmbedding` for the T tokens. If `queries` are given too, they must be
+            the first t tokens. `None` without `rotary`.
         sizes: (B, T) integers s, the number of patches that each token represents. The weights are
             `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, eq. 1). `None`: all sizes are 1.
         training: Whether dropout is applied.

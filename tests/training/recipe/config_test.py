@@ -82,7 +82,7 @@ def test_changes_of_weights_may_contain_a_config(name, value):
 
 
 def test_changes_of_weights_are_checked_one_by_one():
-    """Whether they fit each other depends on the weights."""
+    """Whether the changes fit each other depends on the weights."""
     weights = ["model.config=none", "model.resize=none", "model.weights=S/16@augreg-i21k"]
     changes = ["position_embedding=sincos_2d", "pool_prefix_tokens=true", "final_norm=false", "num_heads=4"]
     changed = override(DIGITS, [*weights, *(f"model.changes.{change}" for change in changes)]).model.changes
