@@ -61,9 +61,9 @@ def profile(model: keras.Model, input_shape: tuple[int, int, int] | None = None)
 
     Multiply-accumulates (MACs) are counted for one image, in dense layers, convolutions and both matrix products of
     attention. The number of FLOPs is twice as large. Norms, activations, biases and sums are not counted, as is usual
-    for these models. As in papers, the last block is counted as if it computed all tokens, keys and values. In fact the
-    model may compute only the class token in this block, and no keys and values. Weights that two layers share are
-    counted once. The model is not executed. To profile a model that does not fit into memory, build it inside
+    for these models. As in papers, the last block is counted as if it computed all tokens, keys and values. The model
+    may compute less: only the class token, without separate keys and values. Weights that two layers share are counted
+    once. The model is not executed. To profile a model that does not fit into memory, build it inside
     `keras.StatelessScope(initialize_variables=False)`.
 
     Args:

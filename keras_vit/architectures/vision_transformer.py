@@ -154,7 +154,8 @@ class ViTConfig(Architecture):
     def replace(self, **changes):
         """Returns a copy with some fields changed. Raises a TypeError for an unknown name.
 
-        If `pooling` changes, the fields that describe the earlier pooling get their defaults unless `changes` has them.
+        If `pooling` changes, `pooling_num_heads`, `pooling_mlp_dim` and `pool_prefix_tokens` are reset to their
+        defaults, unless `changes` contains them.
         """
         if changes.get("pooling", self.pooling) != self.pooling:
             changes = {"pooling_num_heads": None, "pooling_mlp_dim": None, "pool_prefix_tokens": False, **changes}

@@ -78,14 +78,14 @@ probabilities = model(images)["probabilities"]
 
 @dataclasses.dataclass(frozen=True)
 class CardFormat:
-    """Describes the program for which the files of a format are written.
+    """Describes a format of files, and the program that loads these files.
 
     Args:
         title: Name of the program.
         library: The program's `library_name` on the Hugging Face Hub.
         code: Template of the code with which the program loads the files.
         own_code: Template of the code with which keras_vit loads the files, or `None` if keras_vit cannot load them.
-        preprocessing: Text that says which steps of the preprocessing the files do themselves.
+        preprocessing: Text that says which steps of the preprocessing are part of the exported model.
     """
 
     title: str

@@ -82,7 +82,7 @@ class Names:
     def encode(self, weights, num_heads):
         """Converts {canonical path: array} to {name in the file: array}.
 
-        A rule is used if all its paths remain when the rules before it have been used.
+        The rules are applied in order. A rule is applied only if no earlier rule has converted one of its paths.
 
         Raises:
             ValueError: If a weight has no name.

@@ -1,7 +1,7 @@
-"""Reads the image towers of OpenCLIP and of Perception Encoder, whose `.pt` files have nearly the same names.
+"""Reads the image towers of OpenCLIP and of Perception Encoder. The arrays in their files have nearly the same names.
 
-Text towers are left out. OpenCLIP stores the settings in `open_clip_config.json`. Towers that are models of timm have
-timm's names.
+Text towers are left out. OpenCLIP stores the settings in `open_clip_config.json`. In towers that are models of timm,
+the arrays have timm's names.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ NAMES = Names(
 )
 _NORM_AFTER_POOLING = {"encoder_norm/gamma": "pooled_norm/gamma", "encoder_norm/beta": "pooled_norm/beta"}
 
-# Names of the first arrays of a tower, which follow its prefix.
+# The name of one array of each kind of tower, without the prefix of the tower.
 _OWN, _TIMM = "transformer.resblocks.0.ln_1.weight", "trunk.patch_embed.proj.weight"
 _PREFIX = re.compile(r"((state_dict|model|weights)/|(module|visual)\.)*")
 _FAMILIES = ("clip", "open_clip", "pe")
@@ -195,7 +195,7 @@ def _pooling(shapes, vision, mlp_dim):
 
 
 def _perception_encoder_rotary(config, grid_size):
-    """The rotary positions of Perception Encoder. The class token has position 0, so its patches begin at 1.
+    """The rotary positions of Perception Encoder. A class token has position 0. The patches then begin at 1.
 
     In images of another size, positions are scaled to the grid of the file, as in timm. The authors' code does not
     scale them.
@@ -214,7 +214,7 @@ def _read(file, config):
     weights = NAMES.decode(file, config.num_heads, config.pooling_num_heads)
     if config.norm_placement == "after_pooling":
         weights = {_NORM_AFTER_POOLING.get(path, path): array for path, array in weights.items()}
-    if not config.pre_norm:  # Without this norm, a ViT of this package has a bias of the patches.
+    if not config.pre_norm:  # A ViT of this package without this norm has a bias in its patch embedding.
         weights["patch_embedding/bias"] = np.zeros(config.hidden_dim, "float32")
     return _with_bias(weights)
 

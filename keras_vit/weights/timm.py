@@ -107,11 +107,11 @@ def _config(shapes, hints):
 
 
 def _with_pooling(config, shapes, settings, arguments):
-    """The config with the fields that depend on `pooling`."""
+    """Returns the config, in which the fields that depend on `pooling` are set."""
     is_map = config.pooling == "map"
     includes_prefix = is_map if is_eva(settings.get("architecture", "")) else arguments["pool_include_prefix"]
     if is_map and config.mlp == "swiglu":
-        raise ValueError("The file has SwiGLU and attention pooling. timm's pooling then has another activation, SiLU.")
+        raise ValueError("SwiGLU with attention pooling is not supported. In timm, the MLP of this pooling has SiLU.")
     sizes = {}
     if is_map:
         sizes["pooling_num_heads"] = arguments["attn_pool_num_heads"], config.num_heads
@@ -130,8 +130,8 @@ def _positions(shapes, config, hints, size):
     is_expected = arguments["use_abs_pos_emb"] and arguments.get("pos_embed") not in ("none", "")
     if is_expected and "pos_embed" not in shapes:
         raise ValueError(
-            "The file has no table of positions (pos_embed), and no config.json beside it has pos_embed='none' in "
-            "model_args. The model could have positions that are not stored in an array."
+            "The file has no table of positions (pos_embed). This is accepted only if a config.json beside the file "
+            "has pos_embed='none' in model_args. The model could have positions that are not stored in an array."
         )
     if not is_expected and "pos_embed" in shapes:
         raise ValueError(

@@ -90,7 +90,7 @@ def _needs_eva(facts):
 
 
 def _has_folded_position(config):
-    """Whether a model with registers has a table with a row for the class token, but timm's table has no such row."""
+    """Whether the position table has a row for the class token that timm's table for models with registers lacks."""
     has_table = config.position_embedding != "none"
     return has_table and 0 < config.position_prefix_rows == config.num_class_tokens < config.num_prefix_tokens
 

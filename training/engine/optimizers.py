@@ -74,7 +74,7 @@ def layer_scales(paths, layer_decay):
 
     Args:
         paths: Paths of a model's weights, such as `encoder_block_0/attention/query/kernel`. The paths of frozen layers
-            may be omitted if the paths of all layers below them are omitted too.
+            may be omitted if the paths of all earlier layers are omitted too.
         layer_decay: Learning rate of a group divided by that of the next group.
 
     Returns:
