@@ -52,7 +52,7 @@ def encode(images, config, grid_size=None):
             tokens, sizes = encoder_block(config, i)(tokens, sizes)
     else:
         tokens = _blocks(tokens, patches, later_positions, config)
-    if config.norm_placement == "before_pooling" and config.final_norm:
+    if config.has_encoder_norm:
         tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens)
     return tokens, sizes
 

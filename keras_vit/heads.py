@@ -17,7 +17,7 @@ def pool(tokens, config, sizes=None):
     is_weighted = config.pooling == "avg" and sizes is not None
     layer = POOLINGS[config.pooling](config)
     pooled = layer(tokens, sizes) if is_weighted else layer(tokens)
-    if config.norm_placement == "before_pooling" or not config.final_norm:
+    if config.has_encoder_norm or not config.final_norm:
         return pooled
     return layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pooled_norm")(pooled)
 

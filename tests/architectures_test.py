@@ -136,3 +136,10 @@ def test_a_model_that_does_not_say_what_it_is_made_of_is_refused():
 def test_refuses_impossible_attention(config, changes, message):
     with pytest.raises(ValueError, match=message):
         config((3, 4), **changes)
+
+
+@pytest.mark.parametrize("name", ["rotary", "stem"])
+def test_unknown_fields_of_a_part_are_refused(name):
+    sizes = {"patch_size": 4, "hidden_dim": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 8}
+    with pytest.raises(ValueError, match=r"Config has no zoom in this version\. Fields: .*newer keras_vit"):
+        read_architecture({"kind": "vit", **sizes, name: {"zoom": 1}})

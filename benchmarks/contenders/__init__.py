@@ -82,7 +82,7 @@ def _is_plain(model):
 
 
 def _is_dinov3(model):
-    return model.startswith(DINOV3)
+    return model.startswith(DINOV3) and _is_plain(model.removeprefix(DINOV3))
 
 
 def _is_plain_or_dinov3(model):

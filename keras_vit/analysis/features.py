@@ -2,6 +2,7 @@
 
 import collections.abc
 import math
+import typing
 
 import keras
 import numpy as np
@@ -92,7 +93,9 @@ def _check_names(layers, known, prefix):
 
 def _feature(name, output, grid, prefix):
     layer, _, token = name.partition("/")
-    names = _prefix_token_names(output, math.prod(grid), prefix)
+    # Rotary positions are the same for all images, so their first axis is not the batch.
+    is_shared = layer == "rotary_positions"
+    names: typing.Any = None if is_shared else _prefix_token_names(output, math.prod(grid), prefix)
     if not token:
         return output if names is None else output[:, len(names) :].reshape(len(output), *grid, output.shape[-1])
     if token not in (names or ()):

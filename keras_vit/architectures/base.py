@@ -39,3 +39,15 @@ def _as_json(value):
     if isinstance(value, dict):
         return {name: _as_json(each) for name, each in value.items()}
     return [_as_json(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def read_nested(config_class, fields):
+    """Returns the config of a part of a model, such as a `StemConfig`. Raises a ValueError for an unknown field."""
+    names = [field.name for field in dataclasses.fields(config_class)]
+    unknown = [name for name in fields if name not in names]
+    if unknown:
+        raise ValueError(
+            f"A {config_class.__name__} has no {', '.join(unknown)} in this version. Fields: {', '.join(names)}. "
+            f"A file with other fields may have been written by a newer keras_vit."
+        )
+    return config_class(**fields)

@@ -6,6 +6,7 @@ without a kind.
 
 import dataclasses
 
+from keras_vit.architectures.base import read_nested
 from keras_vit.architectures.resnets import AxialResNetConfig, BiTResNetConfig, ResNetConfig, SelfAttentionNetworkConfig
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import StemConfig
@@ -48,16 +49,21 @@ def read_architecture(fields):
             f"A {_KINDS[kind].title} has no {', '.join(sorted(unknown))} in this version. The file may have been "
             f"written by a newer keras_vit."
         )
-    config = _KINDS[kind](**read_fields(fields))
-    if isinstance(config, ViTConfig) and config.pooling == "map" and "pool_prefix_tokens" not in fields:
+    return _KINDS[kind](**read_fields(with_earlier_fields(fields) if kind == ViTConfig.kind else fields))
+
+
+def with_earlier_fields(fields):
+    """Returns the fields of a `ViTConfig`, with the earlier behaviour of fields that are newer than the file."""
+    if fields.get("pooling") == "map" and "pool_prefix_tokens" not in fields:
         # Before this field existed, attention pooling read all tokens.
-        return config.replace(pool_prefix_tokens=config.num_prefix_tokens > 0)
-    return config
+        has_prefix_tokens = bool(fields.get("class_token") or fields.get("num_register_tokens"))
+        return {**fields, "pool_prefix_tokens": has_prefix_tokens}
+    return fields
 
 
 def read_fields(fields):
     """Returns the fields of a config. A dictionary of the field `stem` or `rotary` becomes the config of this field."""
     return {
-        name: _NESTED[name](**value) if name in _NESTED and isinstance(value, dict) else value
+        name: read_nested(_NESTED[name], value) if name in _NESTED and isinstance(value, dict) else value
         for name, value in fields.items()
     }

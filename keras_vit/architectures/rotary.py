@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_vit.architectures.base import read_nested
 from keras_vit.checks import check_choice, check_positive, check_positive_integer, is_number
 
 # {field: accepted values}
@@ -80,7 +81,7 @@ class RotaryConfig:
 
 def as_rotary_config(rotary):
     """Returns a `RotaryConfig` for a dictionary of its fields, as in the configs of layers, or for a `RotaryConfig`."""
-    rotary = RotaryConfig(**rotary) if isinstance(rotary, dict) else rotary
+    rotary = read_nested(RotaryConfig, rotary) if isinstance(rotary, dict) else rotary
     if not isinstance(rotary, RotaryConfig):
         raise ValueError(f"rotary must be a keras_vit.RotaryConfig. Received: {rotary!r}")
     return rotary

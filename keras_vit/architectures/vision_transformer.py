@@ -15,9 +15,7 @@ from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.architectures.stem import StemConfig
 from keras_vit.architectures.vit_checks import check_combinations, checked_fields
-from keras_vit.checks import (
-    did_you_mean,
-)
+from keras_vit.checks import did_you_mean
 
 _PATCH_POOLINGS = ("avg", "map")  # These poolings need no class token.
 
@@ -155,10 +153,13 @@ class ViTConfig(Architecture):
         """Returns a copy with some fields changed. Raises a TypeError for an unknown name.
 
         If `pooling` changes, `pooling_num_heads`, `pooling_mlp_dim` and `pool_prefix_tokens` are reset to their
-        defaults, unless `changes` contains them.
+        defaults, unless `changes` contains them. With `pooling=None`, a LayerNorm after the pooling is left out.
         """
-        if changes.get("pooling", self.pooling) != self.pooling:
+        pooling = changes.get("pooling", self.pooling)
+        if pooling != self.pooling:
             changes = {"pooling_num_heads": None, "pooling_mlp_dim": None, "pool_prefix_tokens": False, **changes}
+        if pooling is None and self.norm_placement == "after_pooling":
+            changes = {"norm_placement": "before_pooling", "final_norm": False, **changes}
         return super().replace(**changes)
 
     @property
@@ -191,6 +192,11 @@ class ViTConfig(Architecture):
     def num_prefix_tokens(self):
         """Number of tokens before the patch tokens: class, distillation, registers."""
         return self.num_class_tokens + self.num_register_tokens
+
+    @property
+    def has_encoder_norm(self):
+        """Whether there is a LayerNorm after the last block, before the pooling."""
+        return self.final_norm and self.norm_placement == "before_pooling"
 
     @property
     def num_tokens_not_pooled(self):

@@ -121,7 +121,7 @@ def _check_rotary(config):
     wrong = [f"{field}={getattr(config, field)!r}" for field, is_present in conflicts.items() if is_present]
     if wrong:
         raise ValueError(
-            f"rotary needs one sequence of tokens, of which each patch keeps its position: axial=False, "
+            f"rotary needs one sequence of tokens in which each patch keeps its position. Set axial=False, "
             f"token_merging=0 and a position_embedding other than 'relative'. Received: {', '.join(wrong)}"
         )
 

@@ -8,10 +8,10 @@ from keras_vit.atomic_files import replace_file_atomically
 logger = logging.getLogger(__name__)
 
 _MODELS = """\
-# Which versions are served, and what clients call them. The server reads this file every minute. It moves a label only
-# to a version that it serves already: add the number to the versions, wait, then give it to the label.
-# To promote the canary: give its number to "stable", and name the other version "previous" instead of "canary". To roll
-# back: undo that. The next export keeps the versions that have a label.
+# The versions that are served, and their labels. The server reads this file every minute. It can move a label only to a
+# version that it already serves. First add the version, wait a minute, then change the number of the label.
+# To promote the canary: exchange the numbers of "stable" and "canary", and rename "canary" to "previous". To roll back:
+# undo this. The next export keeps the versions that have a label.
 model_config_list {{
   config {{
     name: "{name}"
@@ -27,14 +27,14 @@ model_config_list {{
 }}
 """
 _BATCHING = """\
-# The most images of one request. It is split into batches, if need be.
+# Maximum number of images in one request. A large request is split into batches.
 max_batch_size {{ value: {max_request} }}
 enable_large_batch_splitting {{ value: true }}
-# The most images of a batch, which is made of requests that wait at the same time.
+# Maximum number of images in a batch. Requests that wait at the same time are combined into a batch.
 max_execution_batch_size {{ value: {max_batch_size} }}
-# How long the first request waits for others: more for throughput, 0 for the lowest latency.
+# How long the first request waits for others. Larger values increase throughput. 0 gives the lowest latency.
 batch_timeout_micros {{ value: 2000 }}
-# Beyond that many the server answers "unavailable", and a client tries again later or elsewhere.
+# Maximum number of waiting batches. If more arrive, the server answers "unavailable", and the client must try again.
 max_enqueued_batches {{ value: {enqueued_batches} }}
 """
 _ENQUEUED_BATCHES = 1000
@@ -54,7 +54,7 @@ services:
       - --enable_batching=true
       - --batching_parameters_file=/models/{name}/batching.config
       - --monitoring_config_file=/models/{name}/monitoring.config{xla}
-    environment: # On CPUs, weights are brought into the order that products want once, and not for each request.
+    environment: # On CPUs, the weights are reordered for matrix products once, not for each request.
       TF_ONEDNN_ASSUME_FROZEN_WEIGHTS: "1"
     ports: ["8500:8500", "8501:8501"]
     volumes: [".:/models/{name}:ro"]
@@ -71,7 +71,7 @@ services:
     # deploy: {{resources: {{reservations: {{devices: [{{driver: nvidia, count: 1, capabilities: [gpu]}}]}}}}}}
 """
 _XLA = """
-      # Otherwise the server refuses to compile, and so to load, what was exported with jit_compile=True.
+      # Without this option, the server cannot load models that were exported with jit_compile=True.
       - --xla_cpu_compilation_enabled=true"""
 
 
@@ -134,7 +134,7 @@ def _labels(path, labels, version):
         remaining = {"stable": version} | remaining
     if version not in remaining.values() and "canary" in remaining:
         logger.warning(
-            '"canary" is still version %d. When the server has loaded version %d, give the label that number in %s.',
+            '"canary" is still version %d. After the server has loaded version %d, set "canary" to this version in %s.',
             remaining["canary"],
             version,
             path / "models.config",

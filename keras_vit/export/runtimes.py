@@ -97,8 +97,8 @@ def export_model(
         card: Whether a model card, `README.md`, is written in the folder of the file. It describes the architecture,
             the source and licence of the weights, the preprocessing and the loading, in the format of the Hugging Face
             Hub. To include measured metrics, pass a `keras_vit.Evaluation`. A `README.md` that keras_vit did not write
-            is not replaced. With `False`, the card that keras_vit wrote for a replaced file is removed, unless it was
-            changed.
+            is not replaced. If `card` is `False` and an existing file is replaced, the card of this file is
+            removed, unless the card was edited.
 
     Returns:
         A `RuntimeFile`: the path, the size, and the differences between the outputs.

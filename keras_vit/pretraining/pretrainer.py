@@ -38,8 +38,8 @@ class Pretrainer(keras.Model):
                 f"token_merging=0, and load the weights into a model with merging."
             )
         self.channels = layer.output.shape[-1]
-        has_norm = self.architecture.norm_placement == "before_pooling" and self.architecture.final_norm
-        last = "encoder_norm" if has_norm else f"encoder_block_{self.architecture.num_layers - 1}"
+        last_block = f"encoder_block_{self.architecture.num_layers - 1}"
+        last = "encoder_norm" if self.architecture.has_encoder_norm else last_block
         self.encoder = keras.Model(model.inputs[0], model.get_layer(last).output, name="encoder")
 
     @property

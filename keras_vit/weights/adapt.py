@@ -146,6 +146,8 @@ def _adapt_norm(adaptation, target):
 def _adapt_pooling(adaptation, config, target):
     if target.config.pooling != config.pooling:
         adaptation.leave_out("pooling/", f"the model pools with {target.config.pooling!r}")
+    if target.config.pooling is None:
+        adaptation.leave_out("pooled_norm/", "the model has no pooling")
     if not target.config.has_class_token:
         adaptation.leave_out("class_token/", "the model has no class token")
         adaptation.leave_out("distillation_token/", "the model has no class token")

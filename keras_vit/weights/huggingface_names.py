@@ -119,11 +119,12 @@ class Kind:
     Args:
         names: Names of its arrays.
         numerics: Key of `catalogue.FAMILIES` that defines the GELU and the epsilon if the config does not contain them.
-        family: Key of `catalogue.FAMILIES` that defines the pixels of files without a `preprocessor_config.json`.
+        family: Key of `catalogue.FAMILIES` with the mean and std for files without a `preprocessor_config.json`.
             `None`: the files of this kind do not all have the same mean and std.
         fields: {field of `ViTConfig`: value in all models of this kind}
         activations: {`hidden_act` in the config: `ViTConfig.mlp`}. `None`: the MLP does not depend on the config.
-        classifier: Input of transformers' classifier, if no classifier of this package has this input.
+        classifier: Description of the input of transformers' classifier, if this package does not support it. `None`:
+            the classifier is supported.
     """
 
     names: Names

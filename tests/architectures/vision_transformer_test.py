@@ -271,7 +271,7 @@ def test_poolings_that_do_not_exist(changes, message):
         ({"rotary": "axial"}, "rotary must be None or a keras_vit.RotaryConfig. Received: 'axial'"),
         ({"num_heads": 2}, "hidden_dim / num_heads, is a multiple of 4. Received: hidden_dim=12, num_heads=2"),
         ({"position_embedding": "relative"}, "position_embedding other than 'relative'. .*: position_embedding='relat"),
-        ({"token_merging": 2}, "rotary needs one sequence of tokens, .* token_merging=0 .*Received: token_merging=2"),
+        ({"token_merging": 2}, "rotary needs one sequence of tokens .*token_merging=0 .*Received: token_merging=2"),
         ({"axial": True, "pooling": "avg", "class_token": False}, "axial=False, .*Received: axial=True"),
     ],
 )

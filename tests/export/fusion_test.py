@@ -67,7 +67,8 @@ def test_inner_norms_are_one_kernel_each_and_rotations_are_constants(tmp_path):
     # In each block, queries, values, the outputs of the attention and both layers of the MLP have biases, and keys have
     # none. The patches and the classifier add one each.
     assert [joined for _, joined in operations].count("BiasAdd") == 5 * NUM_LAYERS + 2
-    assert names.count("_MklMatMul") == NUM_LAYERS
+    # In each block, the keys, and the exchange of interleaved channels of queries and keys.
+    assert names.count("_MklMatMul") == 3 * NUM_LAYERS
     assert not {"Cos", "Sin", "Rsqrt"} & set(names)
 
 

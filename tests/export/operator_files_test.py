@@ -273,7 +273,7 @@ def test_a_label_never_moves_to_a_version_that_is_not_served_yet(tmp_path, caplo
     assert (served, clients) == ([1, 2, 6], {"stable": 1, "canary": 2})
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 4
-    assert messages[0].startswith('"canary" is still version 2. When the server has loaded version 3, give the label')
+    assert messages[0].startswith('"canary" is still version 2. After the server has loaded version 3, set "canary" to')
 
 
 def test_the_operator_moves_the_canary(tmp_path, caplog):
@@ -311,7 +311,7 @@ def test_labels_of_an_operator(tmp_path):
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("models.config", "# Which versions", "# Mine: which versions"),
+        ("models.config", "# The versions", "# Mine: the versions"),
         ("models.config", "  }\n}\n", '  }\n  config { name: "other" base_path: "/models/other" }\n}\n'),
         ("batching.config", "2000", "500"),
         ("monitoring.config", "true", "false"),

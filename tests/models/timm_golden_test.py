@@ -83,3 +83,11 @@ def test_rotations_equal_those_of_timm(name, is_native):
     patches = np.s_[..., config.num_prefix_tokens :, :]
     assert_close(cosines[patches], expected_cosines)
     assert_close(sines[patches], np.where(is_first, -expected_sines, expected_sines))
+
+
+def test_without_pooling_a_norm_after_the_pooling_is_left_out():
+    expected = golden("so150m2_timm", is_native=False)
+    shape = expected["images"].shape[1:]
+    model = keras_vit.from_pretrained(GOLDEN / "so150m2_timm", input_shape=shape, include_top=False, pooling=None)
+    assert "pooled_norm" in keras_vit.describe(model).adaptations
+    assert_close(compute(model, [expected["images"]]), expected["tokens"])

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, dataclass_transform
 import pydantic
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from keras_vit.architectures.reading import read_fields
+from keras_vit.architectures.reading import read_fields, with_earlier_fields
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
 from keras_vit.architectures.vit_checks import checked_fields
 from keras_vit.layers import PatchEmbedding
@@ -29,15 +29,17 @@ def _section(cls):
     return pydantic.dataclasses.dataclass(cls, frozen=True, kw_only=True, config=config)
 
 
-def _variant_by_name(value):
-    return get_variant(value) if isinstance(value, str) else value
+def _variant_or_fields(value):
+    if isinstance(value, str):
+        return get_variant(value)
+    return with_earlier_fields(value) if isinstance(value, dict) else value
 
 
 @_section
 class Model:
     """The model to train. Its inputs are pixels from 0 to 255, which it normalises itself."""
 
-    config: Annotated[ViTConfig | None, pydantic.BeforeValidator(_variant_by_name)] = Field(
+    config: Annotated[ViTConfig | None, pydantic.BeforeValidator(_variant_or_fields)] = Field(
         None, description="to train from scratch: a published variant such as B/16, or fields of keras_vit.ViTConfig"
     )
     weights: str | None = Field(

@@ -43,6 +43,9 @@ def rotation(angles, layout):
 def rotate(values, factors, layout):
     """Rotates each pair of channels (a, b) to `(a cos - b sin, b cos + a sin)`, in float32.
 
+    On TensorFlow, the channels of interleaved pairs are exchanged by a matrix product. Devices that round the factors
+    of matrix products round the queries and keys in this product, as they do in the products of the attention.
+
     Args:
         values: (B, K, T, Dh), queries or keys.
         factors: (2, T, Dh) or (2, K, T, Dh), from `rotation`.

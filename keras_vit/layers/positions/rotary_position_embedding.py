@@ -32,7 +32,7 @@ class RotaryPositionEmbedding(ConfiguredLayer):
         With `kind="mixed"`, (2, T): the coordinates in the order of `axis_order`. They are 0 for prefix tokens.
 
     Raises:
-        ValueError: If `key_dim` is not a multiple of 4.
+        ValueError: If `key_dim` is not a multiple of 4, or if another argument is invalid.
 
     Example:
 

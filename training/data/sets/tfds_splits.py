@@ -60,7 +60,7 @@ def _checked(builder, label, name, split):
 
 
 def overlap_message(builder, names):
-    """A message about images in two splits, which suggests disjoint splits. `None` if the splits are disjoint.
+    """Returns a message that suggests disjoint splits if two splits contain the same images, otherwise `None`.
 
     Args:
         builder: `tfds.core.DatasetBuilder` of prepared data.
