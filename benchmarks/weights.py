@@ -183,8 +183,10 @@ and messages. Only the `recipe.json` of a training run contains the whole URL, b
 
 ## Families
 
-All models of a family have the same numerics, and their images are prepared in the same way. Pixels are scaled to
-[0, 1], then normalised with the mean and the standard deviation. "Crop" is the side of the central crop in pixels. The
+All models of a family have the same numerics, and their images are prepared in the same way. The settings in the
+`config.json` beside a file have precedence. For example, timm's copies of Google's files are read with the exact GELU of
+timm if their `config.json` is beside them, and with the tanh approximation if it is missing and `family="google"` is
+passed. Pixels are scaled to [0, 1], then normalised with the mean and the standard deviation. "Crop" is the side of the central crop in pixels. The
 column "resize" contains both sizes for models of 224 x 224 pixels, and for FlexiViT of 240 x 240 pixels. For models of
 another image size, both are scaled in proportion."""
 

@@ -24,6 +24,8 @@ from keras_vit.weights.short_names import ALIASES, matching_entries
 class Family:
     """Numerics and image preparation that all files of one code base share.
 
+    The settings in the config beside a file have precedence over the numerics.
+
     Args:
         mean: Mean of the pixels scaled to [0, 1]: a number, or one number for each channel.
         std: Standard deviation of the scaled pixels: a number, or one number for each channel.
