@@ -41,7 +41,9 @@ def matching_entries(name, entries):
 
 def _by_repository(name, entries):
     # timm has one repository for its two architectures with and without QuickGELU.
-    name = name.replace("_clip_quickgelu_", "_clip_")
+    plain = name.replace("_clip_quickgelu_", "_clip_")
+    if plain != name:
+        name, entries = plain, [entry for entry in entries if entry.changes.get("mlp") == "quick_gelu"]
     owner, slash, repository = name.rpartition("/")
     on_hub = [entry for entry in entries if entry.url.startswith(f"hf://{owner}{slash}")]
     if same := [entry for entry in on_hub if entry.url.endswith(f"/{repository}")]:

@@ -253,6 +253,15 @@ def test_the_catalogue_knows_what_a_file_does_not_say(published):
 
 
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)
+@pytest.mark.parametrize(("revision", "mlp"), [("", "quick_gelu"), ("@main", "quick_gelu"), ("@v2", "gelu_exact")])
+def test_the_address_of_an_entry_has_the_activation_of_the_entry(revision, mlp, published):
+    """Another revision can contain other weights."""
+    published("small@own")
+    entry = get_entry("B/32@clip-openai-224")
+    assert open_checkpoint(entry.url + revision).config.mlp == mlp
+
+
+@pytest.mark.parametrize("folder", ["timm"], indirect=True)
 def test_the_number_of_heads_of_the_catalogue_counts(published, folder):
     """ViT-S of MoCo v3 has 12 heads. Its file does not say so, and other models of this size have 6."""
     edit(folder / "config.json", lambda contents: contents["model_args"].pop("num_heads"))
