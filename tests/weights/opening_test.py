@@ -56,7 +56,9 @@ def test_a_configuration_of_another_model_is_refused(changes, folder):
 
 
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)
-@pytest.mark.parametrize("changes", [{"embed_dim": 24}, {"depth": 3}, {"patch_size": 16}])
+@pytest.mark.parametrize(
+    "changes", [{"embed_dim": 24}, {"depth": 3}, {"patch_size": 16}, {"class_token": False}, {"reg_tokens": 4}]
+)
 def test_a_configuration_of_another_model_of_timm_is_refused(changes, folder):
     edit(folder / "config.json", lambda contents: contents["model_args"].update(changes))
     with pytest.raises(ValueError, match="belongs to another model: it contains"):
