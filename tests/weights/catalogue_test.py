@@ -275,6 +275,7 @@ def test_files_that_augreg_does_not_have(stem):
         # timm has more weights of this architecture than the catalogue.
         ("vit_large_patch16_224", None, r"'vit_large_patch16_224' is not .* Did you mean 'L/16@"),
         ("google/vit-base-patch16-224-in20k", None, r"Did you mean 'hf://google/vit-base-patch16-224-in20k'\?"),
+        ("clip-l14-336", None, r"Did you mean 'L/14@clip-\S+-336'( or 'L/14@\S+')*\? "),
         # timm has no model with QuickGELU for these weights.
         ("vit_base_patch32_clip_quickgelu_224.laion2b", None, r"_224\.laion2b' is not the name of published weights"),
         ("dinov3-s14", None, r"'dinov3-s14' is not the name of published weights"),
