@@ -104,15 +104,16 @@ loaded with `keras_vit.from_pretrained`.
 Several names can refer to the same weights in different layouts. Names that end in `-original` refer to Meta's own
 files. These files, and those of `mae-finetuned`, `mocov3` and `ijepa`, are `.pth` files in the layout `torch`. They can
 only be loaded if torch is installed. Names that end in `-huggingface` refer to copies in the layout of transformers.
-For I-JEPA, these copies contain the context encoder, while the target encoder is read from Meta's files.
-Names that end in `-qkvb` refer to files of timm that store the biases of queries and values, which are zero. All
-other names of Meta's weights refer to files in timm's layout.
+The exception is I-JEPA: the files of transformers contain the context encoder, and their names begin with
+`ijepa-context`. From Meta's files of I-JEPA, the target encoder is read. Names that end in `-qkvb` refer to files of
+timm that store the biases of queries and values, which are zero. All other names of Meta's weights refer to files in
+timm's layout.
 
 The files define how a model pools its tokens. timm's models of DINOv3 average the patches. Those of transformers return
 the class token, as Meta's code does. Pass `pooling="token"` for the class token. CLIP models have the activation with
 which they were trained: models of OpenAI, MetaCLIP and some others have `mlp="quick_gelu"`, like timm's architectures
-with `quickgelu` in their names. If such a file is loaded by its address `"hf://timm/…"` instead, the model has the
-activation that the `config.json` beside the file defines, which is the exact GELU.
+with `quickgelu` in their names. This also holds if such a file is loaded by its address `"hf://timm/…"`, although the
+`config.json` beside it names the architecture with the exact GELU.
 
 ## ResNets
 
@@ -183,10 +184,12 @@ and messages. Only the `recipe.json` of a training run contains the whole URL, b
 
 ## Families
 
-All models of a family have the same numerics, and their images are prepared in the same way. Pixels are scaled to
-[0, 1], then normalised with the mean and the standard deviation. "Crop" is the side of the central crop in pixels. The
-column "resize" contains both sizes for models of 224 x 224 pixels, and for FlexiViT of 240 x 240 pixels. For models of
-another image size, both are scaled in proportion."""
+All models of a family have the same numerics, and their images are prepared in the same way. The settings in the
+`config.json` beside a file have precedence. For example, timm's copies of Google's files are read with the exact GELU
+of timm if their `config.json` is beside them, and with the tanh approximation if it is missing and `family="google"` is
+passed. Pixels are scaled to [0, 1], then normalised with the mean and the standard deviation. "Crop" is the side of the
+central crop in pixels. The column "resize" contains both sizes for models of 224 x 224 pixels, and for FlexiViT of 240
+x 240 pixels. For models of another image size, both are scaled in proportion."""
 
 
 def document():

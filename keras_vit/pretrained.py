@@ -47,7 +47,10 @@ def from_pretrained(
             as a fine-tuned one.
         family: Key of `keras_vit.weights.catalogue.FAMILIES` such as `"deit"`. It is needed for files in timm's layout
             without a config.json, for files of OpenCLIP without an open_clip_config.json, and for files that do not
-            define their pixel normalisation.
+            define their pixel normalisation. Without a config.json, it also defines the kind of GELU. Some of timm's
+            files are refused without their config.json, whatever the family, because the arrays do not show the rotary
+            positions: DINOv3, EVA-02 B and L, Perception Encoder and RoPE-ViT. RoPE-ViT with position embeddings has
+            the names and shapes of DeiT III, so it is not refused with `family="deit3"`, which is wrong for it.
         num_heads: Number of attention heads, if it cannot be read from the file.
         grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
         head: `"keep"`: the file's classifier is loaded. `"reset"`: a new classifier that starts at zero replaces the

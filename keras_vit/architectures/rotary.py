@@ -3,7 +3,7 @@
 import dataclasses
 
 from keras_vit.architectures.base import read_nested
-from keras_vit.checks import check_choice, check_positive, check_positive_integer, is_number
+from keras_vit.checks import check_choice, check_positive_integer, is_number
 
 # {field: accepted values}
 CHOICES = {
@@ -12,6 +12,8 @@ CHOICES = {
     "coordinates": ("normalized", "grid"),
     "axis_order": ("yx", "xy"),
 }
+_MAX_ROWS = 65_535  # The maximum side of an image in pixels.
+_RANGES = {"base": (0.001, 1e12), "offset": (-_MAX_ROWS, _MAX_ROWS)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,15 +32,15 @@ class RotaryConfig:
 
     Args:
         kind: `"axial"` (DINOv3, EVA-02, Perception Encoder) or `"mixed"` (RoPE-Mixed of arXiv 2403.13298, section 3.2).
-        base: Base of the frequencies, above 0. With `kind="mixed"`, it defines their initial values.
+        base: Base of the frequencies, from 1e-3 to 1e12. With `kind="mixed"`, it defines their initial values.
         layout: The two channels of a pair. `"half"`: channel i and channel i + Dh / 2. `"interleaved"`: channel 2 i
             and channel 2 i + 1.
         coordinates: `"normalized"`: `y = 2 pi (2 (r + 1/2) / h - 1)` in a grid of h rows, and x is computed in
             the same way from the columns (DINOv3, arXiv 2508.10104). `"grid"`: y = r + offset and x = c + offset, in
             patches.
         reference_grid: (rows, columns) of the grid to which `"grid"` coordinates are scaled (EVA-02, arXiv 2303.11331):
-            `y = (r + offset) / h * rows`. `None`: coordinates are not scaled.
-        offset: Number that is added to the indices of rows and columns in `"grid"` coordinates.
+            `y = (r + offset) / h * rows`. Both are at most 65,535. `None`: coordinates are not scaled.
+        offset: Number that is added to the indices of rows and columns in `"grid"` coordinates, from -65,535 to 65,535.
         axis_order: `"yx"`: the first half of the pairs is rotated by y, the second half by x. `"xy"`: the opposite.
             With `kind="mixed"`, this is the order of the two learned frequencies.
 
@@ -64,13 +66,16 @@ class RotaryConfig:
     def __post_init__(self):
         for field, choices in CHOICES.items():
             check_choice(field, getattr(self, field), choices)
-        check_positive("base", self.base)
-        if not is_number(self.offset):
-            raise ValueError(f"offset must be a number. Received: {self.offset!r}")
+        for field, (smallest, largest) in _RANGES.items():
+            value = getattr(self, field)
+            if not (is_number(value) and smallest <= value <= largest):
+                raise ValueError(f"{field} must be a number from {smallest:g} to {largest:g}. Received: {value!r}")
         if self.reference_grid is not None:
             if not isinstance(self.reference_grid, (tuple, list)) or len(self.reference_grid) != 2:
                 raise ValueError(f"reference_grid must be None or (rows, columns). Received: {self.reference_grid!r}")
             grid = tuple(check_positive_integer("reference_grid", side) for side in self.reference_grid)
+            if max(grid) > _MAX_ROWS:
+                raise ValueError(f"The sides of reference_grid must be at most {_MAX_ROWS}. Received: {grid}")
             object.__setattr__(self, "reference_grid", grid)
         if self.coordinates == "normalized" and (self.reference_grid is not None or self.offset):
             raise ValueError(

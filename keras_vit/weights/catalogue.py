@@ -17,12 +17,14 @@ from keras_vit.weights.published_google import AUGREG_STEM, augreg_entry, google
 from keras_vit.weights.published_meta import meta_entries
 from keras_vit.weights.published_pe import pe_entries
 from keras_vit.weights.published_timm import timm_entries
-from keras_vit.weights.short_names import ALIASES, matching_entries
+from keras_vit.weights.short_names import ALIASES, matching_entries, names_of_variant
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
     """Numerics and image preparation that all files of one code base share.
+
+    The settings in the config beside a file have precedence over the numerics.
 
     Args:
         mean: Mean of the pixels scaled to [0, 1]: a number, or one number for each channel.
@@ -286,7 +288,7 @@ def _unknown(variant, weights):
     if re.fullmatch(r"vit_\w+\.\w+", weights):
         similar = [*similar[:2], f"hf://timm/{weights}"]
     nearest = f" Did you mean {' or '.join(map(repr, similar))}?"
-    hint = nearest if similar else did_you_mean(full_name, names or ENTRIES)
+    hint = nearest if similar else did_you_mean(full_name, names or names_of_variant(weights, ENTRIES) or ENTRIES)
     return (
         f"{full_name!r} is not the name of published weights.{hint} Accepted: '<variant>@<weights>' as in "
         f"keras_vit.list_weights(), a short name such as 'dinov3-s16', the name of a repository in the catalogue, or "

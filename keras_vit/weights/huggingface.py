@@ -5,8 +5,6 @@
 
 import re
 
-import numpy as np
-
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights import huggingface_config
@@ -16,6 +14,7 @@ from keras_vit.weights.depth import count_blocks
 from keras_vit.weights.gates import join_gates
 from keras_vit.weights.hints import resolve_image_size, resolve_num_heads, resolve_positions
 from keras_vit.weights.huggingface_names import KINDS, kind_of, without_prefix
+from keras_vit.weights.names import with_head_bias
 from keras_vit.weights.renamed import Renamed
 from keras_vit.weights.settings import check_settings, pair, patch_size_of
 
@@ -139,9 +138,7 @@ def _grid_size(shapes, config, hints, image_size):
 
 
 def _read(file, kind, config):
-    weights = join_gates(kind.names.decode(file, config.num_heads))
-    if "predictions/kernel" in weights and "predictions/bias" not in weights:  # CLIP's projection has no bias.
-        weights["predictions/bias"] = np.zeros(weights["predictions/kernel"].shape[1], "float32")
+    weights = with_head_bias(join_gates(kind.names.decode(file, config.num_heads)))
     if not config.num_register_tokens:  # DINOv3 without registers has an empty array.
         weights.pop("register_tokens/tokens", None)
     return weights

@@ -243,3 +243,13 @@ def head_rules(names, path):
 def merged_rules(name, path):
     """Rules of the output projection of an attention in PyTorch."""
     return Rule(f"{name}.weight", f"{path}/output/kernel", "merged_heads"), Rule(f"{name}.bias", f"{path}/output/bias")
+
+
+def with_head_bias(weights):
+    """Adds zeros as the bias of the head to {canonical path: array} if the head has none, as CLIP's projection.
+
+    Returns the same dictionary.
+    """
+    if "predictions/kernel" in weights and "predictions/bias" not in weights:
+        weights["predictions/bias"] = np.zeros(weights["predictions/kernel"].shape[1], "float32")
+    return weights

@@ -19,7 +19,7 @@ from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import count_blocks
 from keras_vit.weights.expressible import ANY
 from keras_vit.weights.hints import resolve_image_size, resolve_num_heads, resolve_positions
-from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, merged_rules, norm_rules
+from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, merged_rules, norm_rules, with_head_bias
 from keras_vit.weights.renamed import Renamed
 from keras_vit.weights.settings import check_settings, pair, patch_size_of
 
@@ -50,9 +50,8 @@ NAMES = Names(
         *block_rules("transformer.resblocks.{i}.", _BLOCK),
         *norm_rules("ln_post", "encoder_norm"),
         *block_rules("attn_pool.", _POOLING, "pooling"),
-        Rule(
-            "proj", "predictions/kernel"
-        ),  # Not transposed, because the authors' code multiplies by it from the right.
+        # Not transposed, because the authors' code multiplies by it from the right.
+        Rule("proj", "predictions/kernel"),
     )
 )
 _NORM_AFTER_POOLING = {"encoder_norm/gamma": "pooled_norm/gamma", "encoder_norm/beta": "pooled_norm/beta"}
@@ -216,14 +215,7 @@ def _read(file, config):
         weights = {_NORM_AFTER_POOLING.get(path, path): array for path, array in weights.items()}
     if not config.pre_norm:  # A ViT of this package without this norm has a bias in its patch embedding.
         weights["patch_embedding/bias"] = np.zeros(config.hidden_dim, "float32")
-    return _with_bias(weights)
-
-
-def _with_bias(weights):
-    """Adds the bias of the projection, which is zero. Returns `weights`."""
-    if "predictions/kernel" in weights and "predictions/bias" not in weights:
-        weights["predictions/bias"] = np.zeros(weights["predictions/kernel"].shape[1], "float32")
-    return weights
+    return with_head_bias(weights)
 
 
 def _timm_tower(everything, vision, hints):
@@ -248,7 +240,7 @@ def _timm_tower(everything, vision, hints):
         checkpoint,
         classes=mlp_shape[0] if mlp_shape else checkpoint.classes,
         pixels=checkpoint.pixels or protocol("open_clip", checkpoint.image_size),
-        read=lambda: _with_bias(checkpoint.read()),
+        read=lambda: with_head_bias(checkpoint.read()),
         skipped=(*file.left_out(everything), *checkpoint.skipped),
         unsupported_head="the output of an MLP" if mlp_shape else None,
     )

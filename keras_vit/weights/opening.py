@@ -62,7 +62,9 @@ def open_checkpoint(source, variant=None, **given):
     if entry is None:
         hints = Hints(source=redacted(str(source)), **given)
         checkpoint = _with_given_settings(_describe(locate(source), hints), given)
-        return _with_origin(checkpoint, *entry_at(str(source)))
+        entry, has_its_weights = entry_at(str(source))
+        checkpoint = _with_quick_gelu(checkpoint, entry) if has_its_weights else checkpoint
+        return _with_origin(checkpoint, entry, has_its_weights)
     known = {"family": entry.family, "image_size": pair(entry.image_size)}
     hints = Hints(source=entry.name, **{**known, "num_heads": published_config(entry).num_heads, **given})
     path = locate(entry.url) if entry.url.startswith("hf://") else fetch(entry.url, entry.sha256)
@@ -110,6 +112,7 @@ def _with_given_settings(checkpoint, given):
 
 def _with_catalogue_facts(checkpoint, entry):
     """The checkpoint with the facts of a catalogue entry. Raises ValueError if their sizes or classes differ."""
+    checkpoint = _with_quick_gelu(checkpoint, entry)
     config, published = checkpoint.config, published_config(entry)
     for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim"):
         if getattr(config, field) != getattr(published, field):
@@ -121,14 +124,22 @@ def _with_catalogue_facts(checkpoint, entry):
         raise ValueError(f"The downloaded file is not {entry.name}: it has {checkpoint.classes} classes.")
     if entry.family == "flexivit":  # The same file is used for all patch sizes.
         config = config.replace(patch_size=published.patch_size)
-    if published.mlp == "quick_gelu":  # In timm's repositories of these weights, the config.json names the exact GELU.
-        config = config.replace(mlp="quick_gelu")
     return dataclasses.replace(
         checkpoint,
         config=config,
         pixels={**checkpoint.pixels, "label_space": entry.label_space},
         has_activation=checkpoint.has_activation and not entry.has_projection,
     )
+
+
+def _with_quick_gelu(checkpoint, entry):
+    """The checkpoint with QuickGELU if the weights of a catalogue entry were trained with it.
+
+    In timm's repositories of these weights, the config.json names the exact GELU.
+    """
+    if published_config(entry).mlp != "quick_gelu":
+        return checkpoint
+    return dataclasses.replace(checkpoint, config=checkpoint.config.replace(mlp="quick_gelu"))
 
 
 def _with_origin(checkpoint, entry, has_its_weights=True):

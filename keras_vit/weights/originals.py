@@ -1,7 +1,9 @@
 """Reads the `.pth` files that the owners of models published. Their arrays have names similar to timm's.
 
-These are files of DeiT, DINO, DINOv2, DINOv3, EVA, I-JEPA, MAE and MoCo v3. The files do not say how a model rotates
-queries and keys, or how many heads it has. Both follow from the family of the file.
+These are files of DeiT, DINO, DINOv2, DINOv3, EVA, I-JEPA, MAE and MoCo v3. The files do not show the activation, the
+rotary positions and the number of heads. For the files of DINOv3 and EVA, all of them follow from the family and the
+shapes. The activation follows from every family. `check_family` refuses timm's own files of models whose settings need
+the `config.json` beside the file, such as those of Perception Encoder, RoPE-ViT, EVA-02 B and L, and DINOv3.
 """
 
 import dataclasses
@@ -52,33 +54,84 @@ _LIKELY = (
     (r"dist_token", "deit"),
 )
 _DINOV3, _EVA = ("dinov3", "dinov3_sat"), ("eva", "eva02", "eva_clip")
-# (pattern of a name that occurs only in files of some families, these families, whether all of their files have it)
+# (part of a name that occurs only in files of some families, these families, whether all of their files have it)
 _MARKS = (
-    (r"(^|\.)storage_tokens$", _DINOV3, True),
-    (r"\.attn\.q_bias$", _EVA, True),
-    (r"(^|\.)base_encoder\.", ("mocov3",), False),
+    ("storage_tokens", _DINOV3, True),
+    ("attn.q_bias", _EVA, True),
+    ("attn.q_proj", _EVA, False),
+    ("base_encoder", ("mocov3",), False),
+    # timm's files of RoPE-ViT with position embeddings have the names and shapes of DeiT III.
+    ("gamma_1", ("deit3", *_DINOV3, *_EVA), False),
 )
+# Combinations of names that only timm's files have. The rotary positions of these models, or the tokens that their
+# attention pooling reads, differ between models with the same names and shapes.
+_OF_TIMM = (
+    ("mlp.fc1_g",),
+    ("attn.q_proj.bias",),
+    ("rope.freqs",),
+    ("reg_token", "gamma_1"),
+    *(("attn_pool.latent", name) for name in ("cls_token", "reg_token", "norm_pre")),
+)
+# Each file that can be read without a `config.json` has at least one name of each of these groups.
+_NEEDED = (("pos_embed", "storage_tokens"), ("norm.weight", "fc_norm.weight"))
+_ONLY_WITH_CONFIG = ("pe", "rope_vit", "intern")
+"""Families whose files in timm's layout need a `config.json`."""
 
 
 def check_family(file, family):
-    """Raises ValueError if no family was given, or if the names in the file belong to another family."""
+    """Checks the family of a file without a `config.json` that contains an architecture.
+
+    Raises:
+        ValueError: If no family was given, if the names in the file belong to another family, or if the settings of the
+            model follow neither from the family nor from the arrays.
+    """
+    _check_readable_without_config(file, family)
     if family is None:
         raise ValueError(
             f"The file has timm's layout, but no config.json beside it contains an architecture. The arrays do not "
             f"show the kind of positions, the activation, the LayerNorm epsilon and the pixel normalisation. Pass "
             f"family=... to keras_vit.from_pretrained or load_weights. The names in the file suggest "
-            f"family={_likely_family(file)!r}. Accepted: {', '.join(FAMILIES)}."
+            f"family={_likely_family(file)!r}. If timm published the file, put its config.json beside it instead. "
+            f"Accepted: {', '.join(FAMILIES)}."
         )
-    for pattern, families, is_in_all in _MARKS:
-        found = next((name for name in file if re.search(pattern, name)), None)
+    for part, families, is_in_all in _MARKS:
+        found = _find(file, part)
         if found and family not in families:
             accepted = " or ".join(f"family={name!r}" for name in families)
-            raise ValueError(f"The file contains {found}, so it is of another family. Pass {accepted}, not {family!r}.")
+            raise ValueError(
+                f"The file contains {found}, so it is of another family. Pass {accepted}, not {family!r}. If timm "
+                f"published the file, put its config.json beside it instead."
+            )
         if is_in_all and not found and family in families:
             raise ValueError(
-                f"The file is not of the family {family!r}, because none of its names matches {pattern!r}. The names "
-                f"suggest family={_likely_family(file)!r}."
+                f"The file is not of the family {family!r}, because it does not contain {part}. The names suggest "
+                f"family={_likely_family(file)!r}."
             )
+
+
+def _check_readable_without_config(file, family):
+    prefix = _prefix_of(file)
+    own = [name.removeprefix(prefix) for name in file if name.startswith(prefix)]
+    found = next((names for names in _OF_TIMM if all(_find(own, name) for name in names)), ())
+    missing = next((names for names in _NEEDED if not set(names) & set(own)), ())
+    if found:
+        reason = f"it contains {' and '.join(_find(own, name) for name in found)}"
+    elif missing:
+        reason = f"it contains neither {' nor '.join(missing)}"
+    elif family in _ONLY_WITH_CONFIG:
+        reason = f"the family {family!r} does not define all settings of the model"
+    else:
+        return
+    raise ValueError(
+        f"The file has timm's layout, but no config.json beside it contains an architecture. This file cannot be read "
+        f"without it, because {reason}. Put the config.json of the model into the folder of the file."
+    )
+
+
+def _find(names, part):
+    """The first name that contains `part`, which consists of whole components, or `None`."""
+    pattern = re.compile(rf"(^|[./]){re.escape(part)}($|[./])")
+    return next(filter(pattern.search, names), None)
 
 
 def _likely_family(file):
@@ -123,7 +176,8 @@ def with_settings(hints, shapes):
         shapes: {timm's name: shape}
     """
     width = shapes[_PATCHES][0]
-    arguments = {"num_heads": FAMILIES[hints.family].num_heads.get(width)}
+    facts = FAMILIES[hints.family]
+    arguments = {"num_heads": facts.num_heads.get(width), "act_layer": facts.gelu.removesuffix("_exact")}
     if architecture := _architecture(hints.family, shapes):
         arguments |= arguments_of({"architecture": architecture})
     if hints.family in _DINOV3:

@@ -4,7 +4,8 @@ Sources: the repositories facebookresearch/{deit,mae,dino,dinov2,moco-v3,ijepa},
 and google-research/big_vision. The end of a name defines the kind of file. `-original` and `-finetuned`: Meta's `.pth`
 files, which need torch. `-huggingface`: copies in the layout of transformers. `-bigvision`: copies in `.npz`. All other
 names: timm's copies in safetensors. timm has no copies of MoCo v3 and I-JEPA, so for them it is Meta's `.pth.tar` file.
-A file of I-JEPA has two encoders, of which the target encoder is read. The copies for transformers have the other one.
+A file of I-JEPA has two encoders, of which the target encoder is read. The files for transformers have the other one.
+Their names begin with `ijepa-context`.
 """
 
 from keras_vit.architectures.spellings import SIZE_NAMES
@@ -155,10 +156,12 @@ def _ijepa_entries():
         ("H/16", "in1k", 448, "IN1K-vit.h.16-448px-300e", "vith16_1k"),
         ("g/16", "in22k", 224, "IN22K-vit.g.16-600e", "vitg16_22k"),
     ):
-        weights, facts = f"ijepa-{data}-{image_size}", ("ijepa", "2301.08243", 0, image_size)
+        weights, facts = f"{data}-{image_size}", ("ijepa", "2301.08243", 0, image_size)
         changes = {"licence": "CC-BY-NC-4.0", "pooling": "avg"}
-        yield build_entry(variant, weights, f"{_META}/ijepa/{file}.pth.tar", "torch", *facts, **changes)
+        yield build_entry(variant, f"ijepa-{weights}", f"{_META}/ijepa/{file}.pth.tar", "torch", *facts, **changes)
         url = f"hf://facebook/ijepa_{hub}"
         resized = {"resize": (image_size, image_size), "crop": None, "interpolation": "bilinear"}
         pixels = {"mean": 0.5, "std": 0.5, **resized}
-        yield build_entry(variant, f"{weights}-huggingface", url, "huggingface", *facts, pixels=pixels, **changes)
+        yield build_entry(
+            variant, f"ijepa-context-{weights}-huggingface", url, "huggingface", *facts, pixels=pixels, **changes
+        )

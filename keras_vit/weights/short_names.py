@@ -39,9 +39,17 @@ def matching_entries(name, entries):
     return list(preferred.values())
 
 
+def names_of_variant(name, entries):
+    """Returns the names of all entries whose variant is in a short name, such as L/14 in `"clip-l14-336"`."""
+    words = _words(name)
+    return [entry.name for entry in entries.values() if any(_is_variant(word, entry) for word in words)]
+
+
 def _by_repository(name, entries):
     # timm has one repository for its two architectures with and without QuickGELU.
-    name = name.replace("_clip_quickgelu_", "_clip_")
+    plain = name.replace("_clip_quickgelu_", "_clip_")
+    if plain != name:
+        name, entries = plain, [entry for entry in entries if entry.changes.get("mlp") == "quick_gelu"]
     owner, slash, repository = name.rpartition("/")
     on_hub = [entry for entry in entries if entry.url.startswith(f"hf://{owner}{slash}")]
     if same := [entry for entry in on_hub if entry.url.endswith(f"/{repository}")]:
@@ -52,16 +60,24 @@ def _by_repository(name, entries):
 
 
 def _by_variant(name, entries):
-    words = re.split("[-_]", name.lower())
+    words = _words(name)
     exact, longer = [], []
     for position, word in enumerate(words):
         rest = "-".join(words[:position] + words[position + 1 :])
         weights = ALIASES.get(rest, rest)
-        of_variant = [entry for entry in entries if word.removeprefix("vit") in _spellings(entry.variant)]
+        of_variant = [entry for entry in entries if _is_variant(word, entry)]
         own_names = [(entry, entry.name.rpartition("@")[2]) for entry in of_variant]
         exact += [entry for entry, own in own_names if own == weights]
         longer += [entry for entry, own in own_names if rest and own.startswith(f"{weights}-")]
     return exact or longer
+
+
+def _words(name):
+    return re.split("[-_]", name.lower())
+
+
+def _is_variant(word, entry):
+    return word.removeprefix("vit") in _spellings(entry.variant)
 
 
 def _spellings(variant):

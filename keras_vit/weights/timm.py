@@ -78,7 +78,11 @@ def _config(shapes, hints):
     config_num_heads = model_args.get("num_heads") or num_heads_of(hints.config.get("architecture", ""))
     num_heads = resolve_num_heads(config_num_heads, hidden_dim, num_layers, mlp_dim, hints)
     patch = shapes[_PATCH_KERNEL][2:]
+    num_registers = shapes["reg_token"][1] if "reg_token" in shapes else 0
     check_settings(model_args, embed_dim=hidden_dim, depth=num_layers, patch_size=tuple(patch))
+    check_settings(
+        model_args, class_token="cls_token" in shapes, reg_tokens=num_registers, num_reg_tokens=num_registers
+    )
     check_settings(hints.config, num_features=hidden_dim)
     config = ViTConfig(
         patch_size=patch_size_of(patch),
@@ -90,7 +94,7 @@ def _config(shapes, hints):
         pooling=_pooling(shapes, hints.config),
         class_token="cls_token" in shapes,
         distillation_token="dist_token" in shapes,
-        num_register_tokens=shapes["reg_token"][1] if "reg_token" in shapes else 0,
+        num_register_tokens=num_registers,
         block_norm="post" if arguments["use_post_norm"] else "pre",
         position_interpolation="bicubic_antialias",
         rotary=rotary_of(arguments),

@@ -94,10 +94,8 @@ _VISION_TRANSFORMER: tuple[tuple[str, dict], ...] = (
     (r"vit_so150m2_patch16_reg1_gap_\d+", {"qkv_bias": False}),
     (r"vit_intern300m_patch14_448", {"final_norm": False}),
     (r"flexivit_(small|base|large)", {}),  # FlexiViT (arXiv 2212.08013)
-    (
-        r"deit3?_(tiny|small|medium|base|large|huge)(_distilled)?_patch\d+_\d+",
-        {},
-    ),  # DeiT (arXiv 2012.12877, 2204.07118)
+    # DeiT (arXiv 2012.12877, 2204.07118)
+    (r"deit3?_(tiny|small|medium|base|large|huge)(_distilled)?_patch\d+_\d+", {}),
     (r"eva_large_patch14_\d+", {}),  # EVA (arXiv 2211.07636). EVA-L is a plain ViT.
     (r"beit3_(base|large|giant)_patch\d+_\d+", {"layer_norm_eps": 1e-5}),  # BEiT-3 (arXiv 2208.10442)
     (r"vit_tiny_r_s16_p8_\d+|vit_(small|base)_r26_s32_\d+|vit_(base|large)_r50_s(16|32)_\d+", {}),

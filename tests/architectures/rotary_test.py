@@ -32,14 +32,18 @@ def test_choices(field):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"base": 0.0}, "base must be a positive number. Received: 0.0"),
-        ({"base": "100"}, "base must be a positive number. Received: '100'"),
-        ({"base": float("inf")}, "base must be a positive number. Received: inf"),
-        ({"coordinates": "grid", "offset": "1"}, "offset must be a number. Received: '1'"),
-        ({"coordinates": "grid", "offset": float("nan")}, "offset must be a number. Received: nan"),
+        *(
+            ({"base": base}, r"base must be a number from 0.001 to 1e\+12. Received: ")
+            for base in (0.0, 1e-300, 1e300, "100", float("inf"), float("nan"))
+        ),
+        *(
+            ({"coordinates": "grid", "offset": offset}, "offset must be a number from -65535 to 65535. Received: ")
+            for offset in ("1", 1e30, float("nan"))
+        ),
         ({"coordinates": "grid", "reference_grid": 16}, r"reference_grid must be None or \(rows, .*Received: 16"),
         ({"coordinates": "grid", "reference_grid": (16,)}, r"must be None or \(rows, columns\). Received: \(16,\)"),
         ({"coordinates": "grid", "reference_grid": (16, 0)}, "reference_grid must be a positive integer. Received: 0"),
+        ({"coordinates": "grid", "reference_grid": (16, 65536)}, r"must be at most 65535. Received: \(16, 65536\)"),
         ({"offset": 1.0}, "need coordinates='grid'. Received: coordinates='normalized', .*None, offset=1.0"),
         ({"reference_grid": (16, 16)}, r"need coordinates='grid'. Received: .*reference_grid=\(16, 16\), offset=0.0"),
     ],

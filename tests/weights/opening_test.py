@@ -56,7 +56,9 @@ def test_a_configuration_of_another_model_is_refused(changes, folder):
 
 
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)
-@pytest.mark.parametrize("changes", [{"embed_dim": 24}, {"depth": 3}, {"patch_size": 16}])
+@pytest.mark.parametrize(
+    "changes", [{"embed_dim": 24}, {"depth": 3}, {"patch_size": 16}, {"class_token": False}, {"reg_tokens": 4}]
+)
 def test_a_configuration_of_another_model_of_timm_is_refused(changes, folder):
     edit(folder / "config.json", lambda contents: contents["model_args"].update(changes))
     with pytest.raises(ValueError, match="belongs to another model: it contains"):
@@ -250,6 +252,15 @@ def test_the_catalogue_knows_what_a_file_does_not_say(published):
     published("small@own", has_projection=False, changes={"mlp": "quick_gelu"})
     checkpoint = open_checkpoint("small@own")
     assert (checkpoint.config.mlp, checkpoint.has_activation) == ("quick_gelu", True)
+
+
+@pytest.mark.parametrize("folder", ["timm"], indirect=True)
+@pytest.mark.parametrize(("revision", "mlp"), [("", "quick_gelu"), ("@main", "quick_gelu"), ("@v2", "gelu_exact")])
+def test_the_address_of_an_entry_has_the_activation_of_the_entry(revision, mlp, published):
+    """Another revision can contain other weights."""
+    published("small@own")
+    entry = get_entry("B/32@clip-openai-224")
+    assert open_checkpoint(entry.url + revision).config.mlp == mlp
 
 
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)

@@ -1,17 +1,23 @@
 """Files with the names that the owners of models use, tested without torch and timm; tests/peers compares with timm."""
 
+import pathlib
+import shutil
+
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.architectures.rotary import RotaryConfig
+from keras_vit.weights.catalogue import FAMILIES
 from keras_vit.weights.files import write_safetensors
 from keras_vit.weights.hints import Hints
 from keras_vit.weights.opening import open_checkpoint
 from keras_vit.weights.originals import with_settings
 from keras_vit.weights.timm_architectures import arguments_of
 from tests.weights.converter_case import CONFIG, assert_same_weights, contents
+from tests.weights.rotary_configs import EVA02
 
+GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "modern"
 EXACT = CONFIG.replace(mlp="gelu_exact")
 DINOV3 = EXACT.replace(
     patch_size=4,
@@ -74,6 +80,55 @@ def test_other_families_are_refused(dinov3, saved, tmp_path):
     for family in ("dinov3", "eva02"):
         with pytest.raises(ValueError, match=f"not of the family '{family}'.* suggest family='timm'"):
             open_checkpoint(write(tmp_path, plain), family=family)
+
+
+def open_with_each_family(path, **given):
+    """({family: config}, messages of the errors)"""
+    configs, messages = {}, []
+    for family in (None, *FAMILIES):
+        try:
+            configs[family] = open_checkpoint(path, family=family, **given).config
+        except ValueError as error:
+            messages.append(str(error))
+    return configs, messages
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("dinov3_timm", "dinov3_timm_qkvb", "dinov3_timm_swiglu", "eva02_base_timm", "eva02_clip_timm"),
+        *("eva02_small_timm", "intern300m_timm", "pe_core_g_timm", "pe_core_timm", "pe_lang_timm", "pe_spatial_timm"),
+        *("rope_axial_timm", "rope_mixed_timm"),
+    ],
+)
+def test_files_of_timm_are_never_read_without_their_rotary_positions(name, tmp_path):
+    """The arrays of most of these models do not show their rotary positions, even if the family is known."""
+    shutil.copy(GOLDEN / name / "model.safetensors", tmp_path)
+    configs, messages = open_with_each_family(tmp_path, num_heads=2, grid_size=(4, 4))
+    if name == "eva02_small_timm":  # The names are those of the original file.
+        assert configs.keys() == {"eva", "eva02", "eva_clip"}
+        assert all(config.rotary == EVA02 for config in configs.values())
+    else:
+        assert not configs
+        assert all("Put the config.json of the model" in message for message in messages)
+
+
+def test_names_of_deit3_and_rope_vit_are_read_only_as_deit3(saved, tmp_path):
+    """The names and shapes of RoPE-ViT with position embeddings are those of DeiT III."""
+    arrays = contents(saved("timm", EXACT, layer_scale=1e-5).path)["model.safetensors"]
+    arrays = {name.replace(".ls1.gamma", ".gamma_1").replace(".ls2.gamma", ".gamma_2"): x for name, x in arrays.items()}
+    configs, messages = open_with_each_family(write(tmp_path, arrays), num_heads=3, grid_size=(2, 3))
+    assert configs.keys() == {"deit3"}
+    assert all("config.json" in message or "suggest family='deit3'" in message for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("family", "mlp"),
+    [("clip", "quick_gelu"), ("siglip", "gelu_tanh"), ("google", "gelu_tanh"), ("deit", "gelu_exact")],
+)
+def test_gelu_is_that_of_the_family(family, mlp, saved, tmp_path):
+    path = write(tmp_path, contents(saved("timm", EXACT).path)["model.safetensors"])
+    assert open_checkpoint(path, family=family, num_heads=3, grid_size=(2, 3)).config.mlp == mlp
 
 
 @pytest.mark.parametrize(
