@@ -135,8 +135,8 @@ def check_decoding_cost(image_bytes):
         image_bytes: Contents of a file.
 
     Raises:
-        ValueError: If the image or the intermediate image of a resize has more than `MAX_PIXELS` pixels; if the image
-            has too many scans; or if its size cannot be read.
+        ValueError: If the image has more than `MAX_PIXELS` pixels, or would have more after its short side is resized;
+            if it has too many scans; or if its size cannot be read.
     """
     size, most_pixels, has_many = (tensor.numpy() for tensor in _bounds_reader()(image_bytes))
     if not image_bytes:

@@ -240,7 +240,7 @@ def exact_entry(name, variant=None):
 
 
 def entry_at(address):
-    """Returns (catalogue entry for an address, or `None`; whether the address has the weights of the entry).
+    """Finds the entry of an address. Returns the entry or `None`, and whether the address has the entry's weights.
 
     Another revision or another file of the entry's repository has the same licence, but can contain other weights.
     """

@@ -23,7 +23,8 @@ _UNSUPPORTED = {
     "siglip2_vision_model": ("SigLIP 2 NaFlex", "patches instead of images as inputs"),
 }
 """{`model_type`: (name of the model, unsupported feature)}"""
-# (pattern of a name that occurs only in files of one kind, `model_type` of the kind), for files without config.json.
+# For files without config.json: (pattern of names of arrays that only one kind of model has, `model_type` of this
+# kind).
 _UNSUPPORTED_NAMES = (
     (r"relative_position_bias_table$|\.lambda_[12]$", "beit"),
     (r"detection_tokens$", "yolos"),

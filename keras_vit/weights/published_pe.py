@@ -1,7 +1,8 @@
 """Catalogue entries of the Perception Encoder (arXiv 2504.13181). Source: timm 1.0.31.
 
-Core has a head that projects to the space of texts. Lang and Spatial have no layer after the last block. timm's
-models average the patch tokens of this block.
+There are three kinds of models: Core, Lang and Spatial. Core models have a head that projects to the embedding space of
+images and texts. Lang and Spatial models have no layer after the last block. In timm, the mean of the patch tokens of
+this block is their output.
 """
 
 from keras_vit.architectures.rotary import RotaryConfig

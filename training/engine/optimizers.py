@@ -101,7 +101,7 @@ def sum_over_replicas(tensors):
 
 
 class _Update(keras.optimizers.Optimizer):
-    """Mixin for Keras's optimizers with layer-wise learning rates, which decays only kernels.
+    """Mixin that adds layer-wise learning rates to an optimizer of Keras, and applies weight decay to kernels only.
 
     Under `tf.distribute`, Keras 3.15 clips the gradients of each replica before it sums them, so a step differs from
     the step on one device. This class sums before it clips. https://github.com/tensorflow/tensorflow/issues/33929
