@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from keras_vit.weights.timm_pretrained_cfg import resize_and_crop
 
 COPY_ENDINGS = re.compile(r"-(original|huggingface|bigvision|qkvb)$")
-"""End of the name of a copy in another layout. Without this ending, it is the name of the same weights in timm's layout."""
+"""End of the name of a copy in another layout. Without it, the name is that of the same weights in timm's layout."""
 
 
 @dataclasses.dataclass(frozen=True)

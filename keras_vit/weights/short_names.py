@@ -24,9 +24,9 @@ def matching_entries(name, entries):
     without its slash, and of the first words of the name of the weights: `"dinov3-s16"`, `"dinov3-l16-sat493m"`,
     `"siglip2-b16-384"`.
 
-    Of several copies, the one whose name has no ending such as `-huggingface` is returned. This is Google's own file
-    for Google's weights, and timm's file for most other weights. A `.pth` file, which needs torch, is returned only if
-    there is no other copy.
+    Of several copies, the one whose name has no ending such as `-huggingface` is returned. For Google's weights, this
+    is Google's own file. For most other weights, it is timm's file. A `.pth` file, which needs torch, is returned only
+    if there is no other copy.
 
     Args:
         name: The name.

@@ -80,7 +80,7 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
 
 
 def _run_of(source):
-    """The run whose folder is `source` or contains the `.keras` file `source`; `None` for anything else."""
+    """Returns the run with the folder `source`, or with the `.keras` file `source` in its folder, otherwise `None`."""
     path = pathlib.Path(source)
     if path.suffix == ".keras":
         return Run(path.parent)
