@@ -87,7 +87,7 @@ def main(arguments=None):
     add("--steps", type=int, default=3, help="number of batches in a turn")
     add_options(parser, "bench-merging", "merging")
     options = parser.parse_args(arguments)
-    heading = f"{in_words()}; batches of {options.batch_size} images of {options.size} pixels, all r in turns"
+    heading = f"{in_words()}; batches of {options.batch_size} images of {options.size} pixels; r measured in turn"
     print(f"{heading}:\n", flush=True)
     merged = sorted({0, *options.merged})
     for variant in options.models:

@@ -1,4 +1,4 @@
-"""Writes files and folders that appear complete or not at all, even if the process is killed while it writes."""
+"""Writes files and folders atomically: they exist completely or not at all, even if the process is killed."""
 
 import contextlib
 import os

@@ -191,7 +191,7 @@ def _pooled(tokenizer, maps):
 def _check_any(maps, model):
     if not maps:
         raise ValueError(
-            f"{model.name!r} contains no tokenizer that gathers pixels and that this function can find. If a model of "
-            f"keras_vit is nested in it, pass that model."
+            f"This function found no tokenizer in {model.name!r} that gathers tokens from pixels. If a model of "
+            f"keras_vit is nested in it, pass the nested model."
         )
     return maps

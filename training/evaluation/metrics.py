@@ -71,7 +71,7 @@ def calibration(confidence, is_right, num_bins=NUM_BINS):
 
 @dataclasses.dataclass(frozen=True)
 class ClassScore:
-    """Counts of images of one class. The most frequent wrong prediction is `taken_for`, for `times` images."""
+    """Counts of images of one class. `taken_for` is the most frequent wrong prediction, and `times` is its number."""
 
     name: str
     images: int

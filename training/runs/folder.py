@@ -166,7 +166,7 @@ def open_run(recipe, dataset, runs, folder, engine):
 
 
 def _check_data(run, dataset):
-    """Raises an InputError if the data have changed since the run began, which would change labels and batches."""
+    """Raises an InputError if the data have changed since the run began. Labels and batches would change, too."""
     facts, names, sizes = read_facts(run.recipe), list(dataset.class_names), _sizes(dataset)
     # Older runs did not record the sizes.
     old_names, old_sizes = facts.get("class_names", names), facts.get("num_images", sizes)

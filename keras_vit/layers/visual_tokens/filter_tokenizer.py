@@ -16,8 +16,9 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 class FilterTokenizer(Tokenizer):
     """Computes tokens as weighted means of the pixels X of a map, with one learned filter per token.
 
-    `A = softmax_HW(X W_A)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 1). If CT is not C,
-    `T = (A^T (X W_V)) W_T`, and `W_V` projects groups of channels separately. In a `VTResNet`, the logits are divided
+    `A = softmax_HW(X W_A)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 1). If the
+    tokens have another number of channels than the map, `T = (A^T (X W_V)) W_T`, and `W_V` projects groups of channels
+    separately. In a `VTResNet`, the logits are divided
     by `sqrt(C)` and batch norms follow the projections. The softmax is computed in float32 under any precision policy.
 
     Args:
