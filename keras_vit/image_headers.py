@@ -80,7 +80,7 @@ def is_animated_webp(image_bytes):
 
 
 def has_too_many_scans(image_bytes, most=MAX_SCANS):
-    """Whether JPEG files have more than `most` scans. To decode a scan, even of 10 bytes, takes time for every pixel.
+    """Whether JPEG files have more than `most` scans. A scan of 10 bytes can take as long to decode as a whole image.
 
     Args:
         image_bytes: (B,) strings.

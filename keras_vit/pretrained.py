@@ -40,17 +40,18 @@ def from_pretrained(
     setting, an error names the argument to pass.
 
     Args:
-        source: Name in the catalogue (see `keras_vit.list_weights`), short name of weights in the catalogue such as
-            `"dinov3-s16"`, name of their repository such as `"vit_small_patch16_dinov3.lvd1689m"` or
-            `"facebook/dinov2-small"`, path of a file or folder, `"hf://owner/repo"`, `"gs://bucket/path"` or
-            `"https://…"`. It can also be the path of a `.keras` file of a model that was built with this package, such
-            as a fine-tuned one.
+        source: One of:
+
+            * a name from `keras_vit.list_weights()`, or a short name such as `"dinov3-s16"`,
+            * the name of a repository such as `"vit_small_patch16_dinov3.lvd1689m"` or `"facebook/dinov2-small"`,
+            * an address: `"hf://owner/repo"`, `"gs://bucket/path"` or `"https://…"`,
+            * the path of a file or folder of weights, or of a `.keras` file of a model of this package.
         family: Key of `keras_vit.weights.catalogue.FAMILIES` such as `"deit"`. It is needed for files in timm's layout
             without a config.json, for files of OpenCLIP without an open_clip_config.json, and for files that do not
-            define their pixel normalisation. Without a config.json, it also defines the kind of GELU. Some of timm's
-            files are refused without their config.json, whatever the family, because the arrays do not show the rotary
-            positions: DINOv3, EVA-02 B and L, Perception Encoder and RoPE-ViT. RoPE-ViT with position embeddings has
-            the names and shapes of DeiT III, so it is not refused with `family="deit3"`, which is wrong for it.
+            define their pixel normalisation. Without a config.json, it also defines the kind of GELU. timm's files of
+            DINOv3, EVA-02 B and L, Perception Encoder and RoPE-ViT always need their config.json, because the arrays do
+            not show the rotary positions. One mistake is not noticed: `family="deit3"` for a RoPE-ViT with position
+            embeddings. Its arrays have the same names and shapes as those of DeiT III, so a wrong model is built.
         num_heads: Number of attention heads, if it cannot be read from the file.
         grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
         head: `"keep"`: the file's classifier is loaded. `"reset"`: a new classifier that starts at zero replaces the

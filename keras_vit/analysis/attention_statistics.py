@@ -96,8 +96,8 @@ def local_attention_ratio(model: keras.Model, images: Images, batch_size: int = 
 
     The paper on Visual Transformers (arXiv 2006.03677, section 6) measures this share in ViT-B/16, because a
     convolution could replace attention to these patches. The result is the mean over the patches of all images. Tokens
-    without a position, such as the class token, are left out. The weights with which a query patch attends to all
-    patches are divided by their sum.
+    without a position, such as the class token, are left out. The remaining weights of each query
+    patch are divided by their sum.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.

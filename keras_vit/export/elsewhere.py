@@ -52,8 +52,8 @@ def with_tensorflow(function, model, **arguments):
             error = f"signal {-result.returncode} ended it (memory may be too small for two copies of the model)."
         raise RuntimeError(
             f"TensorFlow writes the model in a new process with KERAS_BACKEND=tensorflow, and that failed: {error} If "
-            f"your own layers are missing in that process, save the model with model.save('model.keras'). Then load "
-            f"and export it in a process with KERAS_BACKEND=tensorflow that imports them."
+            f"your own layers are missing in that process, save the model with model.save('model.keras'). Then "
+            f"start a process with KERAS_BACKEND=tensorflow, import your layers, load the model and export it."
         )
 
 

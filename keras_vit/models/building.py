@@ -82,7 +82,7 @@ def _checked_shape(input_shape):
 
 
 _MOST_CHANNELS = 16
-"""A shape of 1 or 3 followed by two sizes above this number is probably (channels, height, width)."""
+"""If the first size of a shape is 1 or 3, and both others exceed this number, it is probably channels-first."""
 
 
 def image_size(input_shape):
