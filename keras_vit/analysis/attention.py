@@ -107,8 +107,8 @@ def rollout(model, images):
     if not has_rollout(model):
         raise ValueError(
             f"Attention rollout is not defined for pooling={model_config(model).pooling!r}. Call "
-            f"keras_vit.attention_maps, which works with any pooling, or define in {__name__} which tokens this "
-            f"pooling reads."
+            f"keras_vit.attention_maps, which works with any pooling. To support this pooling, add the tokens "
+            f"that it reads to the code of {__name__}."
         )
     num_patches = grid[0] * grid[1]
     row = _weights_in_head(pooling, model, ops.ones_like(blocks[0][:, 0, 0]), num_patches)
@@ -138,8 +138,8 @@ def _collect_for_rollout(layer, arguments, output):
 def _weights_in_head(pooling, model, ones, num_patches):
     """The weight of each token in the head's input, (B, T).
 
-    `pooling` is the value collected from the pooling layer: the weights of a probe, or the number of tokens at the
-    beginning of the sequence that an average leaves out.
+    `pooling` is the value collected from the pooling layer: the weights of a probe or, for an average, the number of
+    tokens at the beginning of the sequence that are not averaged.
     """
     if pooling is not None and not isinstance(pooling, int):
         return pooling[:, 0]

@@ -23,8 +23,7 @@ _UNSUPPORTED = {
     "siglip2_vision_model": ("SigLIP 2 NaFlex", "patches instead of images as inputs"),
 }
 """{`model_type`: (name of the model, unsupported feature)}"""
-# For files without config.json: (pattern of names of arrays that only one kind of model has, `model_type` of this
-# kind).
+# For files without config.json: (pattern, `model_type`). Only models of this type have arrays whose names match.
 _UNSUPPORTED_NAMES = (
     (r"relative_position_bias_table$|\.lambda_[12]$", "beit"),
     (r"detection_tokens$", "yolos"),

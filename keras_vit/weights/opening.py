@@ -75,8 +75,8 @@ def open_checkpoint(source, variant=None, **given):
 def entry_of_source(source, variant=None):
     """The catalogue entry of a name, or `None` for a path or an address.
 
-    If there is a file or folder whose path is also a short name or the name of a repository, `source` is this path.
-    Names in the catalogue are preferred to paths.
+    A full name in the catalogue always refers to the catalogue. If a short name or the name of a repository is also the
+    path of a file or folder, the path is used.
     """
     if not isinstance(source, str) or "://" in source or _looks_like_path(source):
         return None

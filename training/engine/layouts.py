@@ -14,7 +14,7 @@ from training.errors import InputError
 # splits them along D, because every matrix has this dimension, and D has many divisors.
 #
 # A pattern must match the whole path. It starts with ".*", because a path may start with the name of an outer model. It
-# ends with the variable's name, so that it does not match "<layer>/output", which Keras looks up for a layer's output.
+# ends with the variable's name. Otherwise it could match "<layer>/output", the key of the layout of a layer's output.
 _LAYOUTS = {
     r".*attention/(query|key|value)/kernel": ("batch", "model", None),  # (D, K, Dh)
     r".*attention/(query|key|value)/bias": ("model", None),  # (K, Dh)

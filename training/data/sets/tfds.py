@@ -177,8 +177,8 @@ def find_label(builder, name):
     labels = _stored_labels(parts) | DERIVED_LABELS.get(builder.name, {})
     if not isinstance(parts.get("image"), tfds.features.Image) or not labels:
         raise InputError(
-            f"{builder.name} cannot be used for image classification. It needs the feature image and a "
-            f"feature with classes. It has {features}."
+            f"{builder.name} cannot be used for image classification. It needs a feature named 'image' "
+            f"and a feature with classes. It has {features}."
         )
     label_name = name or ("real_label" if "label" not in labels and "real_label" in labels else "label")
     if label_name not in labels:
