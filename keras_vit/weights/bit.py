@@ -65,9 +65,9 @@ _ROOT_PADDINGS = {"google": "zeros", "big_vision": "ignored", "timm": "zeros"}
 _ROOTS = {rule.name: name for name, names in NAMES.items() for rule in names.rules if rule.paths == "stem_conv/kernel"}
 # Prefixes that a training state adds to the names of the model's arrays.
 _PREFIX = re.compile(r"^(?:opt/target/|params/)")
-# In some files of big_transfer, names of convolutions end with a number. In Google's files, stages and units are counted
-# from 1.
+# In some files of big_transfer, names of convolutions end with a number.
 _NUMBERED = re.compile(r"_conv2d_\d+(?=/)")
+# In Google's files, stages and units are counted from 1.
 _FROM_ONE = re.compile(r"\b(block|unit)(\d+)(?=/)")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from keras_vit.weights.timm_pretrained_cfg import resize_and_crop
 
 COPY_ENDINGS = re.compile(r"-(original|huggingface|bigvision|qkvb)$")
-"""End of the name of a copy in another layout. Without it, the name is that of the same weights in timm's layout."""
+"""Endings of the names of copies in another layout. Without its ending, such a name is that of the preferred copy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def build_entry(
 
 
 def timm_entry(variant, weights, name, family, paper, image_size, crop=1.0, squash=False, top1=None, **facts):
-    """Builds the entry of a file of timm from timm's facts about it.
+    """Builds the catalogue entry of a file of weights that timm publishes.
 
     Args:
         name: timm's name of the weights: `"<architecture>.<tag>"`. The name of a repository that is not timm's own

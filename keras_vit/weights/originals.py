@@ -79,7 +79,7 @@ _ONLY_WITH_CONFIG = ("pe", "rope_vit", "intern")
 
 
 def check_family(file, family):
-    """Checks the family of a file without a `config.json` that contains an architecture.
+    """Checks the family of a file of weights if no `config.json` describes its architecture.
 
     Raises:
         ValueError: If no family was given, if the names in the file belong to another family, or if the settings of the

@@ -184,7 +184,7 @@ class Keeper(keras.callbacks.Callback):
         )
 
     def _accept_stop(self, count):
-        """Stops all processes after `count` batches if any of them has received a request to stop.
+        """Stops all processes if any process has received a request to stop. `count` batches have been completed.
 
         If there are several processes, they check for such requests only after every tenth batch.
         """

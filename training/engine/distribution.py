@@ -51,7 +51,7 @@ def start(recipe):
 
 
 class Engine:
-    """Runs on one device in one process. Subclasses override the methods for several devices or processes.
+    """Trains a model on one device in one process. Subclasses for several devices or processes override its methods.
 
     Attributes:
         backends: Names of the backends that support the engine.

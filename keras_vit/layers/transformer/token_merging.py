@@ -108,8 +108,8 @@ class TokenMerging(ConfiguredLayer):
 def _match(metric_a, metric_b):
     """Returns two index arrays (B, nA).
 
-    The first contains the indices of A's tokens, sorted by their similarity to the nearest token of B, the most similar
-    first. The second contains the index of the nearest token of B for each token of A.
+    The first contains the indices of the tokens in set A. Tokens that are most similar to their nearest token in set B
+    come first. The second contains the index of the nearest token in set B for each token in set A.
     """
     similarities = ops.matmul(_directions(metric_a), ops.swapaxes(_directions(metric_b), 1, 2))  # (B, nA, nB)
     if not isinstance(similarities.shape[2], int):  # Set B may be empty, but top_k needs at least one column.
