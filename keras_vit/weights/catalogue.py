@@ -10,6 +10,7 @@ from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.checks import did_you_mean
 from keras_vit.licences import warn_if_restricted
+from keras_vit.weights.catalogue_entry import CLIP_PIXELS, IMAGENET_PIXELS
 from keras_vit.weights.published_clip import clip_entries
 from keras_vit.weights.published_dinov3 import dinov3_entries
 from keras_vit.weights.published_eva import eva_entries
@@ -52,9 +53,9 @@ class Family:
     num_heads: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
 
-_IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_IMAGENET = IMAGENET_PIXELS["mean"], IMAGENET_PIXELS["std"]
 _SATELLITE = (0.430, 0.411, 0.296), (0.213, 0.156, 0.143)
-_CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+_CLIP = CLIP_PIXELS["mean"], CLIP_PIXELS["std"]
 _DINOV3_HEADS = types.MappingProxyType({1024: 16, 1280: 20, 4096: 32})
 _EVA02_HEADS = types.MappingProxyType({192: 3, 384: 6, 768: 12, 1024: 16, 1792: 16})
 

@@ -5,10 +5,17 @@ import re
 import types
 from collections.abc import Mapping
 
+from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.weights.timm_pretrained_cfg import resize_and_crop
 
 COPY_ENDINGS = re.compile(r"-(original|huggingface|bigvision|qkvb)$")
 """Endings of the names of copies in another layout. Without its ending, such a name is that of the preferred copy."""
+IMAGENET_PIXELS = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+CLIP_PIXELS = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
+CLASSES_BY_TAG = {"in1k": 1000, "in12k": 11821}
+"""{last part of a tag of timm: number of classes}"""
+EVA_ROTARY = RotaryConfig(base=10000.0, layout="interleaved", coordinates="grid", reference_grid=(16, 16))
+"""The rotary positions of EVA-02, which timm's own models with rotary positions also have."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ has an architecture with the exact GELU and one with QuickGELU. timm recommends 
 import re
 
 from keras_vit.architectures.spellings import SIZE_NAMES
-from keras_vit.weights.catalogue_entry import split_variant, timm_entry
+from keras_vit.weights.catalogue_entry import CLASSES_BY_TAG, split_variant, timm_entry
 
 _NAME = re.compile(r"vit_(?P<size>[a-z]+)_patch(?P<patch>\d+)(?P<plus>_plus)?_clip_(?P<pixels>\d+)\.(?P<tag>\w+)")
 _SIZES = {
@@ -15,7 +15,6 @@ _SIZES = {
     **{"giant": "g", "gigantic": "G"},
 }
 # {last word of timm's name: number of outputs of a fine-tuned model's head} and {size: width of the projection}
-_CLASSES = {"in1k": 1000, "in12k": 11821}
 _WIDTHS = {"xsmall": 512, "M": 512, "betwixt": 512, "B": 512, "B+": 640, "L": 768, "H": 1024, "g": 1024, "G": 1280}
 # {start of the tag in timm's name: (paper, licence)}. The first entry that fits is used.
 _PUBLICATIONS = {
@@ -118,7 +117,7 @@ def clip_entries():
         squash = name.endswith("378.metaclip2_worldwide")
         yield _clip_entry(name, crop, squash, has_projection=True)
     for name, crop, squash, top1 in _FINE_TUNED:
-        yield _clip_entry(name, crop, squash, top1, classes=_CLASSES[name.rpartition("_")[2]])
+        yield _clip_entry(name, crop, squash, top1, classes=CLASSES_BY_TAG[name.rpartition("_")[2]])
     for variant in ("B/14", "L/14", "So400m/14", "g-swiglu/14"):
         size, patch_size = split_variant(variant)
         name = f"vit_{SIZE_NAMES[size.split('-')[0]]}_patch{patch_size}_reg1_tipsv2.webli"

@@ -2,15 +2,13 @@
 
 import re
 
-from keras_vit.architectures.rotary import RotaryConfig
-from keras_vit.weights.catalogue_entry import timm_entry
+from keras_vit.weights.catalogue_entry import EVA_ROTARY, IMAGENET_PIXELS, timm_entry
 
 _LICENCE = "MIT"
 _NAME = re.compile(r"eva(?:02)?_(?P<size>[a-z]+)_patch(?P<patch>\d+)_(?:clip_)?(?P<pixels>\d+)\.(?P<tag>\w+)")
 _SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "giant": "g", "enormous": "E"}
 _HEAD = {"pooling": "avg", "class_token": True, "norm_placement": "after_pooling"}
-_ROTARY = RotaryConfig(base=10000.0, layout="interleaved", coordinates="grid", reference_grid=(16, 16))
-_SWIGLU = {"rotary": _ROTARY, "qkv_bias": "no_key", "mlp": "swiglu"}
+_SWIGLU = {"rotary": EVA_ROTARY, "qkv_bias": "no_key", "mlp": "swiglu"}
 _SUB_LN = {
     "Ti/14": {},
     "S/14": {"mlp_dim": 1024},
@@ -18,7 +16,6 @@ _SUB_LN = {
     "B/16": {"mlp_dim": 2048, "mlp_inner_norm": True},
     "L/14": {"mlp_dim": 2730, "mlp_inner_norm": True},
 }
-_IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 # (timm's name, crop ratio, whether images are squashed, top-1)
 _EVA02 = (
@@ -73,7 +70,13 @@ def eva_entries():
         variant, weights, image_size = _facts(name)
         # The large model is a plain Vision Transformer.
         biases = {"qkv_bias": "no_key"} if variant == "g/14" else {}
-        facts = {"pixels": _IMAGENET if "m30m" in name else {}, "classes": 1000, "licence": _LICENCE, **biases, **_HEAD}
+        facts = {
+            "pixels": IMAGENET_PIXELS if "m30m" in name else {},
+            "classes": 1000,
+            "licence": _LICENCE,
+            **biases,
+            **_HEAD,
+        }
         yield timm_entry(variant, f"eva-{weights}", name, "eva", "2211.07636", image_size, crop, squash, top1, **facts)
     for name, crop, width in _CLIP:
         variant, weights, image_size = _facts(name)

@@ -8,10 +8,8 @@ import dataclasses
 import re
 
 from keras_vit.architectures.rotary import RotaryConfig
-from keras_vit.weights.catalogue_entry import timm_entry
+from keras_vit.weights.catalogue_entry import CLASSES_BY_TAG, CLIP_PIXELS, EVA_ROTARY, timm_entry
 
-_CLASSES = {"in1k": 1000, "in12k": 11821}
-_CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
 _NAME = re.compile(r"vit_(?P<size>[a-z0-9]+)_patch16_(?P<kind>(?:rope_)?reg\d)_gap_(?P<pixels>\d+)\.(?P<tag>\w+)")
 _SIZES = {"medium": "M", "base": "B", "so150m": "So150m", "so150m2": "So150m2"}
 
@@ -49,7 +47,6 @@ _SBB = (
     ("vit_so150m2_patch16_reg1_gap_384.sbb_e200_in12k_ft_in1k", 1.0, False, 87.93),
     ("vit_so150m2_patch16_reg1_gap_448.sbb_e200_in12k_ft_in1k", 1.0, True, 88.07),
 )
-_ROTARY = RotaryConfig(base=10000.0, layout="interleaved", coordinates="grid", reference_grid=(16, 16))
 _AXIAL = RotaryConfig(base=100.0, layout="interleaved", coordinates="grid", axis_order="xy")
 _MIXED = dataclasses.replace(_AXIAL, kind="mixed", base=10.0)
 
@@ -66,7 +63,7 @@ def timm_entries():
     ):
         name = f"vit_medium_patch16_gap_{image_size}.sw_{tag}"
         weights = f"gap-{tag.replace('_ft_', '-')}-{image_size}"
-        facts = {"classes": _CLASSES[tag.rpartition("_")[2]], **changes}
+        facts = {"classes": CLASSES_BY_TAG[tag.rpartition("_")[2]], **changes}
         yield timm_entry("M/16", weights, name, "timm", None, image_size, crop, squash, top1, **facts)
     changes = {"pooling": "avg", "norm_placement": "after_pooling", "qkv_bias": "none", "block_norm": "post"}
     name = "vit_base_patch16_rpn_224.sw_in1k"
@@ -85,14 +82,14 @@ def _sbb_entry(name, crop, squash, top1):
     if size in ("So150m", "So150m2"):
         changes["num_position_prefix_rows"] = num_registers
     if has_rotary:
-        changes |= {"position_embedding": "none", "rotary": _ROTARY, "qkv_bias": "no_key"}
+        changes |= {"position_embedding": "none", "rotary": EVA_ROTARY, "qkv_bias": "no_key"}
     if size == "So150m2" or (has_rotary and size == "mediumd"):
         changes["qkv_bias"] = "none"
     training, *words = (word for word in parts["tag"].split("_") if word != "ft")
     facts = {
-        "classes": _CLASSES[words[-1]],
+        "classes": CLASSES_BY_TAG[words[-1]],
         "licence": "MIT" if has_rotary else "Apache-2.0",
-        "pixels": _CLIP if (size, has_rotary) == ("betwixt", True) else {},
+        "pixels": CLIP_PIXELS if (size, has_rotary) == ("betwixt", True) else {},
     }
     weights = "-".join([training, parts["kind"].replace("_", "-"), *words, parts["pixels"]])
     return timm_entry(f"{size}/16", weights, name, "timm", None, image_size, crop, squash, top1, **facts, **changes)

@@ -65,8 +65,8 @@ def _by_variant(name, entries):
     for position, word in enumerate(words):
         rest = "-".join(words[:position] + words[position + 1 :])
         weights = ALIASES.get(rest, rest)
-        of_variant = [entry for entry in entries if _is_variant(word, entry)]
-        own_names = [(entry, entry.name.rpartition("@")[2]) for entry in of_variant]
+        entries_of_variant = [entry for entry in entries if _is_variant(word, entry)]
+        own_names = [(entry, entry.name.rpartition("@")[2]) for entry in entries_of_variant]
         exact += [entry for entry, own in own_names if own == weights]
         longer += [entry for entry, own in own_names if rest and own.startswith(f"{weights}-")]
     return exact or longer
