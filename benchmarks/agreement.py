@@ -2,14 +2,17 @@
 
 Command: make bench-agreement ARGS="--weights vit.npz --images photographs"
 
-Each row is one way to compute the answers. All rows get the same images, decoded as in the model's exports. Their
-probabilities are compared with those of the model in float32: the share of images with the same most probable class,
-the mean difference of the probability of that class, and the largest difference of any probability. A line of JSON for
+Each row is one way to compute the answers. Every sixth image calibrates int8 files. All rows get the other images,
+decoded as in the model's exports. Their probabilities are compared with those of the model in float32: the share of
+images with the same most probable class, the mean difference of the probability of that class, and the largest
+difference of any probability. With --labels, the accuracy on the images with labels is measured too. A line of JSON for
 each row is added to benchmarks/results/agreement.jsonl, with device, commit and versions. --document writes the table
 into docs/performance/token_merging.md.
 """
 
 import argparse
+import csv
+import functools
 import os
 import pathlib
 import sys
@@ -19,10 +22,14 @@ import numpy as np
 
 from benchmarks.provenance import device, in_words, provenance, versions_in_words
 from benchmarks.records import add_options, append, put_between
-from benchmarks.runtimes import openvino_model
+from benchmarks.runtimes import litert_runner, onnx_session, openvino_model
 
+_SUFFIXES_OF_FORMATS = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
+_VERSIONS = ("openvino", "nncf", "onnxruntime", "ai-edge-litert", "ai-edge-quantizer")
 _BATCH = 8
+_CALIBRATING = 6
+"""Every sixth image calibrates int8 files."""
 
 
 def agreement(expected, actual):
@@ -44,7 +51,27 @@ def image_paths(folders):
     return paths
 
 
-def ways_to_answer(model, weights, merged):
+def accuracy(answers, labels):
+    """The share of right answers, and its 95 % interval (Clopper and Pearson, 1934).
+
+    Args:
+        answers: Probabilities (N, classes).
+        labels: Class index of each image, or `None` for an image without label.
+    """
+    from scipy.stats import binomtest
+
+    right = [int(answer.argmax()) == label for answer, label in zip(answers, labels, strict=True) if label is not None]
+    return np.mean(right), *binomtest(sum(right), len(right)).proportion_ci()
+
+
+def read_labels(paths, file):
+    """The class index of each image, or `None`, from a CSV file with the columns `file` and `class_index`."""
+    with file.open(newline="") as lines:
+        labels = {row["file"]: int(row["class_index"]) for row in csv.DictReader(lines)}
+    return [labels.get(path.name) for path in paths]
+
+
+def ways_to_answer(model, weights, merged, calibrating):
     """{name: function from pixels (N, H, W, C), uint8, to probabilities}. The model itself is the first entry."""
     import keras_vit
 
@@ -55,7 +82,7 @@ def ways_to_answer(model, weights, merged):
         "the model": _model_predictor(model),
         "SavedModel, bfloat16": _saved_model_predictor(model, "bfloat16"),
         "SavedModel, int8": _saved_model_predictor(model, "int8"),
-        **_openvino_predictors(model, {"OpenVINO file, float32": "f32", "OpenVINO file, bfloat16": "bf16"}),
+        **_file_predictors(model, calibrating),
         **with_merging,
     }
 
@@ -78,43 +105,84 @@ def _saved_model_predictor(model, precision):
     return lambda pixels: served.signatures["predict_pixels"](images=tf.constant(pixels))["probabilities"].numpy()
 
 
-def _openvino_predictors(model, hints):
-    """{name: function} of one OpenVINO file, for precisions {name: hint}."""
+def _open_openvino(path, hint):
+    compiled = openvino_model(path, len(os.sched_getaffinity(0)), INFERENCE_PRECISION_HINT=hint)
+    return lambda images: compiled(images)["probabilities"]
+
+
+def _open_onnx(path):
+    session = onnx_session(path, len(os.sched_getaffinity(0)))
+    return lambda images: session.run(["probabilities"], {"images": images})[0]
+
+
+def _open_litert(path):
+    run = litert_runner(path, len(os.sched_getaffinity(0)))
+    return lambda images: run(images=images)["probabilities"]
+
+
+_FILES = {
+    "OpenVINO file, float32": ("openvino", "float32", functools.partial(_open_openvino, hint="f32")),
+    "OpenVINO file, bfloat16": ("openvino", "float32", functools.partial(_open_openvino, hint="bf16")),
+    "OpenVINO file, int8": ("openvino", "int8", functools.partial(_open_openvino, hint="f32")),
+    "OpenVINO file, int8 and bfloat16": ("openvino", "int8", functools.partial(_open_openvino, hint="bf16")),
+    "ONNX file, int8": ("onnx", "int8", _open_onnx),
+    "LiteRT file, int8": ("litert", "int8", _open_litert),
+}
+"""{name of a row: (format, precision, function that opens the file)}"""
+
+
+def _file_predictors(model, calibrating):
+    """{name: function}, for the files of other runtimes."""
     import keras_vit
 
-    def open_file(file, hint):
-        compiled = openvino_model(file, len(os.sched_getaffinity(0)), INFERENCE_PRECISION_HINT=hint)
-        return lambda pixels: compiled(pixels.astype("float32"))["probabilities"]
-
+    predictors = {}
     with tempfile.TemporaryDirectory() as folder:
-        file = keras_vit.export_model(model, f"{folder}/model.xml", "openvino").path
-        return {name: open_file(file, hint) for name, hint in hints.items()}
+        for name, (format, precision, open_file) in _FILES.items():
+            path = pathlib.Path(folder, f"{precision}{_SUFFIXES_OF_FORMATS[format]}")
+            if not path.exists():
+                images = calibrating if precision == "int8" else None
+                keras_vit.export_model(model, path, format, images, precision, min_agreement=0)
+            run = open_file(str(path))
+            predictors[name] = lambda pixels, run=run: run(pixels.astype("float32"))
+    return predictors
 
 
-def measure(weights, paths, merged):
+def measure(weights, paths, merged, labels_file=None):
     """The lines of the results: the agreement of each way to answer with the model itself."""
     import keras_vit
     from keras_vit.decoding import image_decoder
 
     model = keras_vit.from_pretrained(weights)
     decode = image_decoder(model)
+    calibrating = np.stack([decode(path.read_bytes()) for path in paths[::_CALIBRATING]])
+    paths = [path for index, path in enumerate(paths) if index % _CALIBRATING]
     pixels = np.stack([decode(path.read_bytes()) for path in paths])
+    labels = None if labels_file is None else read_labels(paths, labels_file)
     common = {"weights": pathlib.Path(weights).name, "images": len(paths), "device": device()}
+    common |= {"calibrating": len(calibrating)}
     expected, rows = None, []
-    for name, answer in ways_to_answer(model, weights, merged).items():
+    for name, answer in ways_to_answer(model, weights, merged, calibrating).items():
         actual = np.concatenate([answer(pixels[first : first + _BATCH]) for first in range(0, len(pixels), _BATCH)])
         expected = actual if expected is None else expected
         values = zip(("same_class", "difference", "largest"), map(float, agreement(expected, actual)), strict=True)
         rows.append(common | {"answers": name} | dict(values))
+        if labels is not None:
+            top_1 = zip(("top_1", "top_1_low", "top_1_high"), map(float, accuracy(actual, labels)), strict=True)
+            rows[-1] |= {"labels": len(labels) - labels.count(None)} | dict(top_1)
     return rows
 
 
 def table(rows):
     """Markdown: a row for each line of the results, which are for the same weights and images."""
     title = f"{rows[0]['weights']}, {rows[0]['images']} images"
-    lines = [f"| {title} | same class | mean difference | largest difference |", "|---|--:|--:|--:|"]
+    columns = ["same class", "mean difference", "largest difference"]
+    if "top_1" in rows[0]:
+        columns.append(f"top-1 of {rows[0]['labels']} images with labels (95 % interval)")
+    lines = [f"| {' | '.join([title, *columns])} |", f"|---|{'--:|' * len(columns)}"]
     for row in rows:
         cells = [row["answers"], f"{row['same_class']:.1%}", f"{row['difference']:.1e}", f"{row['largest']:.1e}"]
+        if "top_1" in row:
+            cells.append(f"{row['top_1']:.1%} ({row['top_1_low']:.1%} to {row['top_1_high']:.1%})")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -126,11 +194,12 @@ def main(arguments=None):
     add("--weights", required=True, metavar="SOURCE", help="a trained model, as in keras_vit.from_pretrained")
     add("--images", required=True, nargs="+", type=pathlib.Path, metavar="FOLDER", help="folders of images")
     add("--merged", nargs="*", type=int, default=[2, 4, 8, 13, 16], metavar="R", help="tokens merged in each block")
+    add("--labels", type=pathlib.Path, metavar="FILE", help="CSV file with the columns file and class_index")
     add_options(parser, "bench-agreement", "agreement")
     options = parser.parse_args(arguments)
-    heading, state = f"{in_words()}; {versions_in_words(('openvino',))}", provenance()
+    heading, state = f"{in_words()}; {versions_in_words(_VERSIONS)}", provenance()
     print(f"{heading}:\n")
-    rows = measure(options.weights, image_paths(options.images), options.merged)
+    rows = measure(options.weights, image_paths(options.images), options.merged, options.labels)
     append([row | state for row in rows], options.results)
     print(table(rows))
     if options.document:

@@ -15,3 +15,10 @@ def openvino_model(path, threads, **properties):
     import openvino
 
     return openvino.Core().compile_model(path, "CPU", properties | {"INFERENCE_NUM_THREADS": threads})
+
+
+def litert_runner(path, threads):
+    """The function of a LiteRT file, which takes `images`."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    return Interpreter(path, num_threads=threads).get_signature_runner()
