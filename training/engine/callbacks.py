@@ -1,7 +1,7 @@
 """Callbacks of a run: checkpoints, history, progress, and a stop on request.
 
-Keras starts a step before the previous one has ended, unless a callback reads a metric. Reading waits for the step. The
-callbacks therefore read metrics only for a row of the history, a checkpoint or a line of progress.
+An accelerator computes a step while `fit` prepares the next one, unless a metric of the step is read. Reading waits for
+the step. The callbacks therefore read metrics only for a row of the history, a checkpoint or a line of progress.
 """
 
 import collections
@@ -87,7 +87,7 @@ class Callbacks(keras.callbacks.CallbackList):
 
     def __init__(self, callbacks, model):
         super().__init__(callbacks, add_history=True, model=model)
-        self._losses = collections.deque()
+        self._unfinished = collections.deque()
 
     def on_train_batch_end(self, batch, logs=None):
         self._limit(logs["loss"])
@@ -101,9 +101,9 @@ class Callbacks(keras.callbacks.CallbackList):
 
     def _limit(self, loss):
         if keras.backend.backend() == "jax":
-            self._losses.append(loss)
-            if len(self._losses) > _STEPS_AHEAD:
-                self._losses.popleft().block_until_ready()
+            self._unfinished.append(loss)
+            if len(self._unfinished) > _STEPS_AHEAD:
+                self._unfinished.popleft().block_until_ready()
 
 
 class Keeper(keras.callbacks.Callback):
