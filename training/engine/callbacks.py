@@ -1,5 +1,10 @@
-"""Callbacks of a run: checkpoints, history, progress, and a stop on request."""
+"""Callbacks of a run: checkpoints, history, progress, and a stop on request.
 
+An accelerator computes a step while `fit` prepares the next one, unless a metric of the step is read. Reading waits for
+the step. The callbacks therefore read metrics only for a row of the history, a checkpoint or a line of progress.
+"""
+
+import collections
 import contextlib
 import dataclasses
 import datetime
@@ -17,7 +22,8 @@ from training.reports.tables import write_csv
 from training.runs.checkpoints import Checkpoint
 
 _STEPS_BETWEEN_AGREEMENTS = 10  # Several processes must agree on whether to stop.
-_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Time between lines of progress. Key: whether output is a terminal.
+_SECONDS_BETWEEN_LINES = {True: 1, False: 60}  # Time between lines of progress. Key: whether output is a terminal.
+_STEPS_AHEAD = 2  # Number of steps that may be unfinished when the next step is prepared.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +38,9 @@ class Intervals:
 
     def is_reported(self, step):
         return step % self.report == 0 or step == self.total
+
+    def is_saved(self, step):
+        return self.checkpoint is not None and step % self.checkpoint == 0
 
 
 class StopRequest:
@@ -69,8 +78,39 @@ def sigterm_as_keyboard_interrupt():
         signal.signal(signal.SIGTERM, before)
 
 
+class Callbacks(keras.callbacks.CallbackList):
+    """Passes metrics to callbacks without reading them, so that steps start before earlier steps have ended.
+
+    Keras's class reads them after each batch. On JAX, every step that has been started keeps its batch in the memory of
+    the device. The number of these steps is therefore limited there.
+    """
+
+    def __init__(self, callbacks, model):
+        super().__init__(callbacks, add_history=True, model=model)
+        self._unfinished = collections.deque()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._limit(logs["loss"])
+        for callback in self.callbacks:
+            callback.on_train_batch_end(batch, logs)
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._limit(logs["loss"])
+        for callback in self.callbacks:
+            callback.on_test_batch_end(batch, logs)
+
+    def _limit(self, loss):
+        if keras.backend.backend() == "jax":
+            self._unfinished.append(loss)
+            if len(self._unfinished) > _STEPS_AHEAD:
+                self._unfinished.popleft().block_until_ready()
+
+
 class Keeper(keras.callbacks.Callback):
     """Saves the state that is needed to resume a run. Stops the run on request, or if the loss is not finite.
+
+    The loss is a mean over all steps since the last row of the history. If it was not finite in one of these steps, it
+    stays so. It is read before each row and each checkpoint.
 
     Before a row is added to the history, a validation is run, which may take a long time. The state is therefore saved
     twice: before the validation, and after the row is added. The first of these checkpoints does not contain the new
@@ -92,7 +132,7 @@ class Keeper(keras.callbacks.Callback):
         self.intervals, self.schedule, self.stop = intervals, schedule, stop
         self.step, self.history, self.throughput, self.seconds, self.due = 0, [], [], 0.0, None
         self.best_step = None
-        self._metrics, self._saved = None, None
+        self._metrics, self._saved, self._finite_step = None, None, 0
 
     def set_model(self, model):
         super().set_model(model)
@@ -101,7 +141,8 @@ class Keeper(keras.callbacks.Callback):
     def restore(self, checkpoint):
         """Restores the whole state of a run from a checkpoint."""
         self.restore_state(checkpoint)
-        self.step, self._saved, self._metrics = checkpoint.step, checkpoint.step, checkpoint.state["metrics"]
+        self.step = self._saved = self._finite_step = checkpoint.step
+        self._metrics = checkpoint.state["metrics"]
         facts = checkpoint.facts
         self.history, self.throughput, self.seconds = facts["history"], facts["throughput"], facts["seconds"]
         self.best_step, self.due = facts["best_step"], facts.get("due")
@@ -133,16 +174,23 @@ class Keeper(keras.callbacks.Callback):
         self._first_step, self._epoch_began = self.step, time.monotonic()
         self.seconds, self._began = self.seconds + time.monotonic() - self._began, time.monotonic()
 
+    def read(self, logs):
+        """The metrics of the last step as floats. Waits until this step has ended, and stores the time in `stepped`."""
+        metrics = {name: float(value) for name, value in logs.items()}
+        self.stepped = time.monotonic()
+        if math.isfinite(metrics["loss"]):
+            self._finite_step = self.step
+        return metrics
+
     def on_train_batch_end(self, batch, logs=None):
-        self.step, self.stepped = self.step + 1, time.monotonic()
-        if not math.isfinite(logs["loss"]):
-            self._fail(f"The loss is {float(logs['loss'])}")
+        self.step += 1
         self._accept_stop(self.step)
         if self.intervals.is_reported(self.step):
+            self.due = self._read_finite(logs)
             images = (self.step - self._first_step) * self.intervals.images
             self.throughput.append(images / (self.stepped - self._epoch_began))
-            self.due = {name: float(value) for name, value in logs.items()}
-        elif self.stop.accepted or (self.intervals.checkpoint and self.step % self.intervals.checkpoint == 0):
+        elif self.stop.accepted or self.intervals.is_saved(self.step):
+            self._read_finite(logs)
             self._save()
 
     def on_test_begin(self, logs=None):
@@ -175,18 +223,27 @@ class Keeper(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         self.seconds += time.monotonic() - self._began
 
+    def _read_finite(self, logs):
+        metrics = self.read(logs)
+        if not math.isfinite(metrics["loss"]):
+            self._fail(f"The loss is {metrics['loss']}")
+        return metrics
+
     def _fail(self, problem):
         last = max(self.checkpoints.steps() if self.checkpoints else [], default=None)
+        first = self._finite_step + 1
         raise InputError(
-            f"{problem} at step {self.step}, with a learning rate of {float(self.schedule(self.step - 1)):.3g}. Lower "
-            f"optimizer.learning_rate, or set optimizer.clip_norm or a longer schedule.warmup. "
+            f"{problem} at step {self.step}, with a learning rate of {float(self.schedule(self.step - 1)):.3g}. "
+            + (f"This began in one of the steps {first} to {self.step}. " if first < self.step else "")
+            + "Lower optimizer.learning_rate, or set optimizer.clip_norm or a longer schedule.warmup. "
             + ("There is no checkpoint yet." if last is None else f"The last good checkpoint is that of step {last}.")
         )
 
     def _accept_stop(self, count):
-        """Stops all processes if any process has received a request to stop. `count` batches have been completed.
+        """Stops all processes if any process has received a request to stop. `count` batches have been started.
 
-        If there are several processes, they check for such requests only after every tenth batch.
+        If there are several processes, they check for such requests only after every tenth batch, because the check
+        waits until this batch has been completed.
         """
         if self.engine.num_processes == 1 or count % _STEPS_BETWEEN_AGREEMENTS == 0:
             self.stop.accepted = self.engine.any_process(self.stop.requested)
@@ -239,6 +296,9 @@ class TensorBoard(keras.callbacks.TensorBoard):
         super().__init__(path)
         self.keeper = keeper
 
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch)  # With `logs`, it would read the metrics.
+
     def on_test_end(self, logs=None):
         if not self.keeper.stop.accepted:
             super().on_test_end(logs)
@@ -268,23 +328,29 @@ class Progress(keras.callbacks.Callback):
         self._timed = None  # The first step is not timed, because it includes compilation and the wait for data.
 
     def on_train_batch_end(self, batch, logs=None):
-        now = self.keeper.stepped
-        if self._timed is None:
-            self._timed, self._steps = now, self.keeper.step
-        if now - self._printed > _SECONDS_BETWEEN_LINES[sys.stdout.isatty()]:
-            self._printed = now
-            self._print(self._line(logs), "\r" if sys.stdout.isatty() else "\n")
+        is_first = self._timed is None
+        is_due = time.monotonic() - self._printed > _SECONDS_BETWEEN_LINES[sys.stdout.isatty()]
+        if not (is_first or is_due):
+            return
+        metrics = self.keeper.read(logs)
+        if is_first:
+            self._timed, self._steps = self.keeper.stepped, self.keeper.step
+        if is_due:
+            self._printed = self.keeper.stepped
+            self._print(self._line(metrics), "\r" if sys.stdout.isatty() else "\n")
+        if not math.isfinite(metrics["loss"]):
+            self.keeper.stop.requested = True  # All processes then stop, and `Keeper` raises the error.
 
     def on_epoch_end(self, epoch, logs=None):
         if self.keeper.has_row:
             self._print(self._line(self.keeper.history[-1]), "\n")
 
-    def _line(self, logs):
+    def _line(self, metrics):
         keeper = self.keeper
-        parts = [f"step {keeper.step:,}/{keeper.intervals.total:,}", f"loss {float(logs['loss']):.4f}"]
-        parts.append(f"{keeper.metric.replace('_', ' ')} {float(logs[keeper.metric]):.1%}")
-        if "val_loss" in logs:
-            parts.append(f"validation {float(logs['val_loss']):.4f}, {float(logs[f'val_{keeper.metric}']):.1%}")
+        parts = [f"step {keeper.step:,}/{keeper.intervals.total:,}", f"loss {metrics['loss']:.4f}"]
+        parts.append(f"{keeper.metric.replace('_', ' ')} {metrics[keeper.metric]:.1%}")
+        if "val_loss" in metrics:
+            parts.append(f"validation {metrics['val_loss']:.4f}, {metrics[f'val_{keeper.metric}']:.1%}")
         parts.append(f"learning rate {float(keeper.schedule(keeper.step - 1)):.2e}")
         steps = keeper.step - self._steps
         if self._timed is not None and steps:

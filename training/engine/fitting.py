@@ -8,7 +8,16 @@ import tensorflow as tf
 from keras_vit.decoding import image_decoder
 from training.data.pipeline import evaluation_batches, num_steps_per_epoch, training_batches
 from training.data.sources import Part
-from training.engine.callbacks import History, Intervals, Keeper, Progress, StopRequest, TensorBoard, write_history
+from training.engine.callbacks import (
+    Callbacks,
+    History,
+    Intervals,
+    Keeper,
+    Progress,
+    StopRequest,
+    TensorBoard,
+    write_history,
+)
 from training.engine.models import build_model, load_teacher
 from training.engine.optimizers import build_optimizer
 from training.engine.schedules import build_schedule, num_steps, training_steps
@@ -86,7 +95,7 @@ class Fitting:
 
     def _finish_row(self, due, validation, callbacks):
         """Repeats the validation that was interrupted, and completes its row of the history."""
-        callbacks = keras.callbacks.CallbackList(callbacks, model=self.trained)
+        callbacks = Callbacks(callbacks, self.trained)
         callbacks.on_train_begin()
         batches, steps = validation["validation_data"], validation["validation_steps"]
         logs = self.trained.evaluate(batches, steps=steps, callbacks=callbacks, verbose=0, return_dict=True)
@@ -109,7 +118,7 @@ class Fitting:
             steps_per_epoch=steps,
             **validation,
             shuffle=False,  # The batches are already in their final order.
-            callbacks=callbacks,
+            callbacks=Callbacks(callbacks, self.trained),
             verbose=0,
         )
 

@@ -5,6 +5,7 @@ The model is a linear classifier, and its images come from arrays.
 
 import errno
 import fcntl
+import functools
 import os
 import signal
 import types
@@ -16,7 +17,7 @@ import tensorflow as tf
 
 from tests.training.fitting import array_pipeline, linear_model
 from training.data.loading import load_dataset
-from training.engine import fitting
+from training.engine import callbacks, fitting
 from training.engine.callbacks import Progress
 from training.engine.distribution import Engine
 from training.engine.train import train
@@ -170,6 +171,93 @@ def test_weights_that_are_not_finite_are_not_saved(recipe, tmp_path):
     assert all(np.isfinite(arrays[name]).all() for name in arrays if name.startswith("weights"))
 
 
+@pytest.mark.each_backend
+@pytest.mark.parametrize(
+    ("seconds_between_lines", "step", "steps"),
+    [
+        (60, 7, "2 to 7"),  # The loss is read at the first step, for the first line of progress, and at the last step.
+        (0, 4, "3 to 4"),  # The line of progress of step 3 shows it, and the next step raises the error.
+    ],
+)
+def test_a_loss_that_is_not_finite_ends_a_run_when_it_is_read(
+    recipe, tmp_path, monkeypatch, seconds_between_lines, step, steps
+):
+    monkeypatch.setitem(callbacks._SECONDS_BETWEEN_LINES, False, seconds_between_lines)
+    wrong = ["optimizer.kind=sgd", "optimizer.learning_rate=1e30", "optimizer.clip_norm=none", "schedule.warmup=0%"]
+    message = rf"The loss is nan at step {step}, .*in one of the steps {steps}\. .*There is no checkpoint yet\."
+    with pytest.raises(InputError, match=message):
+        train_in(tmp_path, override(recipe, wrong))
+    assert not list(Run(tmp_path).checkpoints.iterdir())
+    assert not Run(tmp_path).history.exists()
+
+
+class Late:
+    """A metric that the simulated device has computed only at a certain time. Reading it waits for this time."""
+
+    def __init__(self, value, device, step):
+        self.value, self.device, self.step = value, device, step
+
+    def block_until_ready(self):
+        self.device.now = max(self.device.now, self.device.end_of[self.step])
+
+    def __float__(self):
+        self.block_until_ready()
+        self.device.read.add(self.step)
+        return float(self.value)
+
+
+class SlowDevice:
+    """Simulates a device that needs 20 seconds for a step, while the host needs 3 seconds to start one."""
+
+    def __init__(self):
+        self.now, self.end_of, self.read, self.most_ahead = 0.0, [0.0], set(), 0
+
+    def start(self, metrics):
+        self.now += 3
+        step = len(self.end_of)
+        self.end_of.append(max(self.now, self.end_of[-1]) + 20)
+        self.most_ahead = max(self.most_ahead, sum(end > self.now for end in self.end_of))
+        return {name: Late(value, self, step) for name, value in metrics.items()}
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Makes the training steps of runs return metrics of a `SlowDevice`, whose time is the time of the callbacks."""
+    device = SlowDevice()
+
+    class OnDevice(fitting.TrainedModel):
+        def make_train_function(self, force=False):
+            if self.train_function is None:
+                super().make_train_function(force)
+                self.train_function = functools.partial(start, self.train_function)
+
+    def start(step, *arguments):
+        result = step(*arguments)
+        return (device.start(result[0]), *result[1:]) if isinstance(result, tuple) else device.start(result)
+
+    monkeypatch.setattr(fitting, "TrainedModel", OnDevice)
+    monkeypatch.setattr(callbacks, "time", types.SimpleNamespace(monotonic=lambda: device.now))
+    return device
+
+
+@pytest.mark.each_backend
+def test_the_host_does_not_wait_for_each_step(recipe, device, tmp_path):
+    """Metrics are read for the rate and the rows of two intervals, and for checkpoints at each fourth step."""
+
+    def throughput_of(task, dataset, run, weights, keeper):
+        return keeper.throughput, keeper.intervals.images
+
+    changes = ["fit.checkpoint_every=4 steps", "fit.report_every=9 steps", "fit.epochs=none", "fit.steps=18"]
+    recipe = override(recipe, [*changes, "optimizer.ema=0", "data.validation_fraction=0"])
+    _, (throughput, images) = train_in(tmp_path, recipe, throughput_of)
+    assert device.read == {1, 4, 8, 9, 10, 12, 16, 18}
+    # A step takes 20 seconds. After each step that was read, the device waits 3 seconds for the next step.
+    assert device.end_of[-1] == 18 * 20 + 8 * 3
+    assert throughput == [9 * images / (9 * 20 + 4 * 3)] * 2
+    if keras.backend.backend() == "jax":
+        assert device.most_ahead == 3  # Two earlier steps, and the one that has just been started.
+
+
 def test_one_process_at_a_time(recipe, tmp_path):
     """The folder is locked even before anything is written, and while the recipe is replaced."""
     run = Run(tmp_path)
@@ -213,10 +301,12 @@ def test_images_are_counted_without_padding(recipe):
     assert intervals.images * 7 == dataset.splits["train"].size < 7 * 150
 
 
-def test_progress_tells_the_rate_and_the_time_that_is_left(capsys):
+def test_progress_tells_the_rate_and_the_time_that_is_left(capsys, monkeypatch):
     """The first step compiles, so the rate is that of the steps after it: four in 100 seconds."""
     intervals = types.SimpleNamespace(total=100, images=1000)
     keeper = types.SimpleNamespace(intervals=intervals, metric="accuracy", schedule=lambda step: step / 1e4)
+    keeper.read = dict
+    monkeypatch.setattr(callbacks, "time", types.SimpleNamespace(monotonic=lambda: keeper.stepped))
     progress = Progress(keeper)
     progress.on_epoch_begin(0)
     for keeper.step, keeper.stepped in ((10, 1000.0), (14, 1100.0)):
