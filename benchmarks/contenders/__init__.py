@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from benchmarks.contenders.files import open_runtime, open_saved_model, write_ours, write_saved_model, write_timm
 from benchmarks.contenders.flax_models import open_flax
-from benchmarks.contenders.keras_models import DINOV3, build_keras_hub, build_ours, open_keras
+from benchmarks.contenders.keras_models import DINOV3, build_keras_hub, build_ours, build_zeromodels, open_keras
 from benchmarks.contenders.torch_models import TIMM_SIZES, build_timm, build_transformers, open_torch
 from benchmarks.workers import elsewhere
 
@@ -97,10 +97,19 @@ def _is_google(model):
     return _is_plain(model) or model == "R50+B/16"
 
 
-def _keras(title, build, backend, **arguments):
-    packages = (backend, "keras_hub") if build is build_keras_hub else (backend,)
+def _keras(title, build, backend, package=None, **arguments):
     steps = functools.partial(open_keras, build=build, backend=backend, **arguments)
-    return Contender(title, steps, packages, _ALL, _BOTH, _is_plain_or_dinov3 if "keras_hub" in packages else _any)
+    packages, has = ((backend,), _any) if package is None else ((backend, package), _is_plain_or_dinov3)
+    return Contender(title, steps, packages, _ALL, _BOTH, has)
+
+
+def _keras_peer(name, title, build, package):
+    """The contenders of another project with Keras models."""
+    return {
+        name: _keras(f"{title}, TensorFlow", build, "tensorflow", package),
+        f"{name}-xla": _keras(f"{title}, TensorFlow, `jit_compile=True`", build, "tensorflow", package, jit_compile=True),
+        f"{name}-jax": _keras(f"{title}, JAX", build, "jax", package),
+    }
 
 
 def _torch(title, build, package, **arguments):
@@ -128,11 +137,8 @@ CONTENDERS = {
         _is_dinov3,
     ),
     "ours-jax": _keras("keras_vit, JAX", build_ours, "jax"),
-    "keras-hub": _keras("KerasHub, TensorFlow", build_keras_hub, "tensorflow"),
-    "keras-hub-xla": _keras(
-        "KerasHub, TensorFlow, `jit_compile=True`", build_keras_hub, "tensorflow", jit_compile=True
-    ),
-    "keras-hub-jax": _keras("KerasHub, JAX", build_keras_hub, "jax"),
+    **_keras_peer("keras-hub", "KerasHub", build_keras_hub, "keras_hub"),
+    **_keras_peer("zeromodels", "ZeroModels", build_zeromodels, "zeromodels"),
     "timm": _torch("timm", build_timm, "timm"),
     "timm-compiled": _torch("timm, `torch.compile`", build_timm, "timm", compiled=True),
     "transformers": _torch("transformers, SDPA", build_transformers, "transformers"),

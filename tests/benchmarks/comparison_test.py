@@ -108,7 +108,12 @@ def test_who_takes_part(name, job, expected):
 
 @pytest.mark.parametrize(
     ("name", "has", "has_not"),
-    [("keras-hub", "L/16", "R50+B/16"), ("timm", "R50+B/16", "H/14"), ("transformers", "B/16", "VTResNet50")],
+    [
+        ("keras-hub", "L/16", "R50+B/16"),
+        ("zeromodels-jax", "DINOv3-S/16", "H/14"),
+        ("timm", "R50+B/16", "H/14"),
+        ("transformers", "B/16", "VTResNet50"),
+    ],
 )
 def test_who_has_a_model(name, has, has_not):
     assert CONTENDERS[name].has(has)
