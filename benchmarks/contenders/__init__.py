@@ -105,10 +105,13 @@ def _keras(title, build, backend, package=None, **arguments):
 
 def _keras_peer(name, title, build, package):
     """The contenders of another project with Keras models."""
+    options = {"build": build, "package": package}
     return {
-        name: _keras(f"{title}, TensorFlow", build, "tensorflow", package),
-        f"{name}-xla": _keras(f"{title}, TensorFlow, `jit_compile=True`", build, "tensorflow", package, jit_compile=True),
-        f"{name}-jax": _keras(f"{title}, JAX", build, "jax", package),
+        name: _keras(f"{title}, TensorFlow", backend="tensorflow", **options),
+        f"{name}-xla": _keras(
+            f"{title}, TensorFlow, `jit_compile=True`", backend="tensorflow", jit_compile=True, **options
+        ),
+        f"{name}-jax": _keras(f"{title}, JAX", backend="jax", **options),
     }
 
 
