@@ -5,10 +5,10 @@ Keras's own exporters write them. The runtimes are imported only inside function
 
 import dataclasses
 import importlib.util
+import logging
 import os
 import pathlib
-import typing
-from collections.abc import Callable
+import types
 
 import keras
 import numpy as np
@@ -18,16 +18,22 @@ from keras_vit.architectures import read_architecture
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_flag
 from keras_vit.decoding import decode_upright, resize
+from keras_vit.export.calibration import relative_speed, split_images
 from keras_vit.export.elsewhere import with_tensorflow
+from keras_vit.export.formats import litert, onnx, openvino
+from keras_vit.export.formats.exporting import FromPixels
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images, verified
-from keras_vit.export.signatures import check_output, probabilities
+from keras_vit.export.signatures import check_output, is_segmenter
 from keras_vit.graph import is_quantized
-from keras_vit.layers.ops.textbook import textbook_operations
-from keras_vit.preprocessing import preprocess_input, preprocessing_layer
+from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
+
+logger = logging.getLogger(__name__)
 
 _BATCH_SIZES = (1, 3)
 _MESSAGE_BYTES = 2**31 - 1
+_OUTPUT_BYTES = 2**28
+"""Size of the outputs that are compared at a time, if they have a value for each pixel."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +43,14 @@ class RuntimeFile:
     Args:
         path: Path of the file, a `pathlib.Path`.
         num_bytes: Size of the file, including a separate file of weights if there is one.
-        images: Number of images that were compared.
+        images: Number of images that were compared. Images that calibrated the file are not compared.
         batch_sizes: Batch sizes of the comparison.
         max_difference: Largest difference of a probability. If the model's output does not depend on the image, for
             example because its classifier is new, a copy of the model with a random classifier was compared instead.
         top_1_agreement: Share of the images, or of their pixels, for which the file and the model have the same most
             probable class, in [0, 1].
+        relative_speed: For an int8 file, the time of the float32 file divided by the time of this file, for one image
+            on this machine. It is the median of alternate measurements. Otherwise `None`.
     """
 
     path: pathlib.Path
@@ -51,6 +59,7 @@ class RuntimeFile:
     batch_sizes: tuple
     max_difference: float
     top_1_agreement: float
+    relative_speed: float | None = None
 
 
 def export_model(
@@ -60,7 +69,7 @@ def export_model(
     images: ArrayLike | None = None,
     precision: str = "float32",
     tolerance: float = 1e-5,
-    min_agreement: float = 0.95,
+    min_agreement: float | None = None,
     overwrite: bool = False,
     card: bool | Evaluation = False,
 ) -> "RuntimeFile":
@@ -74,8 +83,14 @@ def export_model(
 
     Before the file is moved to `path`, the runtime loads it. Its outputs are compared with the model's outputs, for
     batches of one image and of three images. Float32 files pass if no probability differs by more than `tolerance`.
-    Files with weights of lower precision pass if the most probable classes agree for at least `min_agreement` of the
-    images. If the comparison fails, no file is written.
+    Files of lower precision pass if the most probable classes agree for at least `min_agreement` of the images. If the
+    comparison fails, no file is written.
+
+    With `precision="int8"`, products of matrices and convolutions are computed with 8-bit integers (post-training
+    quantization). The ranges of the integers are chosen by `images`, so pass a few hundred images like those that will
+    be served. Three quarters of them calibrate the file. Every fourth image is kept back, and the comparison uses only
+    these. The file's speed is compared with that of the float32 file. If it is slower, a warning is logged.
+    docs/serving.md lists the settings of each format, with their measured speed and agreement.
 
     Args:
         model: A classifier or segmentation model of this package, which may be nested in another model. The model must
@@ -87,12 +102,12 @@ def export_model(
             compile the model with `{"INFERENCE_PRECISION_HINT": "f32"}`, as the comparison does.
         images: Images for the comparison, (N, H, W, C), pixels in [0, 255], or a list of such arrays of different
             sizes. By default, four photographs of this package are used, in two sizes if the model's input size is
-            variable. To judge weights of lower precision, pass a few hundred images of your own.
-        precision: Precision of the stored weights: `"float32"`; for LiteRT and OpenVINO also `"float16"`, half the
-            size; for LiteRT also `"int8"`, a quarter of the size, with activations quantized to 8 bits at run time.
+            variable. With `precision="int8"`, images are required.
+        precision: `"float32"`; `"float16"`, for LiteRT and OpenVINO: half the size, with weights stored in float16; or
+            `"int8"`: about a quarter of the size, with computations in 8 bits.
         tolerance: Maximum difference of a probability, for float32 weights.
-        min_agreement: Minimum share of the images, in [0, 1], for which a file with weights of lower precision must
-            predict the same class as `model`.
+        min_agreement: Minimum share of the images, in [0, 1], for which a file of lower precision must predict the same
+            class as `model`. By default 0.95, or 0.9 for int8.
         overwrite: Whether existing files may be replaced.
         card: Whether a model card, `README.md`, is written in the folder of the file. It describes the architecture,
             the source and licence of the weights, the preprocessing and the loading, in the format of the Hugging Face
@@ -105,7 +120,7 @@ def export_model(
 
     Raises:
         FileExistsError: If a file exists and `overwrite` is `False`, or if the card would replace another `README.md`.
-        ImportError: If the packages of the format are not installed.
+        ImportError: If packages that the format or the precision needs are not installed.
         RuntimeError: If another process writes the file, and that process fails.
         ValueError: If the format cannot represent the model, if an argument is invalid, if the runtime cannot run the
             file, or if the file's outputs differ from the model's.
@@ -120,10 +135,12 @@ def export_model(
     path = pathlib.Path(path)
     _check_arguments(path, format, precision)
     check_flag("overwrite", overwrite)
+    if min_agreement is None:
+        min_agreement = 0.9 if precision == "int8" else 0.95
     check_limits(tolerance, min_agreement)
     check_card(card, path.with_name(CARD), path.name)
     _check_model(model, format)
-    batches = None if images is None else _checked_images(model, images)
+    calibrating, batches = _images_for(model, images, precision)
     sizes = _photograph_sizes(model) if images is None else []
     targets = [path.with_suffix(suffix) for suffix in _FORMATS[format].suffixes]
     for target in targets:
@@ -132,8 +149,13 @@ def export_model(
 
     def write(model, folder):
         file, photographs = folder / path.name, folder / "photographs.npz"
-        arguments = {"format": format, "precision": precision, "photographs": str(photographs), "sizes": sizes}
-        with_tensorflow(write_file, model, file=str(file), **arguments)
+        float_file = folder / "float32" / path.name if precision == "int8" else file
+        float_file.parent.mkdir(exist_ok=True)
+        stored = "float32" if precision == "int8" else precision
+        arguments = {"format": format, "precision": stored, "photographs": str(photographs), "sizes": sizes}
+        with_tensorflow(write_file, model, file=str(float_file), **arguments)
+        if precision == "int8":
+            _FORMATS[format].module.quantize(str(float_file), str(file), calibrating)
         with np.load(photographs) as arrays:
             return _compare(model, format, file, list(arrays.values()) if batches is None else batches)
 
@@ -141,6 +163,7 @@ def export_model(
     cards = [path.with_name(CARD)] if card else []
     with replace_atomically(*cards, *targets) as folder:
         parity = verified(write, model, folder, precision == "float32", tolerance, min_agreement)
+        speed = _relative_speed(format, folder, path.name, batches) if precision == "int8" else None
         if card:
             text = model_card(model, format, path.name, card, model.output_shape[-1], precision)
             (folder / CARD).write_text(text, encoding="utf-8")
@@ -148,21 +171,7 @@ def export_model(
         remove_card(path.with_name(CARD), path.name)
     num_bytes = sum(target.stat().st_size for target in targets)
     difference = parity.max_difference["serving_default"]
-    return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, parity.top_1_agreement)
-
-
-class _FromPixels(keras.Model):
-    """Computes `{"probabilities": (N, classes) or (N, H, W, classes)}` from pixels in [0, 255]."""
-
-    # The model is not functional, because constants in functional models become inputs of an ONNX file.
-
-    def __init__(self, model):
-        super().__init__(name="from_pixels")
-        self.model = model
-        self.built = True
-
-    def call(self, images):
-        return {"probabilities": probabilities(self.model, preprocess_input(images, self.model))}
+    return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, parity.top_1_agreement, speed)
 
 
 def write_file(model, file, format, precision, photographs, sizes):
@@ -172,94 +181,14 @@ def write_file(model, file, format, precision, photographs, sizes):
         model: A classifier or segmentation model.
         file: Path of the file.
         format: A key of `_FORMATS`.
-        precision: One of the precisions of the format.
+        precision: `"float32"` or, for some formats, `"float16"`.
         photographs: Path of the `.npz` file for the photographs. It gets one uint8 array (N, H, W, C) for each size.
         sizes: List of [height, width].
     """
-    _FORMATS[format].write(_FromPixels(model), file, precision)
+    _FORMATS[format].module.write(FromPixels(model), file, precision)
     *_, channels = model.input_shape
     images = [decode_upright(contents, channels) for contents in read_images(None)] if sizes else []
     np.savez(photographs, *(np.stack([resize(image, size, "bicubic") for image in images]) for size in sizes))
-
-
-def _write_onnx(model, file, precision):
-    # Below opset 18, tf2onnx converts a mean over the last axis to a pooling, so ONNX Runtime does not recognise the
-    # LayerNorm that contains the mean.
-    _export(model, file, "onnx", opset_version=18)
-    _divide_in_gelus(file)
-
-
-def _divide_in_gelus(file):
-    """Replaces `erf(x * sqrt(1/2))` by `erf(x / sqrt(2))`. ONNX Runtime only recognises GELUs with the division."""
-    import onnx
-
-    model = onnx.load(file)
-    producers = {output: node for node in model.graph.node for output in node.output}
-    numbers = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer if not tensor.dims}
-    divisor = onnx.numpy_helper.from_array(np.asarray(np.sqrt(2.0), "float32"), "square_root_of_2")
-    changed = False
-    for erf in [node for node in model.graph.node if node.op_type == "Erf"]:
-        producer = producers.get(erf.input[0])
-        factors = [] if producer is None or producer.op_type != "Mul" else list(producer.input)
-        halves = [name for name in factors if name in numbers and abs(numbers[name] - np.sqrt(0.5)) < 1e-6]
-        if producer is not None and len(halves) == 1:
-            (values,) = [name for name in factors if name not in halves]
-            producer.op_type, producer.input[:], changed = "Div", [values, divisor.name], True
-    if changed:
-        model.graph.initializer.append(divisor)
-        onnx.save(model, file)
-
-
-def _export(model, file, format, **options):
-    """Exports a model with Keras's exporter, with operations that the runtimes recognise."""
-    import tensorflow as tf
-
-    with textbook_operations(tf.matmul):
-        # A model that was never called needs an input signature.
-        model.export(file, format=format, verbose=False, input_signature=[_images_of(model)], **options)
-
-
-def _write_litert(model, file, precision):
-    import tensorflow as tf
-
-    # DEFAULT stores kernels in 8 bits (dynamic range quantisation), unless another type is set below.
-    options: dict[str, typing.Any] = {} if precision == "float32" else {"optimizations": [tf.lite.Optimize.DEFAULT]}
-    if precision == "float16":
-        options["target_spec"] = {"supported_types": [tf.float16]}
-    model.export(file, format="litert", verbose=False, input_signature=[_images_of(model)], **options)
-
-
-def _write_openvino(model, file, precision):
-    import openvino
-
-    exported = str(pathlib.Path(file).with_suffix(".exported.xml"))
-    _export(model, exported, "openvino")
-    openvino.save_model(openvino.Core().read_model(exported), file, compress_to_fp16=precision == "float16")
-
-
-def _images_of(model):
-    return keras.InputSpec(shape=model.model.input_shape, dtype="float32", name="images")
-
-
-def _open_onnx(file):
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    return lambda images: session.run(["probabilities"], {"images": images})[0]
-
-
-def _open_litert(file):
-    from ai_edge_litert.interpreter import Interpreter
-
-    run = Interpreter(file).get_signature_runner()
-    return lambda images: run(images=images)["probabilities"]
-
-
-def _open_openvino(file):
-    import openvino
-
-    compiled = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return lambda images: compiled(images)["probabilities"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,19 +196,19 @@ class _Format:
     suffixes: tuple  # The path that is passed to `export_model` has the last suffix.
     precisions: tuple
     packages: tuple  # Packages that write and run the file.
+    int8_packages: tuple  # Packages that quantize the file.
     is_one_message: bool  # Whether the size of the file is limited to `_MESSAGE_BYTES`.
-    write: Callable  # Function (model, path, precision) that writes a file.
-    open: Callable  # Function (path) that returns a function from images to probabilities.
+    module: types.ModuleType  # Has the functions `write`, `quantize` and `open_file`.
 
 
 _FORMATS = {
-    "onnx": _Format((".onnx",), ("float32",), ("onnx", "onnxruntime", "tf2onnx"), True, _write_onnx, _open_onnx),
+    "onnx": _Format((".onnx",), ("float32", "int8"), ("onnx", "onnxruntime", "tf2onnx"), (), True, onnx),
     "litert": _Format(
-        (".tflite",), ("float32", "float16", "int8"), ("ai_edge_litert",), True, _write_litert, _open_litert
+        (".tflite",), ("float32", "float16", "int8"), ("ai_edge_litert",), ("ai_edge_quantizer",), True, litert
     ),
     # SciPy is needed because Keras's exporter imports it.
     "openvino": _Format(
-        (".bin", ".xml"), ("float32", "float16"), ("openvino", "scipy"), False, _write_openvino, _open_openvino
+        (".bin", ".xml"), ("float32", "float16", "int8"), ("openvino", "scipy"), ("nncf",), False, openvino
     ),
 }
 
@@ -287,7 +216,7 @@ _FORMATS = {
 def _compare(model, format, file, batches):
     """Compares a file with its model on arrays of images, once for each of `_BATCH_SIZES`. Returns a `Parity`."""
     parities = []
-    for images in batches:
+    for images in [chunk for batch in batches for chunk in _chunks(model, batch)]:
         # A batch of three needs three images. If there are fewer, they are repeated.
         images = np.resize(images, (max(len(images), *_BATCH_SIZES), *images.shape[1:]))
         for answers in _answers(format, file, images):
@@ -301,10 +230,32 @@ def _compare(model, format, file, batches):
     return Parity(sum(counts) // len(_BATCH_SIZES), difference, float(agreement), effect)
 
 
+def _chunks(model, images):
+    """Splits images into arrays that are compared at a time, so that the outputs fit in memory."""
+    _, height, width, _ = images.shape
+    bytes_per_image = 4 * height * width * model.output_shape[-1]
+    size = max(2 * max(_BATCH_SIZES), _OUTPUT_BYTES // bytes_per_image) if is_segmenter(model) else len(images)
+    return [images[start : start + size] for start in range(0, len(images), size)]
+
+
+def _relative_speed(format, folder, name, batches):
+    """Compares the speed of an int8 file with that of its float32 file. Logs a warning if it is slower."""
+    open_file = _FORMATS[format].module.open_file
+    float_run, run = open_file(str(folder / "float32" / name)), open_file(str(folder / name))
+    speed = relative_speed(float_run, run, batches[0][:1].astype("float32"))
+    if speed < 1:
+        logger.warning(
+            "On this machine, the int8 file %s takes %.2f times as long as the float32 file, for one image.",
+            name,
+            1 / speed,
+        )
+    return speed
+
+
 def _answers(format, file, images):
     """Yields the outputs of a runtime, once for each of `_BATCH_SIZES`."""
     try:
-        run = _FORMATS[format].open(str(file))
+        run = _FORMATS[format].module.open_file(str(file))
         for batch_size in _BATCH_SIZES:
             starts = range(0, len(images), batch_size)
             yield np.concatenate([run(images[start : start + batch_size].astype("float32")) for start in starts])
@@ -330,11 +281,14 @@ def _check_arguments(path, format, precision):
             f"precision of the format {format!r} must be one of {', '.join(map(repr, precisions))}. Received: "
             f"{precision!r}"
         )
-    missing = [package for package in _FORMATS[format].packages if importlib.util.find_spec(package) is None]
+    packages = _FORMATS[format].packages
+    if precision == "int8":
+        packages += _FORMATS[format].int8_packages
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
         raise ImportError(
-            f"The format {format!r} needs {', '.join(missing)}. Install with: pip install "
-            f"'keras-vit-applications[runtimes]'"
+            f"The format {format!r} with precision={precision!r} needs {', '.join(missing)}. Install with: pip install "
+            f"'keras-vit-applications[{'int8' if precision == 'int8' else 'runtimes'}]'"
         )
 
 
@@ -359,8 +313,19 @@ def _check_model(model, format):
         )
 
 
+def _images_for(model, images, precision):
+    """The images that calibrate and those for the comparison, both as lists of arrays or `None`."""
+    if precision == "int8" and images is None:
+        raise ValueError(
+            f"precision='int8' needs images: a few hundred images like those that will be served, as an array of shape "
+            f"{model.input_shape} with pixels in [0, 255]. Received: images=None"
+        )
+    batches = None if images is None else _checked_images(model, images)
+    return split_images(batches) if precision == "int8" else (None, batches)
+
+
 def _checked_images(model, images):
-    """Checks the images for the comparison, and returns them as a list of arrays."""
+    """Checks images, and returns them as a list of arrays."""
     arrays = [np.asarray(array) for array in (images if isinstance(images, (list, tuple)) else [images])]
     shape = model.input_shape
     if not arrays or not all(_are_images(array, shape) for array in arrays):

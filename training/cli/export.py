@@ -18,10 +18,21 @@ def add_to(subparsers):
     add("--name", help="name of the model for clients (default: the recipe's name)")
     add("--card", action="store_const", const=True, help="write a model card (README.md) with the run's test results")
     add("--overwrite", action="store_true", help="replace an existing export")
-    add("--precision", default="float32", help="type of the weights: float32 (default), bfloat16, float16 or int8")
+    add("--precision", default="float32", help="float32 (default), bfloat16, float16 or int8")
     add("--tolerance", type=float, metavar="X", help="maximum difference of float32 probabilities (1e-5)")
-    add("--min-agreement", type=float, metavar="X", help="minimum fraction of images with the same class (0.95)")
-    add("--images", type=pathlib.Path, nargs="+", metavar="FILE", help="test images (default: the run's samples)")
+    add(
+        "--min-agreement",
+        type=float,
+        metavar="X",
+        help="minimum share of images with the same class (0.95; int8 files: 0.9)",
+    )
+    add(
+        "--images",
+        type=pathlib.Path,
+        nargs="+",
+        metavar="FILE",
+        help="images to compare with, and to calibrate int8 files",
+    )
     only = parser.add_argument_group("options of --format saved_model")
     add = only.add_argument
     add("--version", type=int, metavar="N", help="version number (default: the next number)")

@@ -1,0 +1,35 @@
+"""Calls Keras's exporters. Shapes: N images, H W C image."""
+
+import keras
+
+from keras_vit.export.signatures import probabilities
+from keras_vit.layers.ops.textbook import textbook_operations
+from keras_vit.preprocessing import preprocess_input
+
+
+class FromPixels(keras.Model):
+    """Computes `{"probabilities": (N, classes) or (N, H, W, classes)}` from pixels in [0, 255]."""
+
+    # The model is not functional, because constants in functional models become inputs of an ONNX file.
+
+    def __init__(self, model):
+        super().__init__(name="from_pixels")
+        self.model = model
+        self.built = True
+
+    def call(self, images):
+        return {"probabilities": probabilities(self.model, preprocess_input(images, self.model))}
+
+
+def export_textbook(model, file, format, **options):
+    """Exports a model with Keras's exporter, with operations that the runtimes recognise."""
+    import tensorflow as tf
+
+    with textbook_operations(tf.matmul):
+        # A model that was never called needs an input signature.
+        model.export(file, format=format, verbose=False, input_signature=[images_of(model)], **options)
+
+
+def images_of(model):
+    """The input signature of a `FromPixels`."""
+    return keras.InputSpec(shape=model.model.input_shape, dtype="float32", name="images")

@@ -1,0 +1,48 @@
+"""ONNX files. Keras's exporter writes them, through tf2onnx."""
+
+import numpy as np
+
+from keras_vit.export.formats.exporting import export_textbook
+
+
+def write(model, file, precision):
+    """Writes a model as a float32 file. Keras must run on TensorFlow.
+
+    Args:
+        model: An `exporting.FromPixels`.
+        file: Path of the file.
+        precision: `"float32"`
+    """
+    # Below opset 18, tf2onnx converts a mean over the last axis to a pooling, so ONNX Runtime does not recognise the
+    # LayerNorm that contains the mean.
+    export_textbook(model, file, "onnx", opset_version=18)
+    _divide_in_gelus(file)
+
+
+def open_file(file):
+    """Returns a function from images to probabilities."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    return lambda images: session.run(["probabilities"], {"images": images})[0]
+
+
+def _divide_in_gelus(file):
+    """Replaces `erf(x * sqrt(1/2))` by `erf(x / sqrt(2))`. ONNX Runtime only recognises GELUs with the division."""
+    import onnx
+
+    model = onnx.load(file)
+    producers = {output: node for node in model.graph.node for output in node.output}
+    numbers = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer if not tensor.dims}
+    divisor = onnx.numpy_helper.from_array(np.asarray(np.sqrt(2.0), "float32"), "square_root_of_2")
+    changed = False
+    for erf in [node for node in model.graph.node if node.op_type == "Erf"]:
+        producer = producers.get(erf.input[0])
+        factors = [] if producer is None or producer.op_type != "Mul" else list(producer.input)
+        halves = [name for name in factors if name in numbers and abs(numbers[name] - np.sqrt(0.5)) < 1e-6]
+        if producer is not None and len(halves) == 1:
+            (values,) = [name for name in factors if name not in halves]
+            producer.op_type, producer.input[:], changed = "Div", [values, divisor.name], True
+    if changed:
+        model.graph.initializer.append(divisor)
+        onnx.save(model, file)
