@@ -22,6 +22,7 @@ def litert_model(path, threads):
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(path, num_threads=threads)
+    interpreter.allocate_tensors()
     [source], [target] = interpreter.get_input_details(), interpreter.get_output_details()
 
     def answer(images):
