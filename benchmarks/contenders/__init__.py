@@ -185,7 +185,9 @@ CONTENDERS = {
     "openvino-timm": _runtime(
         "timm's ONNX file, OpenVINO", "openvino", _files("timm.onnx", "timm_int8.xml"), is_timm=True
     ),
-    "litert": _runtime("keras_vit's LiteRT file", "litert", {"float32": "ours.tflite", "int8": "ours_int8.tflite"}),
+    "litert": _runtime(
+        "keras_vit's LiteRT file, LiteRT", "litert", {"float32": "ours.tflite", "int8": "ours_int8.tflite"}
+    ),
 }
 CONTENDERS |= {
     f"{name}@{precision}": contender.beside_int8(precision)
