@@ -183,7 +183,7 @@ def plot(rows):
     compared = {group: members for group, members in groups.items() if not all(map(_is_ours, members))}
     groups = dict(sorted((compared or groups).items()))
     columns = min(_COLUMNS, len(groups))
-    figure, axes = panels((7, 3.4), rows=math.ceil(len(groups) / columns), columns=columns)
+    figure, axes = panels((7, 4.2), rows=math.ceil(len(groups) / columns), columns=columns)
     for axis in axes.flat[len(groups) :]:
         axis.remove()
     for axis, (group, members) in zip(axes.flat, groups.items(), strict=False):
@@ -214,7 +214,7 @@ def plot_relative(rates):
     from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels
 
     devices = sorted({device for ratios in rates.values() for by_device in ratios.values() for device in by_device})
-    marks = dict(zip(devices, itertools.cycle([("o", INK), ("D", ACCENT), ("s", MUTED)]), strict=False))
+    marks = dict(zip(devices, itertools.cycle([("o", INK), ("D", ACCENT), ("s", MUTED), ("^", ACCENT)]), strict=False))
     heights = [len(ratios) + 1 for ratios in rates.values()]
     size = (7, (0.3 * sum(heights) + 1.5) / len(rates))
     figure, axes = panels(size, rows=len(rates), sharex=True, height_ratios=heights)
