@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.provenance import device, in_words, provenance, versions_in_words
 from benchmarks.records import add_options, append, put_between
-from benchmarks.runtimes import litert_runner, onnx_session, openvino_model
+from benchmarks.runtimes import litert_model, onnx_session, openvino_model
 
 _SUFFIXES_OF_FORMATS = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
@@ -116,8 +116,7 @@ def _open_onnx(path):
 
 
 def _open_litert(path):
-    run = litert_runner(path, len(os.sched_getaffinity(0)))
-    return lambda images: run(images=images)["probabilities"]
+    return litert_model(path, len(os.sched_getaffinity(0)))
 
 
 _FILES = {

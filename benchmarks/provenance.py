@@ -14,6 +14,7 @@ _PACKAGES = [
     "numpy",
     "keras-hub",
     "keras-cv",
+    "zeromodels",
     "torch",
     "timm",
     "transformers",

@@ -17,8 +17,20 @@ def openvino_model(path, threads, **properties):
     return openvino.Core().compile_model(path, "CPU", properties | {"INFERENCE_NUM_THREADS": threads})
 
 
-def litert_runner(path, threads):
-    """The function of a LiteRT file, which takes `images`."""
+def litert_model(path, threads):
+    """A function from images to probabilities, computed by LiteRT."""
     from ai_edge_litert.interpreter import Interpreter
 
-    return Interpreter(path, num_threads=threads).get_signature_runner()
+    interpreter = Interpreter(path, num_threads=threads)
+    interpreter.allocate_tensors()
+    [source], [target] = interpreter.get_input_details(), interpreter.get_output_details()
+
+    def answer(images):
+        if interpreter.get_input_details()[0]["shape"].tolist() != list(images.shape):
+            interpreter.resize_tensor_input(source["index"], images.shape)
+            interpreter.allocate_tensors()
+        interpreter.set_tensor(source["index"], images)
+        interpreter.invoke()
+        return interpreter.get_tensor(target["index"])
+
+    return answer

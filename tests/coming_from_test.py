@@ -129,17 +129,22 @@ def _tf_array(array):
 
 
 def expanded(pattern, block=0):
-    """All names that `a/{b,c}` stands for. `{i}` is the number of a block, and `{i+1}` the next number."""
+    """List of all names that `a/{b,c}` stands for. `{i}` is the number of a block, and `{i+1}` the next number."""
     pattern = pattern.replace("{i}", str(block)).replace("{i+1}", str(block + 1))
     choices = [part.split(",") for part in re.split(r"[{}]", pattern)]
-    return {"".join(parts) for parts in itertools.product(*choices)}
+    return ["".join(parts) for parts in itertools.product(*choices)]
+
+
+def patterns_of_weights(page):
+    """Rows of the page's table of weights: (pattern of their names, pattern of the names in keras_vit)."""
+    rows = re.findall(r"^\| `(.+)` \| `(.+)` \|$", PAGES[page].split("\nNames of the weights")[-1], re.MULTILINE)
+    assert len(rows) > 10
+    return rows
 
 
 def names_of_weights(page):
     """Columns of the page's table of weights: (their names, names in keras_vit) of a model with one block."""
-    rows = re.findall(r"^\| `(.+)` \| `(.+)` \|$", PAGES[page].split("\nNames of the weights")[-1], re.MULTILINE)
-    assert len(rows) > 10
-    return [set().union(*map(expanded, column)) for column in zip(*rows, strict=True)]
+    return [set().union(*map(expanded, column)) for column in zip(*patterns_of_weights(page), strict=True)]
 
 
 def test_arguments_in_tables_exist():

@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 from benchmarks.contenders.files import open_runtime, open_saved_model, write_ours, write_saved_model, write_timm
 from benchmarks.contenders.flax_models import open_flax
-from benchmarks.contenders.keras_models import DINOV3, build_keras_hub, build_ours, open_keras
+from benchmarks.contenders.keras_models import DINOV3, build_keras_hub, build_ours, build_zeromodels, open_keras
 from benchmarks.contenders.torch_models import TIMM_SIZES, build_timm, build_transformers, open_torch
 from benchmarks.workers import elsewhere
 
 _ALL, _FLOAT32, _BOTH = ("forward", "train"), ("float32",), ("float32", "bfloat16")
+REFERENCE_OF_INT8 = "openvino@float32"
+"""The contender that the rates of a comparison in int8 are divided by."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +31,10 @@ class Contender:
         works: Supported ones of `"forward"` and `"train"`.
         precisions: Supported precisions.
         has: Function from the name of a model to whether it is supported.
-        file: Name of the file that it reads, or `None`.
+        files: {precision: name of the file that it reads}, or `None`.
         write: Function from a `Job` and a path that writes the file.
+        precision: Precision in which it takes part in comparisons in int8, if it is not int8. Such contenders show how
+            much faster int8 is.
     """
 
     title: str
@@ -39,8 +43,9 @@ class Contender:
     works: tuple
     precisions: tuple
     has: Callable
-    file: str | None = None
+    files: dict | None = None
     write: Callable | None = None
+    precision: str | None = None
 
     def missing(self, job):
         """The reason why the contender cannot run a job, in words, or `None` if it can."""
@@ -50,7 +55,7 @@ class Contender:
         if job.work not in self.works:
             return f"does not {job.work}"
         if job.precision not in self.precisions:
-            return f"not in {job.precision}"
+            return f"not in {job.precision}" if self.precision is None else "only in comparisons in int8"
         return None if self.has(job.model) else f"has no {job.model}"
 
     def prepare(self, job, folder):
@@ -62,15 +67,26 @@ class Contender:
         Raises:
             RuntimeError: If the file cannot be written.
         """
-        if self.file is None:
+        if self.files is None:
             return self.open_steps
-        written = folder / self.file
+        precision = self.precision or job.precision
+        file = self.files[precision]
+        written = folder / file
         if not written.exists():
-            unfinished = folder / "unfinished" / self.file
+            unfinished = folder / "unfinished" / file
             unfinished.mkdir(parents=True, exist_ok=True)
-            elsewhere(self.write, job, unfinished / self.file)
+            elsewhere(self.write, dataclasses.replace(job, precision=precision), unfinished / file)
             unfinished.rename(written)
-        return functools.partial(self.open_steps, path=written / self.file)
+        return functools.partial(_open_file, self.open_steps, precision, written / file)
+
+    def beside_int8(self, precision):
+        """The contender in another precision, for comparisons in int8."""
+        title = f"{self.title}, in {precision.replace('+', ' and ')}"
+        return dataclasses.replace(self, title=title, precisions=("int8",), precision=precision)
+
+
+def _open_file(open_steps, precision, path, job):
+    return open_steps(dataclasses.replace(job, precision=precision), path)
 
 
 def _any(model):
@@ -97,10 +113,22 @@ def _is_google(model):
     return _is_plain(model) or model == "R50+B/16"
 
 
-def _keras(title, build, backend, **arguments):
-    packages = (backend, "keras_hub") if build is build_keras_hub else (backend,)
+def _keras(title, build, backend, package=None, **arguments):
     steps = functools.partial(open_keras, build=build, backend=backend, **arguments)
-    return Contender(title, steps, packages, _ALL, _BOTH, _is_plain_or_dinov3 if "keras_hub" in packages else _any)
+    packages, has = ((backend,), _any) if package is None else ((backend, package), _is_plain_or_dinov3)
+    return Contender(title, steps, packages, _ALL, _BOTH, has)
+
+
+def _keras_peer(name, title, build, package):
+    """The contenders of another project with Keras models."""
+    options = {"build": build, "package": package}
+    return {
+        name: _keras(f"{title}, TensorFlow", backend="tensorflow", **options),
+        f"{name}-xla": _keras(
+            f"{title}, TensorFlow, `jit_compile=True`", backend="tensorflow", jit_compile=True, **options
+        ),
+        f"{name}-jax": _keras(f"{title}, JAX", backend="jax", **options),
+    }
 
 
 def _torch(title, build, package, **arguments):
@@ -108,12 +136,17 @@ def _torch(title, build, package, **arguments):
     return Contender(title, steps, ("torch", package), _ALL, _BOTH, _is_published if package == "timm" else _is_plain)
 
 
-def _runtime(title, runtime, is_timm, precisions):
-    packages = {"onnx": ("onnxruntime",), "openvino": ("openvino",)}[runtime] + (("timm",) if is_timm else ())
+def _runtime(title, runtime, files, is_timm=False):
+    packages = {"onnx": ("onnxruntime",), "openvino": ("openvino",), "litert": ("ai_edge_litert",)}[runtime]
     steps = functools.partial(open_runtime, runtime=runtime, channels_first=is_timm)
-    own = {"onnx": "ours.onnx", "openvino": "ours.xml"}[runtime]
-    has, file, write = (_is_published, "timm.onnx", write_timm) if is_timm else (_any, own, write_ours)
-    return Contender(title, steps, packages, ("forward",), precisions, has, file, write)
+    has, write = (_is_published, write_timm) if is_timm else (_any, write_ours)
+    packages += ("timm",) if is_timm else ()
+    return Contender(title, steps, packages, ("forward",), tuple(files), has, files, write)
+
+
+def _files(floats, int8):
+    """Names of OpenVINO's files. The precision of the computations that are not in 8 bits is chosen at loading."""
+    return {"float32": floats, "bfloat16": floats, "int8": int8, "int8+bfloat16": int8}
 
 
 CONTENDERS = {
@@ -128,11 +161,8 @@ CONTENDERS = {
         _is_dinov3,
     ),
     "ours-jax": _keras("keras_vit, JAX", build_ours, "jax"),
-    "keras-hub": _keras("KerasHub, TensorFlow", build_keras_hub, "tensorflow"),
-    "keras-hub-xla": _keras(
-        "KerasHub, TensorFlow, `jit_compile=True`", build_keras_hub, "tensorflow", jit_compile=True
-    ),
-    "keras-hub-jax": _keras("KerasHub, JAX", build_keras_hub, "jax"),
+    **_keras_peer("keras-hub", "KerasHub", build_keras_hub, "keras_hub"),
+    **_keras_peer("zeromodels", "ZeroModels", build_zeromodels, "zeromodels"),
     "timm": _torch("timm", build_timm, "timm"),
     "timm-compiled": _torch("timm, `torch.compile`", build_timm, "timm", compiled=True),
     "transformers": _torch("transformers, SDPA", build_transformers, "transformers"),
@@ -146,11 +176,22 @@ CONTENDERS = {
         ("forward",),
         (*_BOTH, "int8"),
         _any,
-        file="saved_model",
+        files={precision: f"saved_model_{precision}" for precision in (*_BOTH, "int8")},
         write=write_saved_model,
     ),
-    "onnx": _runtime("keras_vit's ONNX file, ONNX Runtime", "onnx", False, _FLOAT32),
-    "onnx-timm": _runtime("timm's ONNX file, ONNX Runtime", "onnx", True, _FLOAT32),
-    "openvino": _runtime("keras_vit's OpenVINO file, OpenVINO", "openvino", False, _BOTH),
-    "openvino-timm": _runtime("timm's ONNX file, OpenVINO", "openvino", True, _BOTH),
+    "onnx": _runtime("keras_vit's ONNX file, ONNX Runtime", "onnx", {"float32": "ours.onnx", "int8": "ours_int8.onnx"}),
+    "onnx-timm": _runtime("timm's ONNX file, ONNX Runtime", "onnx", {"float32": "timm.onnx"}, is_timm=True),
+    "openvino": _runtime("keras_vit's OpenVINO file, OpenVINO", "openvino", _files("ours.xml", "ours_int8.xml")),
+    "openvino-timm": _runtime(
+        "timm's ONNX file, OpenVINO", "openvino", _files("timm.onnx", "timm_int8.xml"), is_timm=True
+    ),
+    "litert": _runtime(
+        "keras_vit's LiteRT file, LiteRT", "litert", {"float32": "ours.tflite", "int8": "ours_int8.tflite"}
+    ),
+}
+CONTENDERS |= {
+    f"{name}@{precision}": contender.beside_int8(precision)
+    for name, contender in CONTENDERS.items()
+    for precision in contender.files or ()
+    if "int8" in contender.precisions and precision != "int8"
 }

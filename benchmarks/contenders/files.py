@@ -1,11 +1,17 @@
 """Our SavedModel, and files for other runtimes, ours and timm's."""
 
 import functools
+import io
 import os
+
+import numpy as np
 
 from benchmarks.contenders.keras_models import build_ours, randomized
 from benchmarks.contenders.torch_models import build_timm
-from benchmarks.runtimes import onnx_session, openvino_model
+from benchmarks.runtimes import litert_model, onnx_session, openvino_model
+
+_IMAGES = 32
+"""Number of images that an int8 file is written with."""
 
 
 def open_saved_model(job, path):
@@ -41,8 +47,6 @@ def write_saved_model(job, path):
 
 def open_runtime(job, path, runtime, channels_first):
     """Requests to a runtime that has opened a file."""
-    import numpy as np
-
     from benchmarks.provenance import processor
 
     answer = _RUNTIMES[runtime](str(path), job.precision)
@@ -60,16 +64,20 @@ def open_runtime(job, path, runtime, channels_first):
 
 
 def write_ours(job, path):
-    """Writes our ONNX or OpenVINO file."""
+    """Writes our ONNX, OpenVINO or LiteRT file."""
     os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras_vit
 
     model = randomized(build_ours(job))
-    keras_vit.export_model(model, path, "onnx" if path.suffix == ".onnx" else "openvino", tolerance=1e-4)
+    format = {".onnx": "onnx", ".xml": "openvino", ".tflite": "litert"}[path.suffix]
+    if _is_int8(job):
+        keras_vit.export_model(model, path, format, _images(job.size), precision="int8", min_agreement=0)
+    else:
+        keras_vit.export_model(model, path, format, tolerance=1e-4)
 
 
 def write_timm(job, path):
-    """Writes timm's ONNX file, which both runtimes read."""
+    """Writes timm's ONNX file, which both runtimes read, or an OpenVINO file in int8 with our settings and images."""
     import torch
 
     images = torch.zeros(2, 3, job.size, job.size)
@@ -79,8 +87,35 @@ def write_timm(job, path):
     with torch.no_grad():  # As in `randomized`, for the same reason.
         for weight in model.parameters():
             weight += 0.02 * torch.randn_like(weight)
+    onnx = path.with_suffix(".onnx")
     # The older exporter: the newer one needs another package and folds constants for a fixed batch size.
-    torch.onnx.export(model, images, str(path), dynamo=False, dynamic_axes=dynamic, **names)
+    torch.onnx.export(model, images, str(onnx), dynamo=False, dynamic_axes=dynamic, **names)
+    if _is_int8(job):
+        from keras_vit.export.calibration import split_images
+        from keras_vit.export.formats.openvino import quantize
+
+        calibrating, _ = split_images([_images(job.size)])
+        quantize(str(onnx), str(path), [np.moveaxis(batch / 127.5 - 1, -1, 1) for batch in calibrating])
+
+
+def _is_int8(job):
+    return job.precision.startswith("int8")
+
+
+def _images(size):
+    """Random crops of the package's photographs, uint8 (N, H, W, C)."""
+    from PIL import Image
+
+    from keras_vit.export.parity import read_images
+
+    rng, crops = np.random.default_rng(0), []
+    photographs = [Image.open(io.BytesIO(contents)).convert("RGB") for contents in read_images(None)]
+    for index in range(_IMAGES):
+        photograph = photographs[index % len(photographs)]
+        side = rng.uniform(0.3, 1) * min(photograph.size)
+        left, top = (rng.uniform(0, length - side) for length in photograph.size)
+        crops.append(photograph.resize((size, size), Image.Resampling.BICUBIC, (left, top, left + side, top + side)))
+    return np.stack([np.asarray(crop) for crop in crops])
 
 
 def _open_onnx(path, precision):
@@ -89,8 +124,12 @@ def _open_onnx(path, precision):
 
 
 def _open_openvino(path, precision):
-    hint = {"float32": "f32", "bfloat16": "bf16"}[precision]
+    hint = "bf16" if precision.endswith("bfloat16") else "f32"
     return openvino_model(path, len(os.sched_getaffinity(0)), INFERENCE_PRECISION_HINT=hint)
 
 
-_RUNTIMES = {"onnx": _open_onnx, "openvino": _open_openvino}
+def _open_litert(path, precision):
+    return litert_model(path, len(os.sched_getaffinity(0)))
+
+
+_RUNTIMES = {"onnx": _open_onnx, "openvino": _open_openvino, "litert": _open_litert}

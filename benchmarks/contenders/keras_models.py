@@ -1,4 +1,4 @@
-"""Our models and KerasHub's, run with Keras."""
+"""Our models, KerasHub's and ZeroModels', run with Keras."""
 
 import functools
 import os
@@ -62,8 +62,36 @@ def _build_dinov3_of_keras_hub(config, shape):
         use_key_bias=False,
     )
     images = keras.Input(shape)
-    outputs = keras.layers.Dense(CLASSES, "softmax", dtype="float32")(backbone({"pixel_values": images})[:, 0])
-    return keras.Model(images, outputs)
+    return _with_classifier(images, backbone({"pixel_values": images}))
+
+
+def build_zeromodels(job):
+    """The same ViT of ZeroModels. ZeroModels itself has no classifier for DINOv3."""
+    from zeromodels.models.dino_v3 import DinoV3ViTModel
+    from zeromodels.models.vit import ViTImageClassify
+
+    import keras_vit
+
+    config = keras_vit.VARIANTS[job.model.removeprefix(DINOV3)]
+    arguments = {
+        "image_size": job.size,
+        "patch_size": config.patch_size,
+        "embed_dim": config.hidden_dim,
+        "depth": config.num_layers,
+        "num_heads": config.num_heads,
+        "mlp_ratio": config.mlp_dim / config.hidden_dim,
+    }
+    if job.model.startswith(DINOV3):
+        backbone = DinoV3ViTModel(**arguments)
+        return _with_classifier(backbone.input, backbone.output)
+    return ViTImageClassify(**arguments, num_classes=CLASSES, classifier_activation="softmax")
+
+
+def _with_classifier(images, tokens):
+    """A model of two Keras tensors, with a classifier of the class token."""
+    import keras
+
+    return keras.Model(images, keras.layers.Dense(CLASSES, "softmax", dtype="float32")(tokens[:, 0]))
 
 
 def open_keras(job, build, backend, jit_compile="auto"):

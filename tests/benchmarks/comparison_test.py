@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from benchmarks import comparison, contenders
+from benchmarks import comparison, contenders, runtimes
 from benchmarks.comparison import (
     Entry,
     compare,
@@ -19,7 +19,7 @@ from benchmarks.comparison import (
     table,
     write_document,
 )
-from benchmarks.contenders import CONTENDERS, files, keras_models
+from benchmarks.contenders import CONTENDERS, REFERENCE_OF_INT8, files, keras_models
 from benchmarks.contenders.matrix_product import flops_of_product, with_tensorflow
 from benchmarks.records import PAGES, newest, read
 from benchmarks.workers import Job, elsewhere
@@ -100,6 +100,7 @@ def test_another_device_has_no_share_and_no_ratio(entries):
         ("saved-model", Job("S/16", 224, "train"), "does not train"),
         ("saved-model", Job("S/16", 224, precision="int8"), None),
         ("ours", Job("S/16", 224, precision="int8"), "not in int8"),
+        ("litert@float32", Job("S/16", 224, precision="int8"), None),
     ],
 )
 def test_who_takes_part(name, job, expected):
@@ -108,7 +109,12 @@ def test_who_takes_part(name, job, expected):
 
 @pytest.mark.parametrize(
     ("name", "has", "has_not"),
-    [("keras-hub", "L/16", "R50+B/16"), ("timm", "R50+B/16", "H/14"), ("transformers", "B/16", "VTResNet50")],
+    [
+        ("keras-hub", "L/16", "R50+B/16"),
+        ("zeromodels-jax", "DINOv3-S/16", "H/14"),
+        ("timm", "R50+B/16", "H/14"),
+        ("transformers", "B/16", "VTResNet50"),
+    ],
 )
 def test_who_has_a_model(name, has, has_not):
     assert CONTENDERS[name].has(has)
@@ -157,7 +163,7 @@ def test_the_newest_results_are_written_into_the_document(entries, tmp_path, mon
     assert "### a stub\n\nkeras 3.15:" in text
     write_document(kept, *figures)
     assert document.read_text() == text
-    assert all(figure.stat().st_size > 10_000 for figure in figures)
+    assert all(figure.stat().st_size > 4_000 for figure in figures)
 
 
 def test_each_work_and_device_has_a_panel(entries):
@@ -227,6 +233,24 @@ def test_the_saved_model_answers(tmp_path):
     elsewhere(_ask_saved_model, tmp_path / "tiny")
 
 
+def _ask_runtimes(folder):
+    keras_vit.VARIANTS["tiny"] = TINY
+    for name, precision in (("openvino", "int8"), ("litert", "float32")):
+        job, path = Job("tiny", 12, precision=precision), folder / CONTENDERS[name].files[precision]
+        CONTENDERS[name].write(job, path)
+        make_steps, device = CONTENDERS[name].open_steps(job, path)
+        make_steps(1, 1)
+        make_steps(3, 2)
+        assert device
+    answer = runtimes.litert_model(str(path), 1)
+    for batch_size in (2, 1):
+        assert answer(np.zeros((batch_size, 12, 12, 3), "float32")).shape == (batch_size, 1000)
+
+
+def test_files_of_other_runtimes_answer(tmp_path):
+    elsewhere(_ask_runtimes, tmp_path)
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_product_is_made_in_each_step(precision, monkeypatch):
     import tensorflow as tf
@@ -248,25 +272,44 @@ def test_the_product_keeps_a_gpu_busy(monkeypatch):
 
 
 def test_what_a_contender_reads_is_written_once(tmp_path):
-    contender = dataclasses.replace(CONTENDERS["saved-model"], open_steps=open_file, file="a file", write=write_job)
+    files = {"float32": "a file", "int8": "a file in int8", "bfloat16": "a file"}
+    contender = dataclasses.replace(CONTENDERS["saved-model"], open_steps=open_file, files=files, write=write_job)
     make_steps, device = contender.prepare(JOB, tmp_path)(JOB)
-    assert make_steps(8, 1) == repr(JOB)
+    assert make_steps(8, 1) == f"{JOB} opened in float32"
     assert device == "a stub"
     unable = dataclasses.replace(contender, write=write_half)
-    assert unable.prepare(JOB, tmp_path)(JOB)[0](8, 1) == repr(JOB)  # The file exists already.
+    assert unable.prepare(JOB, tmp_path)(JOB)[0](8, 1) == f"{JOB} opened in float32"  # The file exists already.
     for _ in range(2):  # A partial file is not used.
         with pytest.raises(RuntimeError, match="write_half ended with 1"):
-            dataclasses.replace(unable, file="another").prepare(JOB, tmp_path)
+            dataclasses.replace(unable, files={"float32": "another"}).prepare(JOB, tmp_path)
+
+
+def test_files_in_int8_are_compared_with_those_in_other_precisions(tmp_path, entries):
+    job = Job("S/16", 224, precision="int8")
+    files = {"float32": "a file", "int8": "another", "int8+bfloat16": "another"}
+    int8 = dataclasses.replace(CONTENDERS["openvino"], open_steps=open_file, files=files, write=write_job)
+    written = []
+    for contender in (int8, int8.beside_int8("float32"), int8.beside_int8("int8+bfloat16")):
+        assert contender.missing(job) is None
+        make_steps, _ = contender.prepare(job, tmp_path)(job)
+        written.append(make_steps(8, 1))
+    float32 = dataclasses.replace(job, precision="float32")
+    assert written == [f"{job} opened in int8", f"{float32} opened in float32", f"{job} opened in int8+bfloat16"]
+    assert int8.beside_int8("float32").missing(float32) == "only in comparisons in int8"
+    references = {REFERENCE_OF_INT8: entries["timm"], "openvino": entries["ours"], None: entries[None]}
+    assert [row["times_ours"] for row in rows_of(job, references, 8, 4, MACS)] == [1.0, 2.0]
 
 
 def test_runtimes_read_their_files():
-    names = [name for name in CONTENDERS if name.startswith(("onnx", "openvino"))]
-    reading = {name: (CONTENDERS[name].file, CONTENDERS[name].write.__name__) for name in names}
+    names = ["onnx", "onnx-timm", "openvino", "openvino-timm", "litert", REFERENCE_OF_INT8]
+    reading = {name: (CONTENDERS[name].files["float32"], CONTENDERS[name].write.__name__) for name in names}
     assert reading == {
         "onnx": ("ours.onnx", "write_ours"),
         "onnx-timm": ("timm.onnx", "write_timm"),
         "openvino": ("ours.xml", "write_ours"),
         "openvino-timm": ("timm.onnx", "write_timm"),
+        "litert": ("ours.tflite", "write_ours"),
+        "openvino@float32": ("ours.xml", "write_ours"),
     }
 
 

@@ -72,8 +72,8 @@ def write_half(job, path):
 
 
 def open_file(job, path):
-    """Steps that return the content of a file."""
-    return (lambda batch_size, steps: path.read_text()), "a stub"
+    """Steps that return the content of a file, and the precision that it is opened in."""
+    return (lambda batch_size, steps: f"{path.read_text()} opened in {job.precision}"), "a stub"
 
 
 def open_sized(job, point):
