@@ -59,24 +59,6 @@ def product_ways(images):
         products = tf.raw_ops.UniformQuantizedDot(lhs=x, **options)
         return tf.cast(tf.bitcast(products, tf.int32), tf.float32) * (scale * scales)
 
-    def quantized(kind, largest=limit):
-        values, low, high = inputs if kind is tf.quint8 else kernel, -largest, largest
-        mode = "MIN_FIRST" if kind is tf.quint8 else "SCALED"
-        return lambda x=values: tf.raw_ops.QuantizeV2(input=x, min_range=low, max_range=high, T=kind, mode=mode)
-
-    def unsigned(x):
-        x, y = quantized(tf.quint8)(x), quantized(tf.quint8, limits.max())(kernel)
-        ranges = {"min_a": x[1], "max_a": x[2], "min_b": y[1], "max_b": y[2]}
-        outputs = tf.raw_ops.QuantizedMatMul(a=x[0], b=y[0], Toutput=tf.qint32, **ranges)
-        return tf.raw_ops.Dequantize(input=outputs[0], min_range=outputs[1], max_range=outputs[2], mode="MIN_FIRST")
-
-    def with_bias(x):
-        x, y = quantized(tf.quint8)(x), quantized(tf.qint8, limits.max())()
-        ranges = {"min_a": x[1], "max_a": x[2], "min_b": y[1], "max_b": y[2]}
-        ranges |= {"min_freezed_output": -1.0, "max_freezed_output": 1.0}
-        bias, kinds = tf.zeros(OUTPUTS), {"Toutput": tf.float32, "input_quant_mode": "MIN_FIRST"}
-        return tf.raw_ops.QuantizedMatMulWithBiasAndDequantize(a=x[0], b=y[0], bias=bias, **ranges, **kinds)
-
     functions = {
         FLOAT32: tf.function(lambda x: tf.matmul(x, kernel)),
         "bfloat16": tf.function(lambda x: tf.cast(tf.cast(x, "bfloat16") @ tf.cast(kernel, "bfloat16"), tf.float32)),
@@ -84,14 +66,36 @@ def product_ways(images):
         "`_QuantizedMatMul` (oneDNN, internal)": tf.function(lambda x: onednn_product(x, limit, kernel)),
         "`tf.matmul` of int8, XLA": tf.function(integers, jit_compile=True),
         "`tf.matmul` of int8": tf.function(integers),
-        "`QuantizedMatMul`": tf.function(unsigned),
-        "`QuantizedMatMulWithBiasAndDequantize`": tf.function(with_bias),
+        "`QuantizedMatMul`": tf.function(lambda x: unsigned_product(x, limit, kernel)),
+        "`QuantizedMatMulWithBiasAndDequantize`": tf.function(lambda x: product_with_bias(x, limit, kernel)),
         "`UniformQuantizedDot`": tf.function(uniform),
         "`UniformQuantizedDotHybrid`": tf.function(
             lambda x: tf.raw_ops.UniformQuantizedDotHybrid(lhs=x, Tout=tf.float32, **weights)
         ),
     }
     return {name: lambda function=function: function(inputs) for name, function in functions.items()}
+
+
+def unsigned_product(x, limit, kernel):
+    """Rounds both factors to unsigned integers, and multiplies with `QuantizedMatMul`."""
+    x, y = (_quantized(factor, largest, tf.quint8) for factor, largest in ((x, limit), (kernel, np.abs(kernel).max())))
+    ranges = {"min_a": x[1], "max_a": x[2], "min_b": y[1], "max_b": y[2]}
+    outputs = tf.raw_ops.QuantizedMatMul(a=x[0], b=y[0], Toutput=tf.qint32, **ranges)
+    return tf.raw_ops.Dequantize(input=outputs[0], min_range=outputs[1], max_range=outputs[2], mode="MIN_FIRST")
+
+
+def product_with_bias(x, limit, kernel):
+    """Rounds the inputs to unsigned and the kernel to signed integers, and multiplies with TensorFlow's public op."""
+    x, y = _quantized(x, limit, tf.quint8), _quantized(kernel, np.abs(kernel).max(), tf.qint8)
+    ranges = {"min_a": x[1], "max_a": x[2], "min_b": y[1], "max_b": y[2]}
+    ranges |= {"min_freezed_output": -1.0, "max_freezed_output": 1.0}
+    bias, kinds = tf.zeros(kernel.shape[1]), {"Toutput": tf.float32, "input_quant_mode": "MIN_FIRST"}
+    return tf.raw_ops.QuantizedMatMulWithBiasAndDequantize(a=x[0], b=y[0], bias=bias, **ranges, **kinds)
+
+
+def _quantized(values, largest, kind):
+    mode = "MIN_FIRST" if kind is tf.quint8 else "SCALED"
+    return tf.raw_ops.QuantizeV2(input=values, min_range=-largest, max_range=largest, T=kind, mode=mode)
 
 
 def onednn_product(x, limit, kernel):
@@ -163,7 +167,9 @@ def table(rows):
         cells = {(row["way"], row["batch_size"]): row for row in members}
         columns = [work, *(f"speed, {batch} image{'s' * (batch > 1)}" for batch in batches), "error"]
         ways = dict.fromkeys(row["way"] for row in members)
-        body = [[way, *(_speed(cells[way, batch]) for batch in batches), _error(cells[way, batches[0]])] for way in ways]
+        body = [
+            [way, *(_speed(cells[way, batch]) for batch in batches), _error(cells[way, batches[0]])] for way in ways
+        ]
         lines.append(markdown_table(columns, body, right=columns[1:]))
     return "\n\n".join(lines) + "\n"
 

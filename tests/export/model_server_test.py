@@ -101,7 +101,9 @@ def test_client(loaded, pets, tmp_path, monkeypatch, capsys):
     (tmp_path / "photo.png").write_bytes(encoded(photo, "PNG"))
     insecure_channel = grpc.insecure_channel
     with serve({"serving_default": loaded.signatures["predict_pixels_float"]}) as (_, port):
-        monkeypatch.setattr(grpc, "insecure_channel", lambda target: insecure_channel(target.replace("8500", str(port))))
+        monkeypatch.setattr(
+            grpc, "insecure_channel", lambda target: insecure_channel(target.replace("8500", str(port)))
+        )
         for old, new in (("photo.jpg", "photo.png"), ("(224, 224)", "(24, 16)")):
             assert code.count(old) == 1
             code = code.replace(old, new)

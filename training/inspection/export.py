@@ -21,8 +21,8 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
 
     Args:
         source: A run's folder, or a `.keras` file.
-        path: Folder to write to. Default: `export` beside the model, and `export/openvino` for OpenVINO. An OpenVINO file
-            is written to `path/<version>/`, with the configuration of OpenVINO Model Server in `path`.
+        path: Folder to write to. Default: `export` beside the model, and `export/openvino` for OpenVINO. An OpenVINO
+            file is written to `path/<version>/`, with the configuration of OpenVINO Model Server in `path`.
         format: `"saved_model"`, or a format of `keras_vit.export_model`.
         name: Name of the model for clients, and of the file for another runtime. Default: the name of the run's recipe
             or of the `.keras` file.
