@@ -9,7 +9,7 @@ _COMPOSE = """\
 # docker compose up: gRPC on port 8500, REST on port 8501, as TensorFlow Serving.
 services:
   serving:
-    image: openvino/model_server:2026.2.1 # The last release with TensorFlow Serving's protocol. Later ones use KServe's.
+    image: openvino/model_server:2026.2.1 # The last release with TensorFlow Serving's protocol.
     command: [--config_path, /models/{name}/config.json, --port, "8500", --rest_port, "8501"]
     ports: ["8500:8500", "8501:8501"]
     volumes: [".:/models/{name}:ro"]
