@@ -188,7 +188,7 @@ def main(arguments):
     add_options(parser, "bench-tensorflow-int8", "tensorflow_int8")
     options = parser.parse_args(arguments)
     origin = provenance()
-    for work, build in ((f"product {WIDTH} × {OUTPUTS}", product_ways), ("ViT-S/16", model_ways)):
+    for work, build in ((f"product {WIDTH} x {OUTPUTS}", product_ways), ("ViT-S/16", model_ways)):
         for batch_size in (8, 1):
             measured, failures = measure(build(batch_size), options.rounds)
             common = origin | {"device": device(), "work": work, "batch_size": batch_size, "rounds": options.rounds}
