@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the default tier of the tests; make test-full runs all.
 
-.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-all clean
+.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-tensorflow-int8 bench-all clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -154,6 +154,10 @@ bench-agreement: .venv-peers/installed
 bench-merging: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.token_merging $(ARGS)
 
+# Products and models in 8 bits on TensorFlow: make bench-tensorflow-int8 ARGS=--document. It wants a quiet machine.
+bench-tensorflow-int8: .venv/training.installed
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.tensorflow_int8 $(ARGS)
+
 # All of them but bench-agreement, which needs weights and images. Hours.
 bench-all:
 	$(MAKE) bench ARGS="--everything --document"
@@ -161,6 +165,7 @@ bench-all:
 	$(MAKE) bench-size ARGS=--document
 	$(MAKE) bench-speed ARGS="--work forward train --memory-limit 8e9 --document"
 	$(MAKE) bench-merging ARGS=--document
+	$(MAKE) bench-tensorflow-int8 ARGS=--document
 	$(MAKE) bench-input ARGS=--document
 
 # The tables of models on the pages in docs/models/.

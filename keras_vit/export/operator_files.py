@@ -116,13 +116,14 @@ def write_operator_files(path, name, version, batch_sizes, jit_compile):
         "compose.yaml": _COMPOSE.format(name=name, xla=_XLA if jit_compile else ""),
     }
     for file, content in contents.items():
-        _write(path / file, content, may_replace=False)
+        write_unless_edited(path / file, content)
     models = path / "models.config"
     text = models.read_text() if models.exists() else ""
     versions, labels = _read_models(text)
     may_replace = text == _format_models(name, versions, labels)
     labels = _labels(path, labels, version)
-    _write(models, _format_models(name, sorted({version, *labels.values()}), labels), may_replace)
+    content = _format_models(name, sorted({version, *labels.values()}), labels)
+    write_unless_edited(models, content, may_replace)
 
 
 def _labels(path, labels, version):
@@ -159,7 +160,14 @@ def _read_models(text):
     return [int(number) for number in versions], {key: int(value) for key, value in labels}
 
 
-def _write(path, content, may_replace):
+def write_unless_edited(path, content, may_replace=False):
+    """Writes a configuration file. If it exists with another content, it is not changed, and a warning is logged.
+
+    Args:
+        path: Path of the file, a `pathlib.Path`.
+        content: Text of the file.
+        may_replace: Whether an existing file is replaced.
+    """
     if not path.exists() or (may_replace and path.read_text() != content):
         with replace_file_atomically(path) as unfinished:  # The server may read the file at any moment.
             unfinished.write_text(content)

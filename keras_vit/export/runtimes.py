@@ -22,6 +22,7 @@ from keras_vit.export.calibration import relative_speed, split_images
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.formats import litert, onnx, openvino
 from keras_vit.export.formats.exporting import FromPixels
+from keras_vit.export.model_server import check_version_folder, write_server_files
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images, verified
 from keras_vit.export.signatures import check_output, is_segmenter
 from keras_vit.graph import is_quantized
@@ -92,6 +93,9 @@ def export_model(
     these. The file's speed is compared with that of the float32 file. If it is slower, a warning is logged.
     docs/serving.md lists the settings of each format, with their measured speed and agreement.
 
+    If the format is `"openvino"` and the name of the file's folder is a version number, as in `models/pets/1/pets.xml`,
+    configuration files of OpenVINO Model Server are written next to this folder (see docs/serving/eight_bits.md).
+
     Args:
         model: A classifier or segmentation model of this package, which may be nested in another model. The model must
             compute in float32. If Keras does not run on TensorFlow, another process writes the file.
@@ -140,6 +144,7 @@ def export_model(
     check_limits(tolerance, min_agreement)
     check_card(card, path.with_name(CARD), path.name)
     _check_model(model, format)
+    check_version_folder(path)
     calibrating, batches = _images_for(model, images, precision)
     sizes = _photograph_sizes(model) if images is None else []
     targets = [path.with_suffix(suffix) for suffix in _FORMATS[format].suffixes]
@@ -169,6 +174,7 @@ def export_model(
             (folder / CARD).write_text(text, encoding="utf-8")
     if not card:
         remove_card(path.with_name(CARD), path.name)
+    write_server_files(path)
     num_bytes = sum(target.stat().st_size for target in targets)
     difference = parity.max_difference["serving_default"]
     return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, parity.top_1_agreement, speed)

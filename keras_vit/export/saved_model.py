@@ -110,9 +110,10 @@ def export_saved_model(
         top_k: Maximum number of returned classes. Masks have one class for each pixel.
         jit_compile: Whether the server compiles the model with XLA, once for each of `batch_sizes`. Batches of other
             sizes are padded. Decoding is never compiled.
-        precision: Precision of the weights: `"float32"`, `"bfloat16"` or `"int8"`. With `"bfloat16"`, the size is half
-            of that in float32, and computations are in bfloat16. With `"int8"`, the size on the disk is a quarter of
-            that in float32. Kernels have 8 bits and a scale for each output channel. Computations are in float32.
+        precision: `"float32"`, `"bfloat16"` or `"int8"`. `"int8"` is a storage format: kernels have 8 bits on the disk,
+            and computations are in float32. The size on the disk is a quarter of that in
+            float32, with a scale for each output channel. With `"bfloat16"`, the size is half of that in float32, and
+            computations are in bfloat16.
         tolerance: Maximum difference of a probability, for float32 weights. Other outputs may differ by ten times as
             much. A large model may need a larger tolerance with JAX, torch or `jit_compile`, because other compilers
             sum in another order.

@@ -142,10 +142,10 @@ def export_file(tmp_path_factory, format, **options):
     model = build()
 
     def make(folder):
-        written = keras_vit.export_model(model, str(folder / "new" / name), format, card=True, **options)
-        assert written.path == folder / "new" / name
+        written = keras_vit.export_model(model, str(folder / "3" / name), format, card=True, **options)
+        assert written.path == folder / "3" / name
         (folder / "written.json").write_text(json.dumps(dataclasses.asdict(written) | {"path": None}))
 
     folder = made_once(tmp_path_factory, f"file-{format}", make)
-    fields = json.loads((folder / "written.json").read_text()) | {"path": folder / "new" / name}
+    fields = json.loads((folder / "written.json").read_text()) | {"path": folder / "3" / name}
     return model, RuntimeFile(**fields)

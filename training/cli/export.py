@@ -21,21 +21,12 @@ def add_to(subparsers):
     add("--precision", default="float32", help="float32 (default), bfloat16, float16 or int8")
     add("--tolerance", type=float, metavar="X", help="maximum difference of float32 probabilities (1e-5)")
     add(
-        "--min-agreement",
-        type=float,
-        metavar="X",
-        help="minimum share of images with the same class (0.95; int8 files: 0.9)",
+        "--min-agreement", type=float, metavar="X", help="minimum share of images with the same class (0.95, int8: 0.9)"
     )
-    add(
-        "--images",
-        type=pathlib.Path,
-        nargs="+",
-        metavar="FILE",
-        help="images to compare with, and to calibrate int8 files",
-    )
+    add("--images", type=pathlib.Path, nargs="+", metavar="FILE", help="images to compare with, and to calibrate int8")
+    add("--version", type=positive, metavar="N", help="version of a SavedModel or OpenVINO file (default: the next)")
     only = parser.add_argument_group("options of --format saved_model")
     add = only.add_argument
-    add("--version", type=int, metavar="N", help="version number (default: the next number)")
     add("--labels", type=pathlib.Path, metavar="FILE", help="text file with one class name per line")
     add("--top-k", type=positive, metavar="N", help="number of classes in a prediction (default: 5)")
     add("--jit-compile", action="store_const", const=True, help="compile the model with XLA in the server")

@@ -25,7 +25,8 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
 
     Args:
         source: A run's folder, or a `.keras` file.
-        path: Folder to write to. Default: `export` beside the model.
+        path: Folder to write to. Default: `export` beside the model, and `export/openvino` for OpenVINO. An OpenVINO
+            file is written to `path/<version>/`, with the configuration of OpenVINO Model Server in `path`.
         format: `"saved_model"`, or a format of `keras_vit.export_model`.
         name: Name of the model for clients, and of the file for another runtime. Default: the name of the run's recipe
             or of the `.keras` file.
@@ -34,8 +35,8 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
             training images of the run, drawn at random.
         card: Whether a model card is written. For the model of a run, it contains the results on the test images.
         **options: More arguments of `keras_vit.export_saved_model` or `keras_vit.export_model`. `labels` is the path of
-            a text file with one class name per line (default: the run's classes). The default `version` is one more
-            than the highest version in the folder.
+            a text file with one class name per line (default: the run's classes). SavedModels and OpenVINO files have a
+            `version`. The default is one more than the highest version in the folder.
 
     Returns:
         The path of the export, and sentences on its size, its speed and its deviation from the model.
@@ -47,7 +48,7 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
     run = Run(source if source.is_dir() else source.parent)
     file = run.model if source.is_dir() else source
     model = load_model(file)
-    path = path or run.export
+    path = path or (run.export / format if format == "openvino" else run.export)
     facts = read_facts(run.recipe) if run.recipe.is_file() else {"recipe": {}}
     name = name or facts["recipe"].get("name") or source.stem
     if card:
@@ -60,6 +61,8 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
     try:
         if format == "saved_model":
             return _export_saved_model(model, path, run, name=name, images=images, **options)
+        if format == "openvino":  # A server loads each version from a folder of its own.
+            path = path / str(options.pop("version", None) or _next_version(path))
         for option in options.keys() - _COMMON_OPTIONS:
             flag = f"--{option.replace('_', '-')}"
             raise InputError(f"{flag} requires --format=saved_model. Received: --format={format}")
@@ -109,13 +112,17 @@ def _export_saved_model(model, path, run, labels=None, version=None, **options):
     if labels is not None and not labels.is_file():
         raise InputError(f"--labels={labels} is not a file. It must be a text file with one class name per line.")
     names = read_class_names(run) if labels is None else labels.read_text().splitlines()
-    if version is None:
-        version = max((int(folder.name) for folder in path.glob("*") if folder.name.isdigit()), default=0) + 1
+    version = _next_version(path) if version is None else version
     folder = keras_vit.export_saved_model(model, path, labels=names, version=version, **options)
     facts = json.loads((folder / "keras_vit.json").read_text())
     parity = facts["parity"]
     difference = parity["max_difference"]["serving_default"]
     return folder, _sentence(facts["bytes"]["weights"], parity["images"], difference, parity["top_1_agreement"])
+
+
+def _next_version(path):
+    """One more than the highest version in a folder."""
+    return max((int(folder.name) for folder in path.glob("*") if folder.name.isdigit()), default=0) + 1
 
 
 def _decoded(model, image):

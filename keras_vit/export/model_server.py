@@ -1,0 +1,64 @@
+"""Writes configuration files of OpenVINO Model Server next to the versions of an OpenVINO file."""
+
+import json
+import re
+
+from keras_vit.export.operator_files import default_name, write_unless_edited
+
+_COMPOSE = """\
+# docker compose up: gRPC on port 8500, REST on port 8501, as TensorFlow Serving.
+services:
+  serving:
+    image: openvino/model_server:2026.2.1 # The last release with TensorFlow Serving's protocol.
+    command: [--config_path, /models/{name}/config.json, --port, "8500", --rest_port, "8501"]
+    ports: ["8500:8500", "8501:8501"]
+    volumes: [".:/models/{name}:ro"]
+    healthcheck:
+      test: [CMD, curl, --fail, --silent, "http://localhost:8501/v2/models/{name}/ready"]
+      start_period: 120s
+    restart: unless-stopped
+"""
+
+
+def is_served(path):
+    """Whether a file, a `pathlib.Path`, is an OpenVINO file in a folder whose name is a version number."""
+    return path.suffix == ".xml" and re.fullmatch(r"[1-9][0-9]*", path.resolve().parent.name) is not None
+
+
+def check_version_folder(path):
+    """Checks that the folder of a version contains no other OpenVINO file, because the server could load that file.
+
+    Args:
+        path: Path of a file that will be written, a `pathlib.Path`. A file that is not served is accepted.
+    """
+    if not is_served(path):
+        return
+    others = [file for file in path.parent.glob("*") if file.suffix in (".xml", ".bin") and file.stem != path.stem]
+    if others:
+        raise ValueError(
+            f"{path.parent} is the folder of a version for a server and contains {min(others).name}. The server loads "
+            f"only one file of a version. Remove the other file, or give another version: "
+            f"{path.parent.parent / '<version>' / path.name}"
+        )
+
+
+def write_server_files(path):
+    """Writes `config.json` and `compose.yaml` of a server beside the folder of a version.
+
+    The server serves the newest version under the name of the file. It computes in float32, as the comparison of the
+    export does. If an operator has edited a file, it is not changed, and a warning is logged.
+
+    Args:
+        path: Path of a file, a `pathlib.Path`. For a file that is not served, nothing is written.
+    """
+    if not is_served(path):
+        return
+    folder, name = path.resolve().parents[1], default_name(path.with_suffix(""))
+    config = {
+        "name": name,
+        "base_path": f"/models/{name}",
+        "plugin_config": {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"},
+    }
+    contents = {"model_config_list": [{"config": config}], "monitoring": {"metrics": {"enable": True}}}
+    write_unless_edited(folder / "config.json", json.dumps(contents, indent=2) + "\n")
+    write_unless_edited(folder / "compose.yaml", _COMPOSE.format(name=name))
