@@ -14,7 +14,7 @@ import numpy as np
 # ALPHA), and the kernel's rows are multiplied by the same numbers.
 _ALPHA = 0.8
 # A product with a larger relative error stays in float32.
-_MAX_ERROR = 0.03
+_MAX_ERROR = 0.025
 _MAX_TOKENS = 2048
 
 
@@ -29,7 +29,7 @@ def quantize_onnx(float_file, file, batches):
 
     Matrix products with a kernel and convolutions are computed in 8 bits. The first convolution, the classifier,
     products of two activations, norms and softmaxes stay in float32. A matrix product stays in float32 as well if its
-    relative error for the given images exceeds 3 %, for example because one channel of its input has values that are
+    relative error for the given images exceeds 2.5 %, for example because one channel of its input has values that are
     far larger than those of all others. If the input is the output of a norm, the norm's weights are changed before,
     such that the ranges of its channels are similar.
 
@@ -47,7 +47,7 @@ def quantize_onnx(float_file, file, batches):
     model = onnx.load(float_file)
     graph = _Graph(model)
     products = graph.products()
-    inputs = _inputs(model, list(products), batches)
+    inputs = _inputs(model, list(products), batches) if products else {}
     chosen = graph.convolutions_and_activations()
     for name, nodes in products.items():
         lowest, highest, tokens = inputs[name]
