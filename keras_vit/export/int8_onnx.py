@@ -45,7 +45,7 @@ def quantize_onnx(float_file, file, batches):
     from onnxruntime import quantization
 
     model = onnx.load(float_file)
-    graph = _Graph(model)
+    graph = _Graph(model.graph)
     products = graph.products()
     inputs = _inputs(model, list(products), batches) if products else {}
     chosen = graph.convolutions_and_activations()
@@ -57,9 +57,9 @@ def quantize_onnx(float_file, file, batches):
         if _error(tokens / factors, kernel * factors[:, None], lowest / factors, highest / factors) <= _MAX_ERROR:
             chosen += [node.name for node in nodes]
             for node in nodes if affine else ():
-                graph.replace(node, 1, graph.constants[node.input[1]] * factors[:, None])
+                _replace(model.graph, node, 1, graph.constants[node.input[1]] * factors[:, None])
             for node, position in affine:
-                graph.replace(node, position, graph.constants[node.input[position]] / factors)
+                _replace(model.graph, node, position, graph.constants[node.input[position]] / factors)
     if not chosen:
         raise ValueError(
             "No product of this model can be computed in 8 bits for the given images. Give other images for the "
@@ -85,11 +85,9 @@ def quantize_onnx(float_file, file, batches):
 class _Graph:
     """Finds and changes operators of an ONNX model."""
 
-    def __init__(self, model):
-        from onnx import numpy_helper
-
-        self.graph = model.graph
-        self.constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.graph.initializer}
+    def __init__(self, graph):
+        self.graph = graph
+        self.constants = _arrays(graph)
         self.producers = {output: node for node in self.graph.node for output in node.output}
 
     def products(self):
@@ -120,7 +118,9 @@ class _Graph:
         affine = []
         for op_type in ("Add", "Mul"):
             node = self.producers.get(name)
-            weights = [] if node is None or node.op_type != op_type else list(map(self._is_vector, node.input))
+            if node is None or node.op_type != op_type:
+                return []
+            weights = [self._is_vector(name) for name in node.input]
             if sum(weights) != 1:
                 return []
             affine.append((node, weights.index(True)))
@@ -130,20 +130,27 @@ class _Graph:
     def _is_vector(self, name):
         return name in self.constants and self.constants[name].ndim == 1
 
-    def replace(self, node, position, array):
-        """Replaces a constant input of an operator. Other operators that use this constant keep it."""
-        from onnx import numpy_helper
-
-        name = f"{node.output[0]}/constant_{position}"
-        self.graph.initializer.append(numpy_helper.from_array(array.astype("float32"), name))
-        node.input[position] = name
-
     def drop_unused_constants(self):
         """Removes constants that were replaced."""
         used = {name for node in self.graph.node for name in node.input}
         constants = [tensor for tensor in self.graph.initializer if tensor.name in used]
         del self.graph.initializer[:]
         self.graph.initializer.extend(constants)
+
+
+def _arrays(graph):
+    from onnx import numpy_helper
+
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+
+
+def _replace(graph, node, position, array):
+    """Replaces a constant input of an operator. Other operators that use this constant keep it."""
+    from onnx import numpy_helper
+
+    name = f"{node.output[0]}/constant_{position}"
+    graph.initializer.append(numpy_helper.from_array(array.astype("float32"), name))
+    node.input[position] = name
 
 
 def _factors(lowest, highest, kernel):

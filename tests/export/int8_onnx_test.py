@@ -38,7 +38,7 @@ def _write(path, nodes, constants, channels):
 
 
 def test_the_encoder_multiplies_integers(onnx_file, tmp_path):
-    model, written = onnx_file
+    _, written = onnx_file
     images = np.random.default_rng(3).integers(0, 256, (9, 12, 8, 3)).astype("float32")
     path = tmp_path / "int8.onnx"
     quantize_onnx(written.path, path, [images[:4], images[4:6]])
@@ -65,7 +65,7 @@ def _quantized(tmp_path, nodes, constants, images):
 
 @pytest.mark.parametrize("is_norm", [False, True])
 def test_a_channel_of_large_values(is_norm, tmp_path):
-    """Without a norm, the product stays in float32. With a norm, the norm's weights make the channel's range smaller."""
+    """The product stays in float32, unless the weights of a norm can make the channel's range smaller."""
     rng = np.random.default_rng(5)
     scale = np.array([1, 1, 1000, 1, 1, 1])
     constants = {"first_kernel": rng.normal(size=(4, 6)), "scale": scale, "shift": 0.1 * scale}
@@ -107,6 +107,6 @@ def test_convolutions_and_matrices_that_are_not_kernels(tmp_path):
 
 def test_no_product_in_8_bits(tmp_path):
     _write(tmp_path / "float32.onnx", [("Relu", "probabilities", ["images"], {})], {}, 3)
-    with pytest.raises(ValueError, match="No product of this model can be computed in 8 bits.*precision='float32'"):
+    with pytest.raises(ValueError, match=r"No product of this model can be computed in 8 bits.*precision='float32'"):
         quantize_onnx(tmp_path / "float32.onnx", tmp_path / "int8.onnx", [np.ones((1, 2, 5, 3), "float32")])
     assert [file.name for file in tmp_path.iterdir()] == ["float32.onnx"]
