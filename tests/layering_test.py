@@ -57,6 +57,7 @@ IN_FUNCTIONS = {
     "keras_vit.export.formats.litert": {"ai_edge_litert", "ai_edge_quantizer", "tensorflow"},
     "keras_vit.export.formats.onnx": {"onnx", "onnxruntime"},
     "keras_vit.export.formats.openvino": {"nncf", "openvino"},
+    "keras_vit.export.int8_onnx": {"onnx", "onnxruntime"},
     "keras_vit.export.parity": {"jax", "tensorflow"},
     "keras_vit.export.signatures": {"tensorflow"},
     "keras_vit.export.warmup": {"tensorflow"},
