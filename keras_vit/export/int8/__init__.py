@@ -1,0 +1,1 @@
+"""Post-training quantization: each module writes the int8 files of one format."""
