@@ -92,7 +92,7 @@ def write_timm(job, path):
     torch.onnx.export(model, images, str(onnx), dynamo=False, dynamic_axes=dynamic, **names)
     if _is_int8(job):
         from keras_vit.export.calibration import split_images
-        from keras_vit.export.formats.openvino import quantize
+        from keras_vit.export.int8.openvino import quantize
 
         calibrating, _ = split_images([_images(job.size)])
         quantize(str(onnx), str(path), [np.moveaxis(batch / 127.5 - 1, -1, 1) for batch in calibrating])

@@ -9,6 +9,7 @@ import logging
 import os
 import pathlib
 import types
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -22,6 +23,9 @@ from keras_vit.export.calibration import relative_speed, split_images
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.formats import litert, onnx, openvino
 from keras_vit.export.formats.exporting import FromPixels
+from keras_vit.export.int8 import litert as int8_litert
+from keras_vit.export.int8 import onnx as int8_onnx
+from keras_vit.export.int8 import openvino as int8_openvino
 from keras_vit.export.model_server import check_version_folder, write_server_files
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images, verified
 from keras_vit.export.signatures import check_output, is_segmenter
@@ -147,10 +151,7 @@ def export_model(
     check_version_folder(path)
     calibrating, batches = _images_for(model, images, precision)
     sizes = _photograph_sizes(model) if images is None else []
-    targets = [path.with_suffix(suffix) for suffix in _FORMATS[format].suffixes]
-    for target in targets:
-        if target.exists() and not overwrite:
-            raise FileExistsError(f"{target} exists. Give another path, or overwrite=True to replace it.")
+    targets = _targets(path, format, overwrite)
 
     def write(model, folder):
         file, photographs = folder / path.name, folder / "photographs.npz"
@@ -160,7 +161,7 @@ def export_model(
         arguments = {"format": format, "precision": stored, "photographs": str(photographs), "sizes": sizes}
         with_tensorflow(write_file, model, file=str(float_file), **arguments)
         if precision == "int8":
-            _FORMATS[format].module.quantize(str(float_file), str(file), calibrating)
+            _FORMATS[format].quantize(str(float_file), str(file), calibrating)
         with np.load(photographs) as arrays:
             return _compare(model, format, file, list(arrays.values()) if batches is None else batches)
 
@@ -202,19 +203,39 @@ class _Format:
     suffixes: tuple  # The path that is passed to `export_model` has the last suffix.
     precisions: tuple
     packages: tuple  # Packages that write and run the file.
-    int8_packages: tuple  # Packages that quantize the file.
+    int8_packages: tuple  # Further packages that write int8 files.
     is_one_message: bool  # Whether the size of the file is limited to `_MESSAGE_BYTES`.
-    module: types.ModuleType  # Has the functions `write`, `quantize` and `open_file`.
+    module: types.ModuleType  # Has the functions `write` and `open_file`.
+    quantize: Callable  # Function (float32 file, int8 file, images that calibrate) that writes an int8 file.
 
 
 _FORMATS = {
-    "onnx": _Format((".onnx",), ("float32", "int8"), ("onnx", "onnxruntime", "tf2onnx"), (), True, onnx),
-    "litert": _Format(
-        (".tflite",), ("float32", "float16", "int8"), ("ai_edge_litert",), ("ai_edge_quantizer",), True, litert
+    "onnx": _Format(
+        suffixes=(".onnx",),
+        precisions=("float32", "int8"),
+        packages=("onnx", "onnxruntime", "tf2onnx"),
+        int8_packages=(),
+        is_one_message=True,
+        module=onnx,
+        quantize=int8_onnx.quantize,
     ),
-    # SciPy is needed because Keras's exporter imports it.
+    "litert": _Format(
+        suffixes=(".tflite",),
+        precisions=("float32", "float16", "int8"),
+        packages=("ai_edge_litert",),
+        int8_packages=(),
+        is_one_message=True,
+        module=litert,
+        quantize=int8_litert.quantize,
+    ),
     "openvino": _Format(
-        (".bin", ".xml"), ("float32", "float16", "int8"), ("openvino", "scipy"), ("nncf",), False, openvino
+        suffixes=(".bin", ".xml"),
+        precisions=("float32", "float16", "int8"),
+        packages=("openvino", "scipy"),  # Keras's exporter imports SciPy.
+        int8_packages=("nncf",),
+        is_one_message=False,
+        module=openvino,
+        quantize=int8_openvino.quantize,
     ),
 }
 
@@ -269,6 +290,15 @@ def _answers(format, file, images):
         raise ValueError(
             f"The runtime of the format {format!r} cannot run the file of this model: {error} Nothing was exported."
         ) from error
+
+
+def _targets(path, format, overwrite):
+    """The paths of the files of an export. Raises a `FileExistsError` if one of them must not be replaced."""
+    targets = [path.with_suffix(suffix) for suffix in _FORMATS[format].suffixes]
+    for target in targets:
+        if target.exists() and not overwrite:
+            raise FileExistsError(f"{target} exists. Give another path, or overwrite=True to replace it.")
+    return targets
 
 
 def _check_arguments(path, format, precision):

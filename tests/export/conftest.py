@@ -10,7 +10,7 @@ from tests.test_case import TENSORFLOW
 
 # TensorFlow's part of an export does not depend on the backend. elsewhere_test.py tests other backends.
 _OF_TENSORFLOW = ["clients", "factories", "frozen_weights", "fusion", "operator_files", "rotary", "runtime_fusion"]
-_OF_TENSORFLOW += ["int8_litert", "warmup"]
+_OF_TENSORFLOW += ["int8/litert", "warmup"]
 collect_ignore = [] if TENSORFLOW else [f"{name}_test.py" for name in _OF_TENSORFLOW]
 
 # OpenVINO's converter sends usage statistics, in a process that takes seconds, unless it runs in CI.

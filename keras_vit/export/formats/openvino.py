@@ -1,17 +1,8 @@
 """OpenVINO files: an `.xml` file, and a `.bin` file with the weights. Keras's exporter writes them."""
 
-import contextlib
-import io
 import pathlib
 
-import numpy as np
-
 from keras_vit.export.formats.exporting import export_textbook
-
-_SMOOTHING = 0.8
-"""Strength of SmoothQuant: 0 scales only by the weights, 1 only by the inputs."""
-_OUTLIER = 100
-"""Products stay in float32 if their input has a value more than this many times as large as its root mean square."""
 
 
 def write(model, file, precision):
@@ -27,80 +18,6 @@ def write(model, file, precision):
     exported = str(pathlib.Path(file).with_suffix(".exported.xml"))
     export_textbook(model, exported, "openvino")
     openvino.save_model(openvino.Core().read_model(exported), file, compress_to_fp16=precision == "float16")
-
-
-def quantize(float_file, file, batches):
-    """Writes a file that computes products in 8 bits: post-training quantization of NNCF, with settings for ViTs.
-
-    Weights have a scale for each output channel. The inputs of a product have one scale and zero point. SmoothQuant
-    (Xiao et al., 2022, arXiv:2211.10438) scales channels so that inputs and weights have similar ranges. Norms,
-    activation functions and outputs stay in float32. So do products of one row for each image, such as the classifier,
-    and products whose inputs have outliers.
-
-    Args:
-        float_file: Path of a float32 file from `write`.
-        file: Path of the `.xml` file to write.
-        batches: List of arrays (N, H, W, C) that calibrate the ranges, pixels in [0, 255].
-    """
-    import nncf
-    import openvino
-
-    model = openvino.Core().read_model(float_file)
-    images = [image[None].astype("float32") for batch in batches for image in batch]
-    products = [
-        node
-        for node in model.get_ordered_ops()
-        if node.get_type_name() == "MatMul" and node.input_value(1).get_node().get_type_name() == "Constant"
-    ]
-    # They take little time, and their errors change the probabilities directly.
-    single_rows = [product for product in products if _has_one_row(product.input_value(0).get_partial_shape())]
-    unchanged = [*single_rows, *_with_outliers(model, products, images)]
-    names = list(dict.fromkeys(product.get_friendly_name() for product in unchanged))
-    parameters = nncf.AdvancedQuantizationParameters(
-        # The default clips large values. In ViTs these matter.
-        activations_range_estimator_params=nncf.quantization.range_estimator.RangeEstimatorParametersSet.MINMAX,
-        smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=_SMOOTHING),
-    )
-    with contextlib.redirect_stdout(io.StringIO()):  # NNCF prints progress bars.
-        quantized = nncf.quantize(
-            model,
-            nncf.Dataset(images),
-            subset_size=len(images),
-            model_type=nncf.ModelType.TRANSFORMER,
-            ignored_scope=nncf.IgnoredScope(names=names),
-            advanced_parameters=parameters,
-        )
-    openvino.save_model(quantized, file, compress_to_fp16=False)
-
-
-def _has_one_row(shape):
-    """Whether a tensor (B, ..., D) has one row for each of the B images."""
-    return all(axis.is_static and axis.get_length() == 1 for axis in list(shape)[1:-1])
-
-
-def _with_outliers(model, products, images):
-    """The products whose input has values more than `_OUTLIER` times its root mean square.
-
-    One range for such an input would round nearly all other values to zero. Large ViTs have one or two such products,
-    after a GELU (Sun et al., 2024, "Massive Activations in Large Language Models", arXiv:2402.17762).
-    """
-    import openvino
-    from openvino import opset13 as ops
-
-    outputs = []
-    for values in (product.input_value(0) for product in products):
-        axes = np.arange(values.get_partial_shape().rank.get_length())
-        outputs.append(ops.reduce_max(ops.absolute(values), axes, keep_dims=False))
-        outputs.append(ops.reduce_mean(ops.multiply(values, values), axes, keep_dims=False))
-    measured = openvino.Core().compile_model(
-        openvino.Model(outputs, model.get_parameters()), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
-    )
-    largest, squares = 0, 0
-    for image in images:
-        results = np.array([float(value) for value in measured(image).to_tuple()])
-        largest, squares = np.maximum(largest, results[::2]), squares + results[1::2] / len(images)
-    has_outliers = largest > _OUTLIER * np.sqrt(squares)
-    return [product for product, has in zip(products, has_outliers, strict=True) if has]
 
 
 def open_file(file):

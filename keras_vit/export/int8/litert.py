@@ -6,13 +6,12 @@ import pathlib
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
 
 _DAMPING = 0.01
 _COLUMNS_AT_ONCE = 64
 
 
-def quantize_litert(float_file: str | os.PathLike, file: str | os.PathLike, batches: list[NDArray]) -> None:
+def quantize(float_file, file, batches):
     """Writes a LiteRT file with kernels in 8 bits, from a file with kernels in float32.
 
     The weights of each output of a dense layer or convolution have a scale of their own. When the file runs, LiteRT

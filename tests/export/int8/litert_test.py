@@ -3,8 +3,7 @@ import collections
 import numpy as np
 import pytest
 
-from keras_vit.export import int8_litert
-from keras_vit.export.int8_litert import quantize_litert
+from keras_vit.export.int8 import litert
 
 
 def _interpreter(path):
@@ -24,7 +23,7 @@ def _images(num_images):
 @pytest.fixture(scope="module")
 def int8_file(litert_file, tmp_path_factory):
     path = tmp_path_factory.mktemp("int8") / "tiny.tflite"
-    quantize_litert(litert_file[1].path, path, [_images(5), _images(2)])
+    litert.quantize(litert_file[1].path, path, [_images(5), _images(2)])
     return path
 
 
@@ -57,7 +56,7 @@ def test_outputs_change_less_than_with_the_nearest_integers():
     inputs = rng.normal(size=(900, 13)) @ rng.normal(size=(13, 70))  # More inputs than `_COLUMNS_AT_ONCE`.
     inputs += 0.1 * rng.normal(size=inputs.shape)
     weights = rng.uniform(-127, 127, (6, 70))
-    integers = int8_litert._round_in_turn(weights, inputs.T @ inputs)
+    integers = litert._round_in_turn(weights, inputs.T @ inputs)
     assert np.array_equal(integers, np.round(integers))
     assert np.abs(integers).max() <= 127
     error, nearest = (np.square(inputs @ (rounded - weights).T).sum() for rounded in (integers, np.round(weights)))
@@ -66,16 +65,16 @@ def test_outputs_change_less_than_with_the_nearest_integers():
 
 def test_inputs_that_are_always_zero():
     moments = np.zeros((3, 3))
-    assert np.array_equal(int8_litert._round_in_turn(np.array([[1.4, -2.6, 0]]), moments), [[1, -3, 0]])
+    assert np.array_equal(litert._round_in_turn(np.array([[1.4, -2.6, 0]]), moments), [[1, -3, 0]])
 
 
 def test_refused(int8_file, litert_file, tmp_path):
     with pytest.raises(ValueError, match=r"needs calibration images\. Received: none"):
-        quantize_litert(litert_file[1].path, tmp_path / "new.tflite", [])
+        litert.quantize(litert_file[1].path, tmp_path / "new.tflite", [])
     with pytest.raises(ValueError, match=r"tiny\.tflite has no dense layer.*precision='float32'"):
-        quantize_litert(int8_file, tmp_path / "new.tflite", [_images(2)])
+        litert.quantize(int8_file, tmp_path / "new.tflite", [_images(2)])
     with pytest.raises(ValueError, match=r"not finite.*Check the images"):
-        quantize_litert(litert_file[1].path, tmp_path / "new.tflite", [np.full((1, 8, 9, 3), np.nan, "float32")])
+        litert.quantize(litert_file[1].path, tmp_path / "new.tflite", [np.full((1, 8, 9, 3), np.nan, "float32")])
     with pytest.raises(ValueError, match=r"cannot run the file for a calibration image \(9, 8, 3\): .*RESHAPE"):
-        quantize_litert(litert_file[1].path, tmp_path / "new.tflite", [np.zeros((2, 9, 8, 3), "float32")])
+        litert.quantize(litert_file[1].path, tmp_path / "new.tflite", [np.zeros((2, 9, 8, 3), "float32")])
     assert not list(tmp_path.iterdir())

@@ -18,7 +18,7 @@ _MAX_ERROR = 0.025
 _MAX_TOKENS = 2048
 
 
-def quantize_onnx(float_file, file, batches):
+def quantize(float_file, file, batches):
     """Writes a float32 ONNX file as a file that multiplies 8-bit integers.
 
     Kernels are stored as signed integers with a scale for each output. Their inputs are rounded to unsigned integers,

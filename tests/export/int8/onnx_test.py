@@ -3,7 +3,7 @@ import collections
 import numpy as np
 import pytest
 
-from keras_vit.export.int8_onnx import quantize_onnx
+from keras_vit.export.int8 import onnx as int8_onnx
 
 
 def _session(path, folder=None):
@@ -41,7 +41,7 @@ def test_the_encoder_multiplies_integers(onnx_file, tmp_path):
     _, written = onnx_file
     images = np.random.default_rng(3).integers(0, 256, (9, 12, 8, 3)).astype("float32")
     path = tmp_path / "int8.onnx"
-    quantize_onnx(written.path, path, [images[:4], images[4:6]])
+    int8_onnx.quantize(written.path, path, [images[:4], images[4:6]])
     assert [file.name for file in tmp_path.iterdir()] == ["int8.onnx"]
     assert path.stat().st_size < written.path.stat().st_size
     exact, session = _session(written.path), _session(path, tmp_path)
@@ -58,7 +58,7 @@ def _quantized(tmp_path, nodes, constants, images):
     """(operators that ONNX Runtime runs, outputs in float32, outputs in 8 bits)"""
     exact, path = tmp_path / "float32.onnx", tmp_path / "int8.onnx"
     _write(exact, nodes, constants, images.shape[-1])
-    quantize_onnx(exact, path, [images])
+    int8_onnx.quantize(exact, path, [images])
     outputs = [_session(file, tmp_path).run(None, {"images": images})[0] for file in (exact, path)]
     return _counts(tmp_path / "optimized.onnx"), *outputs
 
@@ -108,5 +108,5 @@ def test_convolutions_and_matrices_that_are_not_kernels(tmp_path):
 def test_no_product_in_8_bits(tmp_path):
     _write(tmp_path / "float32.onnx", [("Relu", "probabilities", ["images"], {})], {}, 3)
     with pytest.raises(ValueError, match=r"No product of this model can be computed in 8 bits.*precision='float32'"):
-        quantize_onnx(tmp_path / "float32.onnx", tmp_path / "int8.onnx", [np.ones((1, 2, 5, 3), "float32")])
+        int8_onnx.quantize(tmp_path / "float32.onnx", tmp_path / "int8.onnx", [np.ones((1, 2, 5, 3), "float32")])
     assert [file.name for file in tmp_path.iterdir()] == ["float32.onnx"]
