@@ -8,6 +8,7 @@ import functools
 from keras_vit.checks import check_positive_integer
 from keras_vit.image_headers import (
     MAX_SCANS,
+    as_operation,
     bmp_palette,
     encoded_size,
     exif_orientation,
@@ -113,8 +114,12 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
         common = decode_some(_decode_common, are_safe & are_common, image_bytes, orientations)
         are_other = are_safe & ~are_common
 
+        @as_operation
+        def decode_others(are_other, image_bytes, orientations):
+            return decode_some(_decode_other(), are_other, image_bytes, orientations)
+
         def with_others():
-            others = decode_some(_decode_other(), are_other, image_bytes, orientations)
+            others = decode_others(are_other, image_bytes, orientations)
             return tuple(tf.concat(parts, axis=0) for parts in zip(common, others, strict=True))
 
         # The data set for other formats takes time in each call, so it is only made if the batch has such images.
