@@ -53,6 +53,7 @@ IN_FUNCTIONS = {
     "keras_vit.analysis.plots": {"matplotlib"},
     "keras_vit.atomic_files": {"filelock"},
     "keras_vit.decoding": {"tensorflow"},
+    "keras_vit.export.constants": {"tensorflow"},
     "keras_vit.export.parity": {"jax", "tensorflow"},
     "keras_vit.export.runtimes": {"ai_edge_litert", "onnx", "onnxruntime", "openvino", "tensorflow"},
     "keras_vit.export.signatures": {"tensorflow"},
