@@ -1,7 +1,6 @@
 """Merges equal constants of a SavedModel. TensorFlow is imported inside the functions only."""
 
 import pathlib
-import re
 
 
 def merge_constants(folder):
@@ -37,8 +36,8 @@ def _merge(function):
 
     def renamed(reference):
         """Renames a reference to a tensor, `name:output:index`, or to an operation, `^name`."""
-        control, name, output = re.fullmatch(r"(\^?)([^:]*)(.*)", reference).groups()
-        return control + replaced.get(name, name) + output
+        name = reference.removeprefix("^").partition(":")[0]
+        return reference.replace(name, replaced.get(name, name), 1)
 
     kept = [node for node in function.node_def if node.name not in replaced]
     for node in kept:

@@ -160,7 +160,6 @@ def export_saved_model(
     """
     path = pathlib.Path(path)
     check_flag("overwrite", overwrite)
-    check_flag("jit_compile", jit_compile)
     folder = path / str(check_positive_integer("version", version))
     if folder.exists() and not overwrite:
         raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
@@ -172,7 +171,7 @@ def export_saved_model(
     options = {
         "labels": _labels(model, labels),
         "top_k": check_positive_integer("top_k", top_k),
-        "jit_compile": jit_compile,
+        "jit_compile": check_flag("jit_compile", jit_compile),
         "precision": precision,
         "images": None if images is None else _image_paths(images),
         "image_size": None if image_size is None else [int(side) for side in image_size],
@@ -187,8 +186,7 @@ def export_saved_model(
         exact = precision == "float32" and computes_in_float32(model)
         write = functools.partial(_write, name=folder.name, **options)
         parity = verified(write, model, working, exact, tolerance, min_agreement)
-        unfinished = working / folder.name
-        _write_descriptions(model, _facts(model, int(version), options, parity, unfinished), card, labels, unfinished)
+        _write_descriptions(model, int(version), options, parity, card, labels, working / folder.name)
     write_operator_files(path, options["model_name"], version, options["batch_sizes"], jit_compile)
     return folder
 
@@ -274,8 +272,9 @@ def _facts(model, version, options, parity, folder):
     }
 
 
-def _write_descriptions(model, facts, card, labels, folder):
+def _write_descriptions(model, version, options, parity, card, labels, folder):
     """Writes `keras_vit.json` and, if `card` is given, the model card."""
+    facts = _facts(model, version, options, parity, folder)
     (folder / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
     if card:
         precision = facts["options"]["precision"]
