@@ -392,9 +392,11 @@ def upright(image, orientation):
     """Undoes an EXIF orientation from 1 to 8 (Exif 2.32, section 4.6.4)."""
     import tensorflow as tf
 
-    def where(orientations, change, image):
-        return tf.cond(tf.reduce_any(orientation == orientations), lambda: change(image), lambda: image)
+    def turned():
+        axes = tf.where(orientation >= 5, [1, 0, 2], [0, 1, 2])
+        # An image is reversed along axis 0 if its orientation is 3, 4, 7 or 8, and along axis 1 if it is 2, 3, 6 or 7.
+        is_reversed = [(orientation - 1) // 2 % 2 == 1, orientation // 2 % 2 == 1]
+        turned = tf.reverse(tf.transpose(image, axes), tf.where(is_reversed)[:, 0])
+        return tf.ensure_shape(turned, [None, None, image.shape[-1]])
 
-    image = where([5, 6, 7, 8], tf.image.transpose, image)
-    image = where([2, 3, 6, 7], tf.image.flip_left_right, image)
-    return where([3, 4, 7, 8], tf.image.flip_up_down, image)
+    return tf.cond(orientation > 1, turned, lambda: image)

@@ -291,8 +291,8 @@ def _in_chunks(compute, rows, chunk_size):
     """
     import tensorflow as tf
 
-    compute = _traced(compute, tf.TensorSpec([None, *rows.shape[1:]], rows.dtype))
-    specs = compute.get_concrete_function().structured_outputs
+    traced = _traced(compute, tf.TensorSpec([None, *rows.shape[1:]], rows.dtype))
+    specs = traced.get_concrete_function().structured_outputs
     num_rows = tf.shape(rows)[0]
     num_chunks = -(-num_rows // chunk_size)
     arrays = {
