@@ -8,6 +8,7 @@ import functools
 from keras_vit.checks import check_positive_integer
 from keras_vit.image_headers import (
     MAX_SCANS,
+    as_operation,
     bmp_palette,
     encoded_size,
     exif_orientation,
@@ -113,8 +114,12 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
         common = decode_some(_decode_common, are_safe & are_common, image_bytes, orientations)
         are_other = are_safe & ~are_common
 
+        @as_operation
+        def decode_others(are_other, image_bytes, orientations):
+            return decode_some(_decode_other(), are_other, image_bytes, orientations)
+
         def with_others():
-            others = decode_some(_decode_other(), are_other, image_bytes, orientations)
+            others = decode_others(are_other, image_bytes, orientations)
             return tuple(tf.concat(parts, axis=0) for parts in zip(common, others, strict=True))
 
         # The data set for other formats takes time in each call, so it is only made if the batch has such images.
@@ -387,9 +392,11 @@ def upright(image, orientation):
     """Undoes an EXIF orientation from 1 to 8 (Exif 2.32, section 4.6.4)."""
     import tensorflow as tf
 
-    def where(orientations, change, image):
-        return tf.cond(tf.reduce_any(orientation == orientations), lambda: change(image), lambda: image)
+    def turned():
+        axes = tf.where(orientation >= 5, [1, 0, 2], [0, 1, 2])
+        # An image is reversed along axis 0 if its orientation is 3, 4, 7 or 8, and along axis 1 if it is 2, 3, 6 or 7.
+        is_reversed = [(orientation - 1) // 2 % 2 == 1, orientation // 2 % 2 == 1]
+        turned = tf.reverse(tf.transpose(image, axes), tf.where(is_reversed)[:, 0])
+        return tf.ensure_shape(turned, [None, None, image.shape[-1]])
 
-    image = where([5, 6, 7, 8], tf.image.transpose, image)
-    image = where([2, 3, 6, 7], tf.image.flip_left_right, image)
-    return where([3, 4, 7, 8], tf.image.flip_up_down, image)
+    return tf.cond(orientation > 1, turned, lambda: image)

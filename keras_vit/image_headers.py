@@ -5,6 +5,8 @@ functions therefore raise no error for any content of a file, and the number of 
 imported inside the functions only.
 """
 
+import functools
+
 from keras_vit.jpeg_markers import FRAME_MARKERS, MAX_SEGMENTS, count_scans, find_frame
 
 _MAX_STEPS = 2000  # Maximum number of blocks of a GIF file that are read. Real files have tens of blocks.
@@ -13,6 +15,24 @@ MAX_SCANS = 100
 _MAX_RUN = 1024  # Maximum number of consecutive GIF blocks of the same length that are skipped in one step.
 _MAX_ENTRIES = 1000  # Maximum number of entries of an EXIF directory that are read. Real directories have tens.
 _EXIF_BYTES = 2**16  # An EXIF block is shorter than this, because it lies in one JPEG segment.
+
+
+def as_operation(function):
+    """Decorates a function of tensors that seldom runs, such as the code for a rare format.
+
+    In a graph, the function is a single operation. TensorFlow optimises it when it runs for the first time, and not
+    when the graph runs for the first time.
+    """
+
+    @functools.wraps(function)
+    def call(*tensors):
+        import tensorflow as tf
+
+        if tf.executing_eagerly():
+            return function(*tensors)
+        return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})(*tensors)
+
+    return call
 
 
 def encoded_size(image_bytes):
@@ -59,14 +79,10 @@ def read_header(image_bytes):
     head = _bytes_at(image_bytes, tf.zeros_like(length), 66)
     is_jpeg = _starts_with(head, b"\xff\xd8\xff")
     frame, exif = find_frame(image_bytes, is_jpeg)
-
-    def other_size():
-        is_gif, (_, _, canvas) = _starts_with(head, b"GIF8"), _gif_layout(image_bytes, head)
-        return _png_size(head, length) + _bmp_size(head, length) + _webp_size(head, length) + _where(is_gif, canvas)
-
     # In most batches all files are JPEG files. Then the sizes in other formats are not computed.
     none = tf.zeros_like(head[..., :2])
-    size = _jpeg_size(image_bytes, frame) + tf.cond(tf.reduce_all(is_jpeg), lambda: none, other_size)
+    other = tf.cond(tf.reduce_all(is_jpeg), lambda: none, lambda: _other_size(image_bytes))
+    size = _jpeg_size(image_bytes, frame) + other
     is_possible = tf.reduce_all((size > 0) & (size < 2**31), axis=-1)
     return _where(is_possible, size), _orientation_at(image_bytes, exif)
 
@@ -98,10 +114,16 @@ def has_too_many_scans(image_bytes, most=MAX_SCANS):
     indices = tf.where(num_markers > most)[:, 0]
 
     def count_exactly():
-        scans = tf.map_fn(count_scans, tf.gather(image_bytes, indices), fn_output_signature=tf.int64)
-        return tf.tensor_scatter_nd_update(num_markers, indices[:, None], scans)
+        return tf.tensor_scatter_nd_update(num_markers, indices[:, None], _count_scans(tf.gather(image_bytes, indices)))
 
     return tf.cond(tf.size(indices) > 0, count_exactly, lambda: num_markers) > most
+
+
+@as_operation
+def _count_scans(image_bytes):
+    import tensorflow as tf
+
+    return tf.map_fn(count_scans, image_bytes, fn_output_signature=tf.int64)
 
 
 def first_frame(gif_bytes):
@@ -194,6 +216,17 @@ def _jpeg_size(image_bytes, position):
     is_frame = (header[..., 0] == 0xFF) & tf.reduce_any(header[..., 1, None] == FRAME_MARKERS, axis=-1)
     is_complete = position + 9 <= tf.strings.length(image_bytes)
     return _where(is_frame & is_complete, tf.stack([_big_endian(header[..., 5:7]), _big_endian(header[..., 7:9])], -1))
+
+
+@as_operation
+def _other_size(image_bytes):
+    """The size of files of other formats than JPEG."""
+    import tensorflow as tf
+
+    length = tf.strings.length(image_bytes)
+    head = _bytes_at(image_bytes, tf.zeros_like(length), 66)
+    is_gif, (_, _, canvas) = _starts_with(head, b"GIF8"), _gif_layout(image_bytes, head)
+    return _png_size(head, length) + _bmp_size(head, length) + _webp_size(head, length) + _where(is_gif, canvas)
 
 
 def _png_size(head, length):
@@ -310,6 +343,7 @@ def _orientation_at(image_bytes, segment):
     )
 
 
+@as_operation
 def _tiff_orientation(image_bytes, segment):
     """The orientation in the TIFF directory of an EXIF segment (Exif 2.32, section 4.6.4), or 1 if there is none.
 

@@ -80,6 +80,9 @@ ROWS = {
     OURS: Row("our SavedModel", "saved_model/1", "pixels", _TENSORFLOW, _open_for_pixels),
     "ours-xla": Row("ours, `jit_compile=True`", "saved_model_xla/1", "pixels", _TENSORFLOW, _open_for_pixels),
     "ours-jpeg": Row("ours, from JPEG files", "saved_model/1", "files", _TENSORFLOW, _open_saved_model),
+    "ours-default": Row(
+        'ours, `signatures=["serving_default"]`', "saved_model_default/1", "files", _TENSORFLOW, _open_saved_model
+    ),
     "keras-hub": Row("KerasHub's SavedModel", "keras_hub", "normalised", _KERAS_HUB, _open_saved_model),
     "onnx": Row("ONNX Runtime", "model.onnx", "pixels", _ONNX, _open_onnx),
     "openvino": Row("OpenVINO", "model.xml", "pixels", _OPENVINO, _open_in_float32),
@@ -110,7 +113,12 @@ def build(variant, size=_SIZE, classes=CLASSES):
     model = keras_vit.ViT(variant, input_shape=(size, size, 3), classes=classes, mlp="gelu_exact")
     head = model.layers[-1].kernel
     # The input of the head is normalised, so the logits have a standard deviation of 3.
-    head.assign(np.random.default_rng(0).normal(0, 3 / math.sqrt(head.shape[0]), head.shape))
+    rng = np.random.default_rng(0)
+    head.assign(rng.normal(0, 3 / math.sqrt(head.shape[0]), head.shape))
+    # Biases and norms get different values, as in a trained model. Otherwise, equal constants could be merged.
+    for weight in model.weights:
+        if len(weight.shape) == 1:
+            weight.assign(weight + rng.normal(0, 0.02, weight.shape))
     return model
 
 
@@ -145,10 +153,10 @@ def read_inputs(folder, name):
     return pickle.loads((folder / f"{name}.pickle").read_bytes())
 
 
-def _write_saved_model(model, path, batch_sizes, jit_compile=False):
+def _write_saved_model(model, path, batch_sizes, **options):
     import keras_vit
 
-    keras_vit.export_saved_model(model, path.parent, batch_sizes=batch_sizes, jit_compile=jit_compile)
+    keras_vit.export_saved_model(model, path.parent, batch_sizes=batch_sizes, **options)
 
 
 def _write_keras_hub(model, path, batch_sizes):
@@ -171,6 +179,7 @@ def _write_runtime(model, path, batch_sizes, format):
 
 _WRITERS = {
     "saved_model/1": _write_saved_model,
+    "saved_model_default/1": functools.partial(_write_saved_model, signatures=["serving_default"]),
     "saved_model_xla/1": functools.partial(_write_saved_model, jit_compile=True),
     "keras_hub": _write_keras_hub,
     "model.onnx": functools.partial(_write_runtime, format="onnx"),

@@ -13,6 +13,7 @@ from keras import ops
 from keras_vit.analysis.architecture import merges_tokens
 from keras_vit.analysis.attention import BLOCKS, has_rollout, rollout
 from keras_vit.analysis.features import patch_tokens, representation
+from keras_vit.checks import check_choice
 from keras_vit.decoding import batch_decoder, input_protocol
 from keras_vit.layers import UpsampleLike
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer, vision_model
@@ -21,13 +22,14 @@ _LARGEST_CONSTANT = 2**14
 """Weights with at most this many values are stored as constants of the graph. Larger weights are variables."""
 
 
-def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max_image_pixels, batch_sizes):
+def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, image_size, max_image_pixels, batch_sizes):
     """Builds the functions that serve a model. `keras_vit.export_saved_model` describes their outputs.
 
     Args:
         model: A classifier or segmentation model that `check_output` accepts.
         rounded: List of (weight, values, scale). `values` (int8) and `scale` (float32) are `tf.Variable`s. Their
             product replaces the weight.
+        signatures: Names of the signatures, some of `available_signatures(model)`.
         labels: List of the names of the classes.
         top_k: Maximum number of returned classes.
         jit_compile: Whether the model is compiled with XLA.
@@ -81,19 +83,48 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
 
         return _traced(serve, spec)
 
-    served = {"serving_default": image_function("serving_default")}
-    served |= {"predict_pixels": pixel_function(tf.uint8), "predict_pixels_float": pixel_function(tf.float32)}
-    if not is_segmenter(model):
-        served["embed"] = image_function("embed")
-    return served | {name: image_function(name) for name in _patch_signatures(model)}
+    pixel_dtypes = {"predict_pixels": tf.uint8, "predict_pixels_float": tf.float32}
+    return {
+        name: pixel_function(pixel_dtypes[name]) if name in pixel_dtypes else image_function(name)
+        for name in signatures
+    }
 
 
-def _patch_signatures(model):
-    """Names of the signatures that return a value for each patch."""
+def available_signatures(model):
+    """Names of the signatures that a model can have, in the order of `OUTPUTS`."""
+    names = ["serving_default", "predict_pixels", "predict_pixels_float"]
+    if is_segmenter(model):
+        return names
+    names.append("embed")
     has_blocks = any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers)
-    if not has_blocks or merges_tokens(model):
-        return ()
-    return ("tokens", "explain") if has_rollout(model) else ("tokens",)
+    if has_blocks and not merges_tokens(model):
+        names += ["tokens", "explain"] if has_rollout(model) else ["tokens"]
+    return names
+
+
+def check_signatures(model, names):
+    """Returns the chosen signatures in the order of `OUTPUTS`. `None` chooses all that the model can have."""
+    available = available_signatures(model)
+    if names is None:
+        return available
+    if not isinstance(names, (list, tuple)):
+        raise TypeError(f"signatures must be a list of names, or None for all. Received: {names!r}")
+    for name in names:
+        check_choice("signatures", name, OUTPUTS)
+    missing = [name for name in names if name not in available]
+    if missing:
+        raise ValueError(
+            f"{model.name!r} cannot have the signature {missing[0]!r}. Choose from: {', '.join(available)}. "
+            f"Received: signatures={names!r}"
+        )
+    if "serving_default" not in names:
+        raise ValueError(
+            f"signatures must contain 'serving_default': it answers requests without a signature name, and the "
+            f"comparison with the model needs it. Received: {names!r}"
+        )
+    if len(set(names)) < len(names):
+        raise ValueError(f"signatures must contain each name only once. Received: {names!r}")
+    return [name for name in available if name in names]
 
 
 def _compiler(model, rounded, jit_compile, batch_sizes):
@@ -260,8 +291,8 @@ def _in_chunks(compute, rows, chunk_size):
     """
     import tensorflow as tf
 
-    compute = _traced(compute, tf.TensorSpec([None, *rows.shape[1:]], rows.dtype))
-    specs = compute.get_concrete_function().structured_outputs
+    traced = _traced(compute, tf.TensorSpec([None, *rows.shape[1:]], rows.dtype))
+    specs = traced.get_concrete_function().structured_outputs
     num_rows = tf.shape(rows)[0]
     num_chunks = -(-num_rows // chunk_size)
     arrays = {

@@ -8,6 +8,7 @@ import pathlib
 import numpy as np
 
 from keras_vit.decoding import decode_upright, image_decoder, input_protocol
+from keras_vit.export.constants import merge_constants
 from keras_vit.export.parity import computes_in_float32, full_precision, read_images, without_messages
 from keras_vit.export.precision import in_bfloat16, round_to_int8
 from keras_vit.export.signatures import OUTPUTS, build_signatures
@@ -41,14 +42,14 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     rounded = round_to_int8(model) if precision == "int8" else []
     rounded = [(weight, tf.Variable(values), tf.Variable(scale)) for weight, values, scale in rounded]
     served = build_signatures(served_model, rounded, labels=labels, batch_sizes=batch_sizes, **options)
-    root = tf.Module()
-    rounded_ids = {id(weight) for weight, *_ in rounded}
-    root.weights = [variable.value for variable in served_model.variables if id(variable) not in rounded_ids]
-    root.rounded = [stored for _, *stored in rounded]
     concrete = {name: function.get_concrete_function() for name, function in served.items()}
+    root = tf.Module()
+    # Weights that are constants of the graph are not stored a second time.
+    root.weights = list({id(variable): variable for each in concrete.values() for variable in each.variables}.values())
     # Keras's ExportArchive is not used. It would trace every function again, and keep a second copy of each.
     with without_messages():  # Otherwise TensorFlow would log the path of the temporary folder.
         tf.saved_model.save(root, str(folder), signatures=concrete)
+    merge_constants(folder)
     (folder / "assets" / "labels.txt").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
     _, size, channels = input_protocol(model, options["image_size"])
     specs = {name: function.input_signature[0] for name, function in served.items()}

@@ -59,7 +59,10 @@ def hybrid():
 # {name: (function that makes a model, arguments of `export_saved_model`)}
 OPTIONS = {
     "compiled": (logits_of_gray_images, {"jit_compile": True, "precision": "bfloat16", "batch_sizes": (2, 5)}),
-    "int8": (resnet_of_any_size, {"precision": "int8", "image_size": (33, 46)}),
+    "int8": (
+        resnet_of_any_size,
+        {"precision": "int8", "image_size": (33, 46), "signatures": ("predict_pixels", "serving_default")},
+    ),
     "hybrid in bfloat16": (hybrid, {"precision": "bfloat16"}),
 }
 
@@ -89,11 +92,11 @@ def save_pixel_signature(model, folder, jit_compile=False, image_size=None, batc
     """Writes a SavedModel with the signature for pixels only. Signatures with decoders take longer to write."""
     import tensorflow as tf
 
+    name = "predict_pixels_float"
     options = {"jit_compile": jit_compile, "image_size": image_size, "batch_sizes": list(batch_sizes)}
-    served = build_signatures(model, [], **options, labels=list("abcde"), top_k=5, max_image_pixels=1000)
+    served = build_signatures(model, [], [name], **options, labels=list("abcde"), top_k=5, max_image_pixels=1000)
     module = tf.Module()
     module.weights = [variable.value for variable in model.variables]
-    name = "predict_pixels_float"
     tf.saved_model.save(module, str(folder), signatures={name: served[name].get_concrete_function()})
 
 

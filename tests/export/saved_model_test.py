@@ -13,7 +13,6 @@ from keras_vit.decoding import image_decoder
 from keras_vit.export import saved_model, signatures, writing
 from keras_vit.label_spaces import imagenet1k_classes
 from tests.export.exports import LABELS, TOP_K
-from tests.models.segmenters import tiny_segmenter
 from tests.models.tiny import tiny_model
 from tests.pictures import encoded, exif_segment, picture
 from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
@@ -312,6 +311,7 @@ def test_refused_arguments(tmp_path):
         ({"min_agreement": 95}, r"min_agreement must be in \[0, 1\]. Received: 95"),
         ({"images": ["nowhere.jpg"]}, "images must be paths of files. Received: nowhere.jpg"),
         ({"images": []}, "images must be paths of files. Received: none"),
+        ({"signatures": ["serving_default", "classify"]}, "signatures must be one of 'serving_default', .*'classify'"),
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.export_saved_model(model, tmp_path, **arguments)
@@ -353,39 +353,6 @@ def test_images_that_a_server_would_not_read_are_refused(valid, name, message, t
     with pytest.raises(ValueError, match=message):
         keras_vit.export_saved_model(_perceptron(), tmp_path / "exported", images=[tmp_path / name])
     assert not list((tmp_path / "exported").iterdir())
-
-
-@pytest.mark.parametrize("ending", ["cast", "softmax_layer", "nested_whole", "logits"])
-def test_probabilities_are_the_models_however_it_ends(ending):
-    activation = None if ending in ("softmax_layer", "logits") else "softmax"
-    inner = _model(include_preprocessing=True, classifier_activation=activation)
-    last = {"cast": keras.layers.Activation("linear", dtype="float32"), "softmax_layer": keras.layers.Softmax()}
-    model = keras.Sequential([keras.Input((8, 12, 3)), inner, *([last[ending]] if ending in last else [])])
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 12, 3)).astype("float32")
-    signatures.check_output(model)
-    expected = to_numpy(model(pixels))
-    expected = to_numpy(keras.ops.softmax(expected)) if ending == "logits" else expected
-    assert np.ptp(expected) > 0.1
-    assert_close(signatures.probabilities(model, pixels), expected)
-
-
-def _signature_names(model):
-    options = {"labels": ["a"] * model.output_shape[-1], "top_k": 1, "jit_compile": False, "image_size": None}
-    return set(signatures.build_signatures(model, [], **options, max_image_pixels=100, batch_sizes=[1]))
-
-
-@tensorflow_only
-def test_signatures_of_each_kind_of_model(monkeypatch):
-    of_all = {"serving_default", "predict_pixels", "predict_pixels_float"}
-    assert _signature_names(_model()) == of_all | {"embed", "tokens", "explain"}
-    dinov3 = {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none", "num_register_tokens": 2}
-    assert _signature_names(_model(final_norm=False, **dinov3)) == of_all | {"embed", "tokens", "explain"}
-    assert _signature_names(_model(token_merging=1)) == of_all | {"embed"}
-    resnet = keras_vit.ResNet("R18", stage_depths=(1,), width=4, input_shape=(16, 24, 3), classes=5)
-    assert _signature_names(resnet) == of_all | {"embed"}
-    assert _signature_names(tiny_segmenter("PanopticFPN", (32, 32, 3))) == of_all
-    monkeypatch.setattr(signatures, "has_rollout", lambda model: False)
-    assert _signature_names(_model()) == of_all | {"embed", "tokens"}
 
 
 def test_what_would_be_guessed_is_refused(tmp_path):

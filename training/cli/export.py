@@ -31,6 +31,7 @@ def add_to(subparsers):
     add("--top-k", type=positive, metavar="N", help="number of classes in a prediction (default: 5)")
     add("--jit-compile", action="store_const", const=True, help="compile the model with XLA in the server")
     add("--batch-sizes", type=positive, nargs="+", metavar="N", help="batch sizes for the warm-up (default: 1 8 32)")
+    add("--signatures", nargs="+", metavar="NAME", help="signatures to write (default: all that the model has)")
     add_image_size(parser)
     add("--max-image-pixels", type=positive, metavar="N", help="maximum pixels of a decoded image (default: 89478485)")
     parser.set_defaults(command=run)

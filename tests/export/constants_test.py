@@ -1,0 +1,42 @@
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_vit.export.constants import merge_constants
+
+
+def _functions(folder):
+    [graph] = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
+    return graph.graph_def.library.function
+
+
+def _num_constants(folder):
+    return sum(node.op == "Const" for function in _functions(folder) for node in function.node_def)
+
+
+def test_equal_constants_are_merged(tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])], autograph=False)
+    def serve(x):
+        y = x * tf.constant([2.0, 3.0, 5.0]) + tf.constant([2.0, 3.0, 5.0])
+        with tf.control_dependencies([tf.constant(7.0), tf.constant(7.0)]):
+            y = tf.identity(y)
+        y = tf.cond(tf.reduce_any(y > 30), lambda: y + 2.0 - 2.0 * y, lambda: 2.0 * y)
+        # A float and an integer with the same bits, and a constant that is returned twice.
+        integer = tf.cast(tf.constant(1), tf.float32) + tf.constant(np.array(1, "int32").view("float32"))
+        return {"y": y + integer, "one": tf.constant([4.0, 9.0]), "other": tf.constant([4.0, 9.0])}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path), signatures=serve.get_concrete_function())
+    before, images = _num_constants(tmp_path), tf.constant([[1.0, -4.0, 6.0], [9.0, 2.0, 0.5]])
+    expected = [
+        tf.saved_model.load(str(tmp_path)).signatures["serving_default"](x=rows) for rows in (images, images[:1])
+    ]
+    merge_constants(tmp_path)
+    assert _num_constants(tmp_path) <= before - 4  # [2, 3, 5], 7 and [4, 9], and 2 in a branch.
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    for rows, outputs in zip((images, images[:1]), expected, strict=True):
+        for name, output in loaded(x=rows).items():
+            np.testing.assert_array_equal(output, outputs[name])
+    assert not (tmp_path / "fingerprint.pb").exists()
+    for function in _functions(tmp_path):
+        values = [node.attr["value"].SerializeToString() for node in function.node_def if node.op == "Const"]
+        assert len(set(values)) == len(values)

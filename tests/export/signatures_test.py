@@ -1,0 +1,75 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.export import signatures
+from keras_vit.export.signatures import check_signatures
+from tests.export.exports import export_option
+from tests.models.segmenters import tiny_segmenter
+from tests.models.tiny import tiny_model
+from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
+
+
+def test_signatures_of_each_kind_of_model(monkeypatch):
+    of_all = ["serving_default", "predict_pixels", "predict_pixels_float"]
+    assert check_signatures(tiny_model(), None) == [*of_all, "embed", "tokens", "explain"]
+    dinov3 = {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none", "num_register_tokens": 2}
+    assert check_signatures(tiny_model(final_norm=False, **dinov3), None) == [*of_all, "embed", "tokens", "explain"]
+    merging = tiny_model(token_merging=1)
+    assert check_signatures(merging, None) == [*of_all, "embed"]
+    resnet = keras_vit.ResNet("R18", stage_depths=(1,), width=4, input_shape=(16, 24, 3), classes=5)
+    assert check_signatures(resnet, None) == [*of_all, "embed"]
+    segmenter = tiny_segmenter("PanopticFPN", (32, 32, 3))
+    assert check_signatures(segmenter, None) == of_all
+    for model, name in ((merging, "explain"), (segmenter, "embed")):
+        with pytest.raises(ValueError, match=f"cannot have the signature '{name}'. Choose from: serving_default, "):
+            check_signatures(model, ["serving_default", name])
+    monkeypatch.setattr(signatures, "has_rollout", lambda model: False)
+    assert check_signatures(tiny_model(), None) == [*of_all, "embed", "tokens"]
+
+
+def test_signatures_are_chosen_by_name():
+    model = tiny_model()
+    assert check_signatures(model, ("embed", "serving_default")) == ["serving_default", "embed"]
+    for names, message in (
+        ([], r"signatures must contain 'serving_default': it answers requests .* Received: \[\]"),
+        (["embed", "tokens"], "signatures must contain 'serving_default': .* Received: .'embed', 'tokens'."),
+        (["embed", "serving_default", "embed"], "signatures must contain each name only once. Received: .'embed', 's"),
+        (["serving_default", "embeds"], "signatures must be one of 'serving_default', .*'explain'. Received: 'embeds'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_signatures(model, names)
+    with pytest.raises(TypeError, match=r"signatures must be a list of names, or None .* Received: 'serving_default'"):
+        check_signatures(model, "serving_default")
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
+def test_only_chosen_signatures_are_written(tmp_path_factory):
+    import tensorflow as tf
+
+    _, folder = export_option(tmp_path_factory, "int8")
+    chosen = {"serving_default", "predict_pixels"}
+    assert set(tf.saved_model.load(str(folder)).signatures) == chosen
+    facts = json.loads((folder / "keras_vit.json").read_text())
+    assert set(facts["signatures"]) == set(facts["parity"]["max_difference"]) == chosen
+    requests = tf.data.TFRecordDataset(str(folder / "assets.extra" / "tf_serving_warmup_requests"))
+    requests = [request.numpy() for request in requests]
+    assert [name.encode() in request for request in requests for name in chosen].count(True) == len(requests) == 2 * 3
+
+
+@pytest.mark.parametrize("ending", ["cast", "softmax_layer", "nested_whole", "logits"])
+def test_probabilities_are_the_models_however_it_ends(ending):
+    activation = None if ending in ("softmax_layer", "logits") else "softmax"
+    arguments = {"input_shape": (8, 12, 3), "classes": 4, "include_preprocessing": True}
+    inner = randomize(tiny_model(**arguments, classifier_activation=activation), scale=0.5)
+    last = {"cast": keras.layers.Activation("linear", dtype="float32"), "softmax_layer": keras.layers.Softmax()}
+    model = keras.Sequential([keras.Input((8, 12, 3)), inner, *([last[ending]] if ending in last else [])])
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 12, 3)).astype("float32")
+    signatures.check_output(model)
+    expected = to_numpy(model(pixels))
+    expected = to_numpy(keras.ops.softmax(expected)) if ending == "logits" else expected
+    assert np.ptp(expected) > 0.1
+    assert_close(signatures.probabilities(model, pixels), expected)
