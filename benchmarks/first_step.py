@@ -129,7 +129,9 @@ def table(rows):
         rounds = [row for row in rows if tuple(row[name] for name in KEYS) == key]
         first, later = (statistics.median(row[name] for row in rounds) for name in ("first", "later"))
         difference = statistics.median(row["first"] - row["later"] for row in rounds)
-        shares = [statistics.median(row["parts"][part] / (row["first"] - row["later"]) for row in rounds) for part in PARTS]
+        shares = [
+            statistics.median(row["parts"][part] / (row["first"] - row["later"]) for row in rounds) for part in PARTS
+        ]
         cells = [key[0], KINDS[key[3]], rounds[0]["traces"], f"{first:.1f}", f"{later:.2f}", f"{difference:.1f}"]
         lines.append([*cells, *(f"{share:.0%}".replace("%", " %") for share in shares)])
     return markdown_table(columns, lines, right=columns[2:])

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.first_step import PARTS, _Stopwatch, grappler_seconds, table
 
-LOG = """I0000 00:00:1795669939.437450 10507 meta_optimizer.cc:973] model_pruner: Graph size after: 3 nodes, time = 110.5ms.
+LOG = """I0000 00:00:1795669939.437450 10507 meta_optimizer.cc:973] model_pruner: Graph size after: 3, time = 110.5ms.
 I0000 00:00:1795669939.596270 10507 meta_optimizer.cc:973] remapper: Graph size after: 2 nodes (0), time = 19.25ms.
 I0000 00:00:1795669939.596270 10507 another.cc:973] time = 7ms."""
 
