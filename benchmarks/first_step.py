@@ -35,7 +35,7 @@ KINDS = {"ours": "keras_vit's model", "plain": "`keras.Model` of the same layers
 PARTS = ("forward", "gradients", "optimizer", "rest of tracing", "graph optimization", "rest of the first run")
 KEYS = ("model", "size", "batch_size", "kind", "device")
 """Keys that identify the lines of a measurement, besides its time."""
-LATER_STEPS = 4
+LATER_STEPS = 3
 _PASS = re.compile(r"meta_optimizer\.cc.* time = ([\d.]+)ms")
 
 
@@ -141,7 +141,7 @@ def main(arguments=None):
     """Measures, prints and saves the results. Returns the exit status of the process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--models", nargs="+", default=["S/16", "L/16"], help="variants, or functions such as BiTResNet50x1")
+    add("--models", nargs="*", default=["S/16", "L/16"], help="variants, or functions such as BiTResNet50x1")
     add("--size", type=int, default=224, help="side of the images in pixels")
     add("--batch-size", type=int, default=8)
     add("--rounds", type=int, default=3, help="measurements of each model and kind")

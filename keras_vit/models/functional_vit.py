@@ -26,6 +26,11 @@ class FunctionalViT(keras.Model):
     On TensorFlow, the first step of `fit` and `evaluate` is traced once, not twice as in other Keras models.
     """
 
+    def make_train_function(self, force=False):
+        if self.optimizer is not None and not self.optimizer.built:  # In the step, this would take longer.
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     def train_step(self, *arguments):
         with created_outside_the_step():
             return super().train_step(*arguments)
