@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the default tier of the tests; make test-full runs all.
 
-.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-tensorflow-int8 bench-all clean
+.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-first-step bench-merging bench-agreement bench-tensorflow-int8 bench-all clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -145,6 +145,11 @@ bench-speed: .venv/training.installed
 bench-size: .venv/training.installed
 	TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.cost_against_size $(ARGS)
 
+# The parts of the first training step on TensorFlow: make bench-first-step ARGS="--models S/16 --document". It wants a quiet
+# machine.
+bench-first-step: .venv/training.installed
+	KERAS_BACKEND=tensorflow .venv/bin/python -m benchmarks.first_step $(ARGS)
+
 # How far a trained model's answers move with smaller weights, in other runtimes, and with merged tokens:
 # make bench-agreement ARGS="--weights vit.npz --images photographs --document".
 bench-agreement: .venv-peers/installed
@@ -164,6 +169,7 @@ bench-all:
 	$(MAKE) bench-latency ARGS=--document
 	$(MAKE) bench-size ARGS=--document
 	$(MAKE) bench-speed ARGS="--work forward train --memory-limit 8e9 --document"
+	$(MAKE) bench-first-step ARGS=--document
 	$(MAKE) bench-merging ARGS=--document
 	$(MAKE) bench-tensorflow-int8 ARGS=--document
 	$(MAKE) bench-input ARGS=--document

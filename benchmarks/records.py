@@ -8,6 +8,7 @@ FIGURES = _DOCS / "figures"
 PAGES = {
     "bench": _DOCS / "performance" / "comparison.md",
     "bench-latency": _DOCS / "performance" / "latency.md",
+    "bench-first-step": _DOCS / "performance" / "first_step.md",
     "bench-size": _DOCS / "performance" / "cost.md",
     "bench-speed": _DOCS / "performance" / "cost.md",
     "bench-input": _DOCS / "performance" / "input_pipeline.md",

@@ -7,6 +7,7 @@ import keras
 from keras_vit.graph import as_inputs, calls, run_operations
 from keras_vit.layers import EncoderBlock, LayerNormalization, TokenPooling
 from keras_vit.layers.transformer.first_tokens import can_compute_first, first_tokens
+from keras_vit.models.step_variables import created_outside_the_step
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -21,7 +22,22 @@ class FunctionalViT(keras.Model):
 
     The model is built, called and saved like any functional `keras.Model`. A new model made of its layers, such as
     `keras.Model(model.input, model.get_layer("encoder_norm").output)`, computes all tokens.
+
+    On TensorFlow, the first step of `fit` and `evaluate` is traced once, not twice as in other Keras models.
     """
+
+    def make_train_function(self, force=False):
+        if self.optimizer is not None and not self.optimizer.built:  # In the step, this would take longer.
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
+    def train_step(self, *arguments):
+        with created_outside_the_step():
+            return super().train_step(*arguments)
+
+    def test_step(self, *arguments):
+        with created_outside_the_step():
+            return super().test_step(*arguments)
 
     def call(self, inputs, training=None, mask=None, **kwargs):
         block, num_outputs = self._last_block()
