@@ -113,10 +113,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
         are_common = _is_common(image_bytes)
         common = decode_some(_decode_common, are_safe & are_common, image_bytes, orientations)
         are_other = are_safe & ~are_common
-
-        @as_operation
-        def decode_others(are_other, image_bytes, orientations):
-            return decode_some(_decode_other(), are_other, image_bytes, orientations)
+        decode_others = as_operation(lambda *inputs: decode_some(_decode_other(), *inputs))
 
         def with_others():
             others = decode_others(are_other, image_bytes, orientations)

@@ -322,9 +322,10 @@ def _check_arguments(path, format, precision):
         packages += _FORMATS[format].int8_packages
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
+        extra, of_precision = ("int8", " with precision='int8'") if precision == "int8" else ("runtimes", "")
         raise ImportError(
-            f"The format {format!r} with precision={precision!r} needs {', '.join(missing)}. Install with: pip install "
-            f"'keras-vit-applications[{'int8' if precision == 'int8' else 'runtimes'}]'"
+            f"The format {format!r}{of_precision} needs {', '.join(missing)}. Install with: pip install "
+            f"'keras-vit-applications[{extra}]'"
         )
 
 

@@ -129,6 +129,7 @@ def _signatures(model, labels=None, image_size=None, jit_compile=False):
     return build_signatures(
         model,
         [],
+        ["serving_default", "predict_pixels", "predict_pixels_float"],
         labels,
         top_k=1,
         jit_compile=jit_compile,

@@ -137,10 +137,11 @@ def test_other_models(name, tmp_path):
 @pytest.mark.slow
 @tensorflow_only
 @pytest.mark.parametrize(
-    ("format", "precision", "size"), [("litert", "float16", 0.6), ("litert", "int8", 0.4), ("openvino", "float16", 0.6)]
+    ("format", "precision", "size"),
+    [("onnx", "int8", 0.4), ("litert", "float16", 0.6), ("litert", "int8", 0.4), ("openvino", "int8", 0.6)],
 )
 def test_smaller_weights(format, precision, size, tmp_path):
-    model = randomize(_tiny(hidden_dim=192, mlp_dim=768, classes=3), scale=0.1)
+    model = randomize(_tiny(num_layers=3, hidden_dim=96, mlp_dim=384, classes=3), scale=0.1)
     images = np.random.default_rng(4).integers(0, 256, (12, 8, 9, 3))
     path = tmp_path / f"tiny{SUFFIXES[format]}"
     written = export_model(model, path, format, images=images, precision=precision, min_agreement=0.5)
@@ -149,7 +150,9 @@ def test_smaller_weights(format, precision, size, tmp_path):
     answers = _run(path, images.astype("float32"))
     assert 0 < np.abs(answers - expected).max() < 0.1
     agreement = (answers.argmax(axis=1) == expected.argmax(axis=1)).mean()
-    assert abs(written.top_1_agreement - agreement) < 1e-6
+    assert written.images == (3 if precision == "int8" else 12)
+    assert precision == "int8" or abs(written.top_1_agreement - agreement) < 1e-6
+    assert (written.relative_speed is not None) == (precision == "int8")
     assert agreement > 0.5
 
 
@@ -163,11 +166,10 @@ def test_precisions_that_exporters_are_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(openvino, "Core", lambda: types.SimpleNamespace(read_model=str))
     monkeypatch.setattr(openvino, "save_model", lambda model, file, compress_to_fp16: saved.append(compress_to_fp16))
     model, photographs = _tiny(), str(tmp_path / "photographs.npz")
-    for precision in ("float32", "int8", "float16"):
+    for precision in ("float32", "float16"):
         runtimes.write_file(model, str(tmp_path / "tiny.tflite"), "litert", precision, photographs, sizes=[])
-    smaller = {"format": "litert", "optimizations": [tf.lite.Optimize.DEFAULT]}
-    in_float16 = smaller | {"target_spec": {"supported_types": [tf.float16]}}
-    assert asked == [{"format": "litert"}, smaller, in_float16]
+    in_float16 = {"optimizations": [tf.lite.Optimize.DEFAULT], "target_spec": {"supported_types": [tf.float16]}}
+    assert asked == [{"format": "litert"}, {"format": "litert"} | in_float16]
     for precision in ("float32", "float16"):
         runtimes.write_file(model, str(tmp_path / "tiny.xml"), "openvino", precision, photographs, sizes=[])
     assert saved == [False, True]
@@ -210,7 +212,7 @@ def _raise(images):
         ),
         (
             lambda images: np.tile(np.float32([[0.1, 0.2, 0.7]]), (len(images), 1)),
-            {"precision": "int8", "min_agreement": 0.25},
+            {"precision": "float16", "min_agreement": 0.25},
             r"0\.0%.*min_agreement=0\.25",
         ),
     ],
@@ -265,7 +267,10 @@ def test_an_operator_that_a_runtime_has_not(tmp_path):
             r"one of 'onnx', 'litert', 'openvino'. Received: 'tflite'. Did you mean 'litert'\?.*export_saved_model",
         ),
         ({"format": "litert"}, r"A file of the format 'litert' must end in \.tflite. Received: '.*tiny\.onnx'"),
-        ({"precision": "int8"}, r"precision of the format 'onnx' must be one of 'float32'. Received: 'int8'"),
+        ({"precision": "float16"}, r"precision of the format 'onnx' must be one of 'float32', 'int8'. Received: 'fl"),
+        ({"precision": "int8"}, r"a few hundred images .* shape \(None, 8, 9, 3\).*Received: images=None"),
+        ({"precision": "int8", "images": np.zeros((3, 8, 9, 3))}, r"at least 4 images.*Received: images with 3 images"),
+        ({"precision": "int8", "images": np.ones((9, 8, 9, 3))}, r"\[0, 255\], before.*Received: pixels in \[1, 1\]"),
         ({"min_agreement": 95}, r"min_agreement must be in \[0, 1\]. Received: 95"),
         ({"images": np.zeros((2, 9, 8, 3))}, r"shape \(None, 8, 9, 3\).*Received: float64 \(2, 9, 8, 3\)"),
         ({"images": [np.zeros((2, 8, 9, 3)), np.zeros((8, 9, 3))]}, r"Received: .*, float64 \(8, 9, 3\)"),

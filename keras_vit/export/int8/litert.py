@@ -26,7 +26,7 @@ def quantize(float_file, file, batches):
     Args:
         float_file: Path of a file that `keras_vit.export_model` wrote with `precision="float32"`.
         file: Path of the new file.
-        batches: Calibration images, a list of float32 arrays (N, H, W, C) with pixels in [0, 255]. Arrays may have
+        batches: Calibration images, a list of arrays (N, H, W, C) with pixels in [0, 255]. Arrays may have
             different sizes if the file accepts them.
 
     Raises:

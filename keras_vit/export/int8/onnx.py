@@ -36,7 +36,7 @@ def quantize(float_file, file, batches):
     Args:
         float_file: Path of a float32 file that `keras_vit.export_model` wrote.
         file: Path of the new file.
-        batches: Images for the calibration, a list of arrays (N, H, W, C), float32, pixels in [0, 255].
+        batches: Images for the calibration, a list of arrays (N, H, W, C), pixels in [0, 255].
 
     Raises:
         ValueError: If no product can be computed in 8 bits.
@@ -207,7 +207,7 @@ def _inputs(model, names, batches):
 
 
 def _each_image(batches):
-    return (image[None] for batch in batches for image in batch)
+    return (image[None].astype("float32") for batch in batches for image in batch)
 
 
 class _Images:

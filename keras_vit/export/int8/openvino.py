@@ -77,9 +77,6 @@ def _with_outliers(model, products, images):
     measured = openvino.Core().compile_model(
         openvino.Model(outputs, model.get_parameters()), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
     )
-    largest, squares = 0, 0
-    for image in images:
-        results = np.array([float(value) for value in measured(image).to_tuple()])
-        largest, squares = np.maximum(largest, results[::2]), squares + results[1::2] / len(images)
-    has_outliers = largest > _OUTLIER * np.sqrt(squares)
+    results = np.array([[float(value) for value in measured(image).to_tuple()] for image in images])
+    has_outliers = results[:, ::2].max(axis=0) > _OUTLIER * np.sqrt(results[:, 1::2].mean(axis=0))
     return [product for product, has in zip(products, has_outliers, strict=True) if has]

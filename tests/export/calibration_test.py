@@ -1,0 +1,21 @@
+import time
+
+import numpy as np
+
+from keras_vit.export.calibration import relative_speed, split_images
+
+
+def test_every_fourth_image_is_kept_back():
+    images = np.arange(11 * 2 * 3 * 1).reshape(11, 2, 3, 1).astype("float32")
+    batches = [images[:6], np.swapaxes(images[6:10], 1, 2), images[10:]]
+    calibrating, kept_back = split_images(batches)
+    assert [batch[:, 0, 0, 0].tolist() for batch in calibrating] == [[0, 6, 12, 24, 30], [36, 48, 54], [60]]
+    assert [batch[:, 0, 0, 0].tolist() for batch in kept_back] == [[18], [42]]
+    assert [batch.shape[1:] for batch in kept_back] == [(2, 3, 1), (3, 2, 1)]
+
+
+def test_relative_speed():
+    def wait(seconds):
+        return lambda image: time.sleep(seconds)
+
+    assert 2 < relative_speed(wait(0.03), wait(0.01), np.zeros((1, 2, 3, 1))) < 4
