@@ -3,6 +3,7 @@
 Shapes: N images, H W C image, T tokens of several images, D channels, M outputs.
 """
 
+import collections
 import contextlib
 import logging
 import pathlib
@@ -24,14 +25,13 @@ def quantize(float_file, file, batches):
     Kernels are stored as signed integers with a scale for each output. Their inputs are rounded to unsigned integers,
     with one scale that follows from the smallest and the largest value for the given images. The file contains standard
     operators only. ONNX Runtime replaces `DequantizeLinear` and a product by a product of integers when it loads the
-    file. Processors need instructions for such products (AVX512-VNNI, AVX-VNNI or NEON dot products). On others,
-    ONNX Runtime's sums of two products may exceed 16 bits.
+    file. Such products are fast on processors with AVX512-VNNI, AVX-VNNI or NEON dot products. On x86 processors
+    without these instructions, ONNX Runtime adds pairs of products in 16 bits, and large sums are cut off.
 
-    Matrix products with a kernel and convolutions are computed in 8 bits. The first convolution, the classifier,
-    products of two activations, norms and softmaxes stay in float32. A matrix product stays in float32 as well if its
-    relative error for the given images exceeds 2.5 %, for example because one channel of its input has values that are
-    far larger than those of all others. If the input is the output of a norm, the norm's weights are changed before,
-    such that the ranges of its channels are similar.
+    Matrix products with a kernel and convolutions are computed in 8 bits. The first convolution, products of two
+    activations, norms and softmaxes stay in float32. A matrix product also stays in float32 if its relative error for
+    the given images exceeds 2.5 %. This happens if a few channels of its input have far larger values than the others.
+    If a norm computes this input, its weights are changed first, so that the channels have similar ranges.
 
     Args:
         float_file: Path of a float32 file that `keras_vit.export_model` wrote.
@@ -88,7 +88,8 @@ class _Graph:
     def __init__(self, graph):
         self.graph = graph
         self.constants = _arrays(graph)
-        self.producers = {output: node for node in self.graph.node for output in node.output}
+        self.producers = {output: node for node in graph.node for output in node.output}
+        self.uses = collections.Counter(name for node in graph.node for name in node.input)
 
     def products(self):
         """Returns {name of an input (..., D): [operators that multiply it by a kernel (D, M)]}."""
@@ -111,20 +112,18 @@ class _Graph:
     def affine_before(self, name, products):
         """Returns [(operator, position of its weights (D,))] of the scale and shift of a norm that computes `name`.
 
-        The list is empty if a norm does not compute `name`, or if other operators than `products` use it.
+        The list is empty if a norm does not compute `name`, or if operators other than `products` use it.
         """
-        if sum(name in node.input for node in self.graph.node) > len(products):
-            return []
-        affine = []
+        affine, num_uses = [], len(products)
         for op_type in ("Add", "Mul"):
             node = self.producers.get(name)
-            if node is None or node.op_type != op_type:
+            if node is None or node.op_type != op_type or self.uses[name] != num_uses:
                 return []
             weights = [self._is_vector(name) for name in node.input]
             if sum(weights) != 1:
                 return []
             affine.append((node, weights.index(True)))
-            name = node.input[weights.index(False)]
+            name, num_uses = node.input[weights.index(False)], 1
         return affine
 
     def _is_vector(self, name):
