@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the default tier of the tests; make test-full runs all.
 
-.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-first-step bench-merging bench-agreement bench-tensorflow-int8 bench-all clean
+.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-first-step bench-merging bench-agreement bench-int8-settings bench-tensorflow-int8 bench-all clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -159,11 +159,16 @@ bench-agreement: .venv-peers/installed
 bench-merging: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.token_merging $(ARGS)
 
+# Agreement, size and speed of int8 files with other settings than ours: make bench-int8-settings ARGS="--weights vit.npz
+# --images photographs --document". It wants a quiet machine.
+bench-int8-settings: .venv-peers/installed
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.int8_settings $(ARGS)
+
 # Products and models in 8 bits on TensorFlow: make bench-tensorflow-int8 ARGS=--document. It wants a quiet machine.
 bench-tensorflow-int8: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.tensorflow_int8 $(ARGS)
 
-# All of them but bench-agreement, which needs weights and images. Hours.
+# All of them but bench-agreement and bench-int8-settings, which need weights and images. Hours.
 bench-all:
 	$(MAKE) bench ARGS="--everything --document"
 	$(MAKE) bench-latency ARGS=--document

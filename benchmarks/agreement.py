@@ -71,6 +71,11 @@ def read_labels(paths, file):
     return [labels.get(path.name) for path in paths]
 
 
+def split_paths(paths):
+    """The images that calibrate int8 files, and the others, which are judged."""
+    return paths[::_CALIBRATING], [path for index, path in enumerate(paths) if index % _CALIBRATING]
+
+
 def ways_to_answer(model, weights, merged, calibrating):
     """{name: function from pixels (N, H, W, C), uint8, to probabilities}. The model itself is the first entry."""
     import keras_vit
@@ -153,8 +158,8 @@ def measure(weights, paths, merged, labels_file=None):
 
     model = keras_vit.from_pretrained(weights)
     decode = image_decoder(model)
-    calibrating = np.stack([decode(path.read_bytes()) for path in paths[::_CALIBRATING]])
-    paths = [path for index, path in enumerate(paths) if index % _CALIBRATING]
+    calibrating, paths = split_paths(paths)
+    calibrating = np.stack([decode(path.read_bytes()) for path in calibrating])
     pixels = np.stack([decode(path.read_bytes()) for path in paths])
     labels = None if labels_file is None else read_labels(paths, labels_file)
     common = {"weights": pathlib.Path(weights).name, "images": len(paths), "device": device()}

@@ -18,6 +18,8 @@ _PACKAGES = [
     "torch",
     "timm",
     "transformers",
+    "ai-edge-litert",
+    "nncf",
     "onnxruntime",
     "openvino",
 ]

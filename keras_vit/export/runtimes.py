@@ -95,7 +95,7 @@ def export_model(
     quantization). The ranges of the integers are chosen by `images`, so pass a few hundred images like those that will
     be served. Three quarters of them calibrate the file. Every fourth image is kept back, and the comparison uses only
     these. The file's speed is compared with that of the float32 file. If it is slower, a warning is logged.
-    docs/serving.md lists the settings of each format, with their measured speed and agreement.
+    docs/serving/eight_bits.md describes the settings of each format, with their measured speed and agreement.
 
     If the format is `"openvino"` and the name of the file's folder is a version number, as in `models/pets/1/pets.xml`,
     configuration files of OpenVINO Model Server are written next to this folder (see docs/serving/eight_bits.md).
