@@ -10,7 +10,6 @@ commit and versions. --document writes the table into docs/serving/eight_bits.md
 
 import argparse
 import functools
-import importlib
 import os
 import pathlib
 import shutil
@@ -95,7 +94,9 @@ def _dynamic_range(model, float_file, file, batches):
 
 
 def _ours(model, float_file, file, batches, format):
-    importlib.import_module(f"keras_vit.export.int8.{format}").quantize(float_file, file, batches)
+    from keras_vit.export.int8 import litert, onnx, openvino
+
+    {"litert": litert, "onnx": onnx, "openvino": openvino}[format].quantize(float_file, file, batches)
 
 
 SETTINGS = {

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import types
 
 import keras
 import numpy as np
@@ -17,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.export.runtimes import RuntimeFile
 from tests.training.fitting import fitted
 from training import recipes
 from training.__main__ import main
@@ -338,26 +338,26 @@ def test_exports_that_cannot_be_written_are_refused(brief_run, tmp_path, capsys)
 
 
 def test_export_for_other_runtimes(brief_run, images, tmp_path, capsys, monkeypatch):
-    run, *_ = brief_run
-    calls = []
+    (run, *_), calls = brief_run, []
 
     def export_model(model, path, format, images=None, **options):
         calls.append((path, format, images, options))
-        return types.SimpleNamespace(num_bytes=2e6, images=8, max_difference=1e-7, top_1_agreement=1.0)
+        return RuntimeFile(path, int(2e6), 8, (1, 3), 1e-7, 1.0, 2.5 if options["precision"] == "int8" else None)
 
     with monkeypatch.context() as patch:
         patch.setattr(keras_vit, "export_model", export_model)
         export = ["export", str(run.folder), "--path", str(tmp_path), "--format", "litert"]
         assert not main([*export, "--precision", "float32"])
-    output = capsys.readouterr().out
-    assert "2.0 MB. Compared with the model on 8 images: largest difference of a probability 1.0e-07" in output
-    [(path, format, compared, options)] = calls
-    assert (path, format) == (tmp_path / "digits.tflite", "litert")
-    assert options == {"precision": "float32", "overwrite": False}
+        assert not main([*export[:-1], "openvino", "--precision", "int8"])
+    told = r"(?s)2\.0 MB\. Compared .* on 8 images: largest difference of a probability 1\.0e-07.* 2\.50 times as fast"
+    assert re.search(told, capsys.readouterr().out)
+    (path, format, compared, options), (int8_path, _, training_images, _) = calls
+    assert int8_path == tmp_path / "1" / "digits.xml" and np.unique(training_images, axis=0).shape == (300, 8, 8, 1)
+    assert (path.name, format, options) == ("digits.tflite", "litert", {"precision": "float32", "overwrite": False})
     samples = [np.asarray(PIL.Image.open(path))[..., None] for path in sorted(run.samples.iterdir())]
     np.testing.assert_array_equal(compared, samples)
     assert main([*export, "--name", "small", "--precision", "int8", "--version", "3"]) == 2
-    assert "--version requires --format=saved_model. Received: --format=litert" in capsys.readouterr().err
+    assert "--version requires --format=saved_model or --format=openvino." in capsys.readouterr().err
     assert main([*export, "--name", "small", "--precision", "bfloat16"]) == 2
     assert "precision of the format 'litert' must be one of" in capsys.readouterr().err
     assert main([*export, "--name", "small", "--image-size", "8", "8"]) == 2

@@ -65,7 +65,8 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
             path = path / str(options.pop("version", None) or _next_version(path))
         for option in options.keys() - _COMMON_OPTIONS:
             flag = f"--{option.replace('_', '-')}"
-            raise InputError(f"{flag} requires --format=saved_model. Received: --format={format}")
+            accepted = "--format=saved_model" + (" or --format=openvino" if option == "version" else "")
+            raise InputError(f"{flag} requires {accepted}. Received: --format={format}")
         if images is None and is_calibrated:
             pixels = _training_images(model, run, source)
         else:

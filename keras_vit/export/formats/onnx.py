@@ -44,5 +44,8 @@ def _divide_in_gelus(file):
             (values,) = [name for name in factors if name not in halves]
             producer.op_type, producer.input[:], changed = "Div", [values, divisor.name], True
     if changed:
-        model.graph.initializer.append(divisor)
+        used = {name for node in model.graph.node for name in node.input}
+        tensors = [tensor for tensor in [*model.graph.initializer, divisor] if tensor.name in used]
+        del model.graph.initializer[:]
+        model.graph.initializer.extend(tensors)
         onnx.save(model, file)

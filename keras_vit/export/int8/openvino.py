@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def quantize(float_file, file, batches):
         activations_range_estimator_params=nncf.quantization.range_estimator.RangeEstimatorParametersSet.MINMAX,
         smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=_SMOOTHING),
     )
-    with contextlib.redirect_stdout(io.StringIO()):  # NNCF prints progress bars.
+    with _without_messages():
         quantized = nncf.quantize(
             model,
             nncf.Dataset(images),
@@ -53,6 +54,19 @@ def quantize(float_file, file, batches):
             advanced_parameters=parameters,
         )
     openvino.save_model(quantized, file, compress_to_fp16=False)
+
+
+@contextlib.contextmanager
+def _without_messages():
+    """Hides the progress bars of NNCF, and its information about products that are not quantized."""
+    logger = logging.getLogger("nncf")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _has_one_row(shape):
