@@ -86,9 +86,9 @@ def _dynamic(model, float_file, file, batches):
 def _dynamic_range(model, float_file, file, batches):
     import tensorflow as tf
 
-    from keras_vit.export.formats.exporting import FromPixels, images_of
+    from keras_vit.export.formats.exporting import from_pixels, images_of
 
-    module = FromPixels(model)
+    module = from_pixels(model)
     options = {"verbose": False, "input_signature": [images_of(module)], "optimizations": [tf.lite.Optimize.DEFAULT]}
     module.export(file, format="litert", **options)
 

@@ -22,7 +22,7 @@ from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.calibration import relative_speed, split_images
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.formats import litert, onnx, openvino
-from keras_vit.export.formats.exporting import FromPixels
+from keras_vit.export.formats.exporting import from_pixels
 from keras_vit.export.int8 import litert as int8_litert
 from keras_vit.export.int8 import onnx as int8_onnx
 from keras_vit.export.int8 import openvino as int8_openvino
@@ -192,7 +192,7 @@ def write_file(model, file, format, precision, photographs, sizes):
         photographs: Path of the `.npz` file for the photographs. It gets one uint8 array (N, H, W, C) for each size.
         sizes: List of [height, width].
     """
-    _FORMATS[format].module.write(FromPixels(model), file, precision)
+    _FORMATS[format].module.write(from_pixels(model), file, precision)
     *_, channels = model.input_shape
     images = [decode_upright(contents, channels) for contents in read_images(None)] if sizes else []
     np.savez(photographs, *(np.stack([resize(image, size, "bicubic") for image in images]) for size in sizes))

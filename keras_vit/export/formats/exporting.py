@@ -7,10 +7,20 @@ from keras_vit.layers.ops.textbook import textbook_operations
 from keras_vit.preprocessing import preprocess_input
 
 
-class FromPixels(keras.Model):
-    """Computes `{"probabilities": (N, classes) or (N, H, W, classes)}` from pixels in [0, 255]."""
+def from_pixels(model):
+    """Returns a model that normalises pixels in [0, 255].
 
-    # The model is not functional, because constants in functional models become inputs of an ONNX file.
+    Args:
+        model: A classifier or segmentation model.
+
+    Returns:
+        A `keras.Model` of one output, `{"probabilities": (N, classes) or (N, H, W, classes)}`.
+    """
+    return _FromPixels(model)
+
+
+class _FromPixels(keras.Model):
+    # It is not functional, because constants in functional models become inputs of an ONNX file.
 
     def __init__(self, model):
         super().__init__(name="from_pixels")
@@ -31,5 +41,5 @@ def export_textbook(model, file, format, **options):
 
 
 def images_of(model):
-    """The input signature of a `FromPixels`."""
+    """The input signature of a model from `from_pixels`."""
     return keras.InputSpec(shape=model.model.input_shape, dtype="float32", name="images")

@@ -9,7 +9,7 @@ def write(model, file, precision):
     """Writes a model as a float32 file. Keras must run on TensorFlow.
 
     Args:
-        model: An `exporting.FromPixels`.
+        model: A model from `exporting.from_pixels`.
         file: Path of the file.
         precision: `"float32"`
     """
