@@ -30,7 +30,8 @@ def split_images(batches):
             f"precision='int8' needs at least {_KEPT_BACK} images, because every fourth image is kept back for the "
             f"comparison. A few hundred are better. Received: images with {num_images} images"
         )
-    low, high = min(np.min(batch) for batch in batches), max(np.max(batch) for batch in batches)
+    # Unlike `min` and `max`, those of NumPy propagate NaN.
+    low, high = np.min([np.min(batch) for batch in batches]), np.max([np.max(batch) for batch in batches])
     if not (low >= 0 and 1 < high <= 255):
         raise ValueError(
             f"images must have pixels in [0, 255], before normalisation, because the ranges of int8 values are "

@@ -3,13 +3,12 @@
 Keras's own exporters write them. The runtimes are imported only inside functions. Shapes: N images, H W C image.
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import logging
 import os
 import pathlib
-import types
-from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -21,11 +20,8 @@ from keras_vit.checks import check_flag
 from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.calibration import relative_speed, split_images
 from keras_vit.export.elsewhere import with_tensorflow
-from keras_vit.export.formats import litert, onnx, openvino
 from keras_vit.export.formats.exporting import from_pixels
-from keras_vit.export.int8 import litert as int8_litert
-from keras_vit.export.int8 import onnx as int8_onnx
-from keras_vit.export.int8 import openvino as int8_openvino
+from keras_vit.export.formats.table import FORMATS
 from keras_vit.export.model_server import check_version_folder, write_server_files
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images, verified
 from keras_vit.export.signatures import check_output, is_segmenter
@@ -95,7 +91,7 @@ def export_model(
     quantization). The ranges of the integers are chosen by `images`, so pass a few hundred images like those that will
     be served. Three quarters of them calibrate the file. Every fourth image is kept back, and the comparison uses only
     these. The file's speed is compared with that of the float32 file. If it is slower, a warning is logged.
-    docs/serving/eight_bits.md describes the settings of each format, with their measured speed and agreement.
+    docs/serving/eight_bits.md describes the settings of each format.
 
     If the format is `"openvino"` and the name of the file's folder is a version number, as in `models/pets/1/pets.xml`,
     configuration files of OpenVINO Model Server are written next to this folder (see docs/serving/eight_bits.md).
@@ -161,13 +157,12 @@ def export_model(
         arguments = {"format": format, "precision": stored, "photographs": str(photographs), "sizes": sizes}
         with_tensorflow(write_file, model, file=str(float_file), **arguments)
         if precision == "int8":
-            _FORMATS[format].quantize(str(float_file), str(file), calibrating)
+            FORMATS[format].quantize(str(float_file), str(file), calibrating)
         with np.load(photographs) as arrays:
             return _compare(model, format, file, list(arrays.values()) if batches is None else batches)
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     cards = [path.with_name(CARD)] if card else []
-    with replace_atomically(*cards, *targets) as folder:
+    with _existing(path.parent), replace_atomically(*cards, *targets) as folder:
         parity = verified(write, model, folder, precision == "float32", tolerance, min_agreement)
         speed = _relative_speed(format, folder, path.name, batches) if precision == "int8" else None
         if card:
@@ -187,57 +182,15 @@ def write_file(model, file, format, precision, photographs, sizes):
     Args:
         model: A classifier or segmentation model.
         file: Path of the file.
-        format: A key of `_FORMATS`.
+        format: A key of `FORMATS`.
         precision: `"float32"` or, for some formats, `"float16"`.
         photographs: Path of the `.npz` file for the photographs. It gets one uint8 array (N, H, W, C) for each size.
         sizes: List of [height, width].
     """
-    _FORMATS[format].module.write(from_pixels(model), file, precision)
+    FORMATS[format].module.write(from_pixels(model), file, precision)
     *_, channels = model.input_shape
     images = [decode_upright(contents, channels) for contents in read_images(None)] if sizes else []
     np.savez(photographs, *(np.stack([resize(image, size, "bicubic") for image in images]) for size in sizes))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Format:
-    suffixes: tuple  # The path that is passed to `export_model` has the last suffix.
-    precisions: tuple
-    packages: tuple  # Packages that write and run the file.
-    int8_packages: tuple  # Further packages that write int8 files.
-    is_one_message: bool  # Whether the size of the file is limited to `_MESSAGE_BYTES`.
-    module: types.ModuleType  # Has the functions `write` and `open_file`.
-    quantize: Callable  # Function (float32 file, int8 file, images that calibrate) that writes an int8 file.
-
-
-_FORMATS = {
-    "onnx": _Format(
-        suffixes=(".onnx",),
-        precisions=("float32", "int8"),
-        packages=("onnx", "onnxruntime", "tf2onnx"),
-        int8_packages=(),
-        is_one_message=True,
-        module=onnx,
-        quantize=int8_onnx.quantize,
-    ),
-    "litert": _Format(
-        suffixes=(".tflite",),
-        precisions=("float32", "float16", "int8"),
-        packages=("ai_edge_litert",),
-        int8_packages=(),
-        is_one_message=True,
-        module=litert,
-        quantize=int8_litert.quantize,
-    ),
-    "openvino": _Format(
-        suffixes=(".bin", ".xml"),
-        precisions=("float32", "float16", "int8"),
-        packages=("openvino", "scipy"),  # Keras's exporter imports SciPy.
-        int8_packages=("nncf",),
-        is_one_message=False,
-        module=openvino,
-        quantize=int8_openvino.quantize,
-    ),
-}
 
 
 def _compare(model, format, file, batches):
@@ -245,9 +198,9 @@ def _compare(model, format, file, batches):
     parities = []
     for images in [chunk for batch in batches for chunk in _chunks(model, batch)]:
         # A batch of three needs three images. If there are fewer, they are repeated.
-        images = np.resize(images, (max(len(images), *_BATCH_SIZES), *images.shape[1:]))
-        for answers in _answers(format, file, images):
-            parities.append(compare(model, images, {"serving_default": answers}))
+        repeated = np.resize(images, (max(len(images), *_BATCH_SIZES), *images.shape[1:]))
+        for answers in _answers(format, file, repeated):
+            parities.append(compare(model, images, {"serving_default": answers[: len(images)]}))
     counts = [parity.images for parity in parities]
     differences = [parity.max_difference["serving_default"] for parity in parities]
     agreement = np.average([parity.top_1_agreement for parity in parities], weights=counts)
@@ -261,13 +214,13 @@ def _chunks(model, images):
     """Splits images into arrays that are compared at a time, so that the outputs fit in memory."""
     _, height, width, _ = images.shape
     bytes_per_image = 4 * height * width * model.output_shape[-1]
-    size = max(2 * max(_BATCH_SIZES), _OUTPUT_BYTES // bytes_per_image) if is_segmenter(model) else len(images)
+    size = max(*_BATCH_SIZES, _OUTPUT_BYTES // bytes_per_image) if is_segmenter(model) else len(images)
     return [images[start : start + size] for start in range(0, len(images), size)]
 
 
 def _relative_speed(format, folder, name, batches):
     """Compares the speed of an int8 file with that of its float32 file. Logs a warning if it is slower."""
-    open_file = _FORMATS[format].module.open_file
+    open_file = FORMATS[format].module.open_file
     float_run, run = open_file(str(folder / "float32" / name)), open_file(str(folder / name))
     speed = relative_speed(float_run, run, batches[0][:1].astype("float32"))
     if speed < 1:
@@ -282,7 +235,7 @@ def _relative_speed(format, folder, name, batches):
 def _answers(format, file, images):
     """Yields the outputs of a runtime, once for each of `_BATCH_SIZES`."""
     try:
-        run = _FORMATS[format].module.open_file(str(file))
+        run = FORMATS[format].module.open_file(str(file))
         for batch_size in _BATCH_SIZES:
             starts = range(0, len(images), batch_size)
             yield np.concatenate([run(images[start : start + batch_size].astype("float32")) for start in starts])
@@ -292,9 +245,23 @@ def _answers(format, file, images):
         ) from error
 
 
+@contextlib.contextmanager
+def _existing(folder):
+    """Creates a folder if it does not exist. After an error, a new folder is removed, unless it contains files."""
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
 def _targets(path, format, overwrite):
     """The paths of the files of an export. Raises a `FileExistsError` if one of them must not be replaced."""
-    targets = [path.with_suffix(suffix) for suffix in _FORMATS[format].suffixes]
+    targets = [path.with_suffix(suffix) for suffix in FORMATS[format].suffixes]
     for target in targets:
         if target.exists() and not overwrite:
             raise FileExistsError(f"{target} exists. Give another path, or overwrite=True to replace it.")
@@ -302,24 +269,24 @@ def _targets(path, format, overwrite):
 
 
 def _check_arguments(path, format, precision):
-    if format not in _FORMATS:
+    if format not in FORMATS:
         hint = " Did you mean 'litert'?" if format == "tflite" else ""
         raise ValueError(
-            f"format must be one of {', '.join(map(repr, _FORMATS))}. Received: {format!r}.{hint} For TensorFlow and "
+            f"format must be one of {', '.join(map(repr, FORMATS))}. Received: {format!r}.{hint} For TensorFlow and "
             f"TensorFlow Serving use keras_vit.export_saved_model."
         )
-    *_, suffix = _FORMATS[format].suffixes
+    *_, suffix = FORMATS[format].suffixes
     if path.suffix != suffix:
         raise ValueError(f"A file of the format {format!r} must end in {suffix}. Received: {os.fspath(path)!r}")
-    precisions = _FORMATS[format].precisions
+    precisions = FORMATS[format].precisions
     if precision not in precisions:
         raise ValueError(
             f"precision of the format {format!r} must be one of {', '.join(map(repr, precisions))}. Received: "
             f"{precision!r}"
         )
-    packages = _FORMATS[format].packages
+    packages = FORMATS[format].packages
     if precision == "int8":
-        packages += _FORMATS[format].int8_packages
+        packages += FORMATS[format].int8_packages
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
         extra, of_precision = ("int8", " with precision='int8'") if precision == "int8" else ("runtimes", "")
@@ -343,7 +310,7 @@ def _check_model(model, format):
             f"new_model.set_weights(model.get_weights())."
         )
     num_bytes = 4 * model.count_params()
-    if _FORMATS[format].is_one_message and num_bytes > _MESSAGE_BYTES:
+    if FORMATS[format].is_one_message and num_bytes > _MESSAGE_BYTES:
         raise ValueError(
             f"A file of the format {format!r} must be smaller than 2 GiB, and the float32 weights of {model.name!r} "
             f"are {num_bytes / 2**30:.1f} GiB. Use format='openvino', or keras_vit.export_saved_model."

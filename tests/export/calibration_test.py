@@ -1,6 +1,7 @@
 import time
 
 import numpy as np
+import pytest
 
 from keras_vit.export.calibration import relative_speed, split_images
 
@@ -12,6 +13,12 @@ def test_every_fourth_image_is_kept_back():
     assert [batch[:, 0, 0, 0].tolist() for batch in calibrating] == [[0, 6, 12, 24, 30], [36, 48, 54], [60]]
     assert [batch[:, 0, 0, 0].tolist() for batch in kept_back] == [[18], [42]]
     assert [batch.shape[1:] for batch in kept_back] == [(2, 3, 1), (3, 2, 1)]
+
+
+def test_pixels_that_are_not_finite_are_refused():
+    images = np.full((3, 2, 3, 1), 9.0)
+    with pytest.raises(ValueError, match=r"pixels in \[0, 255\].*Received: pixels in \[nan, nan\]"):
+        split_images([images, np.where(images == 9, np.nan, images)])
 
 
 def test_relative_speed():

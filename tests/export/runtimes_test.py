@@ -138,7 +138,13 @@ def test_other_models(name, tmp_path):
 @tensorflow_only
 @pytest.mark.parametrize(
     ("format", "precision", "size"),
-    [("onnx", "int8", 0.4), ("litert", "float16", 0.6), ("litert", "int8", 0.4), ("openvino", "int8", 0.7)],
+    [
+        ("onnx", "int8", 0.4),
+        ("litert", "float16", 0.6),
+        ("litert", "int8", 0.4),
+        ("openvino", "float16", 0.7),
+        ("openvino", "int8", 0.7),
+    ],
 )
 def test_smaller_weights(format, precision, size, tmp_path):
     model = randomize(_tiny(num_layers=3, hidden_dim=96, mlp_dim=384, classes=3), scale=0.1)
@@ -150,8 +156,9 @@ def test_smaller_weights(format, precision, size, tmp_path):
     answers = _run(path, images.astype("float32"))
     assert 0 < np.abs(answers - expected).max() < 0.1
     agreement = (answers.argmax(axis=1) == expected.argmax(axis=1)).mean()
-    assert written.images == (3 if precision == "int8" else 12)
-    assert precision == "int8" or abs(written.top_1_agreement - agreement) < 1e-6
+    compared = slice(3, None, 4) if precision == "int8" else slice(None)
+    classes = (array[compared].argmax(axis=1) for array in (answers, expected))
+    assert (written.images, written.top_1_agreement) == (len(answers[compared]), np.equal(*classes).mean())
     assert (written.relative_speed is not None) == (precision == "int8")
     assert agreement > 0.5
 
@@ -220,6 +227,8 @@ def _raise(images):
 def test_nothing_is_left_of_a_file_that_is_not_right(answer, changes, message, unwritten, tmp_path):
     unwritten(answer)
     model = _sure_of_the_second()
+    with pytest.raises(ValueError, match=r"Nothing was\s+exported"):
+        export_model(model, tmp_path / "new" / "tiny.tflite", "litert", **changes)
     (tmp_path / "tiny.tflite").write_text("the last one")
     with pytest.raises(ValueError, match=rf"(?s){message}.*Nothing was\s+exported"):
         export_model(model, tmp_path / "tiny.tflite", "litert", overwrite=True, **changes)
@@ -241,12 +250,12 @@ def _sure_of_the_second():
     return model
 
 
-def test_two_images_are_three(unwritten, tmp_path):
-    """Two images are tested one by one, and as a batch of three."""
+def test_two_images_are_repeated(unwritten, tmp_path):
+    """Two images are tested one by one, and as a batch of three, in which one is repeated."""
     counts, model = [], randomize(_tiny())
     unwritten(lambda images: counts.append(len(images)) or _probabilities(model, images))
     written = export_model(model, tmp_path / "tiny.tflite", "litert", images=np.zeros((2, 8, 9, 3)))
-    assert (written.images, counts) == (3, [1, 1, 1, 3])
+    assert (written.images, counts) == (2, [1, 1, 1, 3])
 
 
 @pytest.mark.slow

@@ -62,7 +62,8 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
         if format == "saved_model":
             return _export_saved_model(model, path, run, name=name, images=images, **options)
         if format == "openvino":  # A server loads each version from a folder of its own.
-            path = path / str(options.pop("version", None) or _next_version(path))
+            version = options.pop("version", None)
+            path = path / str(_next_version(path) if version is None else version)
         for option in options.keys() - _COMMON_OPTIONS:
             flag = f"--{option.replace('_', '-')}"
             accepted = "--format=saved_model" + (" or --format=openvino" if option == "version" else "")

@@ -1,1 +1,1 @@
-"""The formats of `export_model`: each module writes, quantizes and opens the files of one format."""
+"""The formats of `export_model`: each module writes and opens the files of one format."""

@@ -56,6 +56,7 @@ def quantize(float_file, file, batches):
         values = _values(model, kernel)
         scale = _scales(values)
         _store(model, kernel, np.round(values / scale), scale)
+    _raise_versions(model)
     _drop_unused_buffers(model)
     flatbuffer_utils.write_model(model, str(file))
 
@@ -154,16 +155,24 @@ def _store(model, kernel, integers, scales):
     """Replaces the weights of a kernel by integers (O, I) and their scales (O, 1)."""
     from ai_edge_litert import schema_py_generated as schema
 
-    tensor, buffer, quantization = (
-        model.subgraphs[0].tensors[kernel],
-        schema.BufferT(),
-        schema.QuantizationParametersT(),
-    )
+    tensor = model.subgraphs[0].tensors[kernel]
+    buffer, quantization = schema.BufferT(), schema.QuantizationParametersT()
     buffer.data = integers.astype("int8").reshape(-1).view("uint8")
     model.buffers.append(buffer)
     quantization.scale, quantization.zeroPoint = scales[:, 0].astype("float32").tolist(), [0] * len(scales)
     quantization.quantizedDimension = 0
     tensor.buffer, tensor.type, tensor.quantization = len(model.buffers) - 1, schema.TensorType.INT8, quantization
+
+
+def _raise_versions(model):
+    """Sets the versions that operators with a scale for each output need. Older runtimes then refuse the file."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    # The function GetBuiltinOperatorVersion of TensorFlow (tensorflow/lite/tools/versioning/op_version.cc).
+    versions = {schema.BuiltinOperator.FULLY_CONNECTED: 12, schema.BuiltinOperator.CONV_2D: 5}
+    for code in model.operatorCodes:
+        kind = max(code.builtinCode, code.deprecatedBuiltinCode)
+        code.version = max(code.version, versions.get(kind, 0))
 
 
 def _drop_unused_buffers(model):

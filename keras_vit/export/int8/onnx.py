@@ -156,8 +156,7 @@ def _factors(lowest, highest, kernel):
     """Returns the numbers by which channels are divided before they are rounded, (D,)."""
     ranges = np.maximum(highest, -lowest)
     kernel_ranges = np.abs(kernel).max(axis=1)
-    if not (ranges.all() and kernel_ranges.all()):
-        ranges, kernel_ranges = np.maximum(ranges, 1e-5), np.maximum(kernel_ranges, 1e-5)
+    ranges, kernel_ranges = np.maximum(ranges, 1e-5), np.maximum(kernel_ranges, 1e-5)
     factors = ranges**_ALPHA / kernel_ranges ** (1 - _ALPHA)
     return factors / np.exp(np.log(factors).mean())
 

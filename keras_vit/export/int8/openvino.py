@@ -8,6 +8,7 @@ import numpy as np
 
 _SMOOTHING = 0.8
 """Strength of SmoothQuant: 0 scales only by the weights, 1 only by the inputs."""
+_CONVOLUTIONS = ("Convolution", "GroupConvolution")
 _JUDGING, _CHUNK = 32, 4
 """Maximum number of images of one size on which several settings are compared, and their number at a time."""
 _OUTLIER = 100
@@ -19,8 +20,8 @@ def quantize(float_file, file, batches):
 
     Weights have a scale for each output channel. The inputs of a product have one scale and zero point. In ViTs,
     SmoothQuant (Xiao et al., 2022, arXiv:2211.10438) scales channels so that inputs and weights have similar ranges.
-    Norms, activation functions and outputs stay in float32. So do products of one row for each image, such as the
-    classifier, and products whose inputs have outliers.
+    Norms, GELUs and outputs stay in float32. In ViTs, so do products of one row for each image, such as the classifier,
+    and products whose inputs have outliers.
 
     No setting of NNCF is right for all models with convolutions. So they are quantized with several, and the file with
     the smallest error for the given images is written.
@@ -34,16 +35,21 @@ def quantize(float_file, file, batches):
     import openvino
 
     core = openvino.Core()
-    images = [image[None].astype("float32") for batch in batches for image in batch]
+    images = [image for batch in batches for image in batch]
     model = core.read_model(float_file)
-    settings = _settings(model, images)
-    with _without_messages():
-        quantized = [
-            nncf.quantize(core.read_model(float_file), nncf.Dataset(images), subset_size=len(images), **each)
-            for each in settings
-        ]
-    errors = [_error(model, each, batches) for each in quantized] if len(quantized) > 1 else [0]
-    openvino.save_model(quantized[int(np.argmin(errors))], file, compress_to_fp16=False)
+    settings, best, smallest = _settings(model, images), None, np.inf
+    for each in settings:
+        dataset = nncf.Dataset(images, _as_batch)
+        with _without_messages():
+            quantized = nncf.quantize(core.read_model(float_file), dataset, subset_size=len(images), **each)
+        error = _error(model, quantized, batches) if len(settings) > 1 else 0
+        if best is None or error < smallest:
+            best, smallest = quantized, error
+    openvino.save_model(best, file, compress_to_fp16=False)
+
+
+def _as_batch(image):
+    return image[None].astype("float32")
 
 
 def _settings(model, images):
@@ -69,9 +75,9 @@ def _settings(model, images):
         "ignored_scope": nncf.IgnoredScope(names=names),
         "advanced_parameters": nncf.AdvancedQuantizationParameters(**ranges, smooth_quant_alphas=smoothing),
     }
-    if sum(node.get_type_name() == "Convolution" for node in nodes) <= 1:  # The patch embedding.
+    if sum(node.get_type_name() in _CONVOLUTIONS for node in nodes) <= 1:  # The patch embedding.
         return [for_vits]
-    without_convolutions = nncf.IgnoredScope(names=names, types=["Convolution"])
+    without_convolutions = nncf.IgnoredScope(names=names, types=[*_CONVOLUTIONS], validate=False)
     return [
         for_vits,
         for_vits | {"ignored_scope": without_convolutions},
@@ -115,7 +121,7 @@ def _has_one_row(shape):
 def _with_outliers(model, products, images):
     """The products whose input has values more than `_OUTLIER` times its root mean square.
 
-    One range for such an input would round nearly all other values to zero. Large ViTs have one or two such products,
+    One range for such an input would round nearly all other values to zero. ViTs can have one or two such products,
     after a GELU (Sun et al., 2024, "Massive Activations in Large Language Models", arXiv:2402.17762).
     """
     import openvino
@@ -129,6 +135,6 @@ def _with_outliers(model, products, images):
     measured = openvino.Core().compile_model(
         openvino.Model(outputs, model.get_parameters()), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
     )
-    results = np.array([[float(value) for value in measured(image).to_tuple()] for image in images])
+    results = np.array([[float(value) for value in measured(_as_batch(image)).to_tuple()] for image in images])
     has_outliers = results[:, ::2].max(axis=0) > _OUTLIER * np.sqrt(results[:, 1::2].mean(axis=0))
     return [product for product, has in zip(products, has_outliers, strict=True) if has]

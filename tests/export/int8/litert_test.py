@@ -28,6 +28,9 @@ def int8_file(litert_file, tmp_path_factory):
 
 
 def test_kernels_are_integers(int8_file):
+    from ai_edge_litert import schema_py_generated
+    from ai_edge_litert.tools import flatbuffer_utils
+
     interpreter = _interpreter(int8_file)
     tensors = {tensor["index"]: tensor for tensor in interpreter.get_tensor_details()}
     kernels = collections.defaultdict(list)
@@ -39,6 +42,10 @@ def test_kernels_are_integers(int8_file):
     for kernel in kernels["FULLY_CONNECTED"] + kernels["CONV_2D"]:
         assert kernel["dtype"] == np.int8
         assert kernel["quantization_parameters"]["scales"].shape == kernel["shape"][:1]
+    codes = flatbuffer_utils.read_model(str(int8_file)).operatorCodes
+    versions = {max(code.builtinCode, code.deprecatedBuiltinCode): code.version for code in codes}
+    kinds = schema_py_generated.BuiltinOperator
+    assert (versions[kinds.FULLY_CONNECTED], versions[kinds.CONV_2D]) == (12, 5)
     ends = interpreter.get_input_details() + interpreter.get_output_details()
     assert [end["dtype"] for end in ends] == [np.float32, np.float32]
 
