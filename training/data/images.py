@@ -24,9 +24,14 @@ def read_image(path, decode):
         ValueError: If the file cannot be decoded. The message contains the reason.
     """
     content = read_file(path)
+    return content, decoded(content, decode)
+
+
+def decoded(content, decode):
+    """Decodes the contents of an image file. Raises a `ValueError`, with the reason, if this is not possible."""
     check_decoding_cost(content)
     try:
-        return content, decode(content)
+        return decode(content)
     # The EXIF data are read in a loop. If decoding fails during this loop, TensorFlow may raise a CancelledError.
     except (tf.errors.InvalidArgumentError, tf.errors.CancelledError) as error:
         raise ValueError(re.sub(_MESSAGE_FRAME, "", error.message)) from None

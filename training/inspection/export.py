@@ -8,7 +8,7 @@ import numpy as np
 import keras_vit
 from keras_vit.decoding import image_decoder
 from training import recipes
-from training.data.images import read_image
+from training.data.images import decoded, read_image
 from training.errors import InputError
 from training.recipe.assignments import read_facts
 from training.runs.folder import Run, load_model, read_class_names
@@ -95,7 +95,7 @@ def _training_images(model, run, source):
     training = TASKS[recipe.task](recipe).load().source("train")
     drawn = training.draw(min(_NUM_CALIBRATING, training.size), _SEED)
     decode = image_decoder(model)
-    return np.stack([decode(example["image"].numpy()) for example in drawn.in_order()])
+    return np.stack([decoded(example["image"].numpy(), decode) for example in drawn.in_order()])
 
 
 def _evaluation(facts):
