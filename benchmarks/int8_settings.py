@@ -59,6 +59,15 @@ def _for_transformers(model, float_file, file, batches):
     _with_nncf(model, float_file, file, batches, model_type=nncf.ModelType.TRANSFORMER)
 
 
+def _unsupported(float_file):
+    """Names of the products in an ONNX file whose kernel is no matrix. ONNX Runtime does not run them in 8 bits."""
+    import onnx
+
+    graph = onnx.load(float_file).graph
+    kernels = {tensor.name for tensor in graph.initializer if len(tensor.dims) > 2}
+    return [node.name for node in graph.node if node.op_type == "MatMul" and kernels & set(node.input)]
+
+
 def _static(model, float_file, file, batches, per_channel):
     from onnxruntime import quantization
 
@@ -71,6 +80,7 @@ def _static(model, float_file, file, batches, per_channel):
         weight_type=quantization.QuantType.QInt8,
         per_channel=per_channel,
         op_types_to_quantize=["MatMul"],
+        nodes_to_exclude=_unsupported(float_file),
         extra_options={"MatMulConstBOnly": True, "OpTypesToExcludeOutputQuantization": ["MatMul"]},
     )
 
@@ -79,7 +89,11 @@ def _dynamic(model, float_file, file, batches):
     from onnxruntime import quantization
 
     quantization.quantize_dynamic(
-        float_file, file, op_types_to_quantize=["MatMul"], weight_type=quantization.QuantType.QInt8
+        float_file,
+        file,
+        op_types_to_quantize=["MatMul"],
+        nodes_to_exclude=_unsupported(float_file),
+        weight_type=quantization.QuantType.QInt8,
     )
 
 
