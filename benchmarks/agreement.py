@@ -12,8 +12,6 @@ into docs/performance/token_merging.md.
 
 import argparse
 import csv
-import functools
-import os
 import pathlib
 import sys
 import tempfile
@@ -22,11 +20,11 @@ import numpy as np
 
 from benchmarks.provenance import device, in_words, provenance, versions_in_words
 from benchmarks.records import add_options, append, put_between
-from benchmarks.runtimes import litert_model, onnx_session, openvino_model
+from benchmarks.runtimes import SUFFIXES, open_file
 
-_SUFFIXES_OF_FORMATS = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
-_VERSIONS = ("openvino", "nncf", "onnxruntime", "ai-edge-litert", "ai-edge-quantizer")
+VERSIONS = ("openvino", "nncf", "onnxruntime", "ai-edge-litert")
+"""Packages whose versions are printed."""
 _BATCH = 8
 _CALIBRATING = 6
 """Every sixth image calibrates int8 files."""
@@ -110,29 +108,15 @@ def _saved_model_predictor(model, precision):
     return lambda pixels: served.signatures["predict_pixels"](images=tf.constant(pixels))["probabilities"].numpy()
 
 
-def _open_openvino(path, hint):
-    compiled = openvino_model(path, len(os.sched_getaffinity(0)), INFERENCE_PRECISION_HINT=hint)
-    return lambda images: compiled(images)["probabilities"]
-
-
-def _open_onnx(path):
-    session = onnx_session(path, len(os.sched_getaffinity(0)))
-    return lambda images: session.run(["probabilities"], {"images": images})[0]
-
-
-def _open_litert(path):
-    return litert_model(path, len(os.sched_getaffinity(0)))
-
-
 _FILES = {
-    "OpenVINO file, float32": ("openvino", "float32", functools.partial(_open_openvino, hint="f32")),
-    "OpenVINO file, bfloat16": ("openvino", "float32", functools.partial(_open_openvino, hint="bf16")),
-    "OpenVINO file, int8": ("openvino", "int8", functools.partial(_open_openvino, hint="f32")),
-    "OpenVINO file, int8 and bfloat16": ("openvino", "int8", functools.partial(_open_openvino, hint="bf16")),
-    "ONNX file, int8": ("onnx", "int8", _open_onnx),
-    "LiteRT file, int8": ("litert", "int8", _open_litert),
+    "OpenVINO file, float32": ("openvino", "float32", {}),
+    "OpenVINO file, bfloat16": ("openvino", "float32", {"hint": "bf16"}),
+    "OpenVINO file, int8": ("openvino", "int8", {}),
+    "OpenVINO file, int8 and bfloat16": ("openvino", "int8", {"hint": "bf16"}),
+    "ONNX file, int8": ("onnx", "int8", {}),
+    "LiteRT file, int8": ("litert", "int8", {}),
 }
-"""{name of a row: (format, precision, function that opens the file)}"""
+"""{name of a row: (format, precision, options of `runtimes.open_file`)}"""
 
 
 def _file_predictors(model, calibrating):
@@ -141,12 +125,12 @@ def _file_predictors(model, calibrating):
 
     predictors = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, (format, precision, open_file) in _FILES.items():
-            path = pathlib.Path(folder, f"{precision}{_SUFFIXES_OF_FORMATS[format]}")
+        for name, (format, precision, options) in _FILES.items():
+            path = pathlib.Path(folder, f"{precision}{SUFFIXES[format]}")
             if not path.exists():
                 images = calibrating if precision == "int8" else None
                 keras_vit.export_model(model, path, format, images, precision, min_agreement=0)
-            run = open_file(str(path))
+            run = open_file(format, str(path), **options)
             predictors[name] = lambda pixels, run=run: run(pixels.astype("float32"))
     return predictors
 
@@ -201,7 +185,7 @@ def main(arguments=None):
     add("--labels", type=pathlib.Path, metavar="FILE", help="CSV file with the columns file and class_index")
     add_options(parser, "bench-agreement", "agreement")
     options = parser.parse_args(arguments)
-    heading, state = f"{in_words()}; {versions_in_words(_VERSIONS)}", provenance()
+    heading, state = f"{in_words()}; {versions_in_words(VERSIONS)}", provenance()
     print(f"{heading}:\n")
     rows = measure(options.weights, image_paths(options.images), options.merged, options.labels)
     append([row | state for row in rows], options.results)

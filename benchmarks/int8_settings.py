@@ -10,7 +10,6 @@ commit and versions. Use a quiet machine.
 
 import argparse
 import functools
-import os
 import pathlib
 import shutil
 import sys
@@ -19,19 +18,17 @@ import types
 
 import numpy as np
 
-from benchmarks.agreement import agreement, image_paths, split_paths
+from benchmarks.agreement import VERSIONS, agreement, image_paths, split_paths
 from benchmarks.provenance import device, in_words, provenance, versions_in_words
 from benchmarks.records import RESULTS, append, markdown_table, newest, read
-from benchmarks.runtimes import litert_model, onnx_session, openvino_model
+from benchmarks.runtimes import SUFFIXES, open_file
 
 KEYS = ("device", "weights", "format", "setting")
 """Keys that identify a line of the results, besides its time."""
 OURS = "ours"
-_VERSIONS = ("openvino", "nncf", "onnxruntime", "ai-edge-litert")
 _BATCH = 8
 _SPEED_IMAGES = 8
 """Number of images that calibrate the model whose speed is measured."""
-_SUFFIXES = {"openvino": ".xml", "onnx": ".onnx", "litert": ".tflite"}
 
 
 def _with_nncf(model, float_file, file, batches, **settings):
@@ -129,26 +126,15 @@ SETTINGS = {
 """{format: {setting: function (model, float32 file, int8 file, batches) that writes the int8 file}}. Ours are added."""
 
 
-def _open(format, file):
-    threads = len(os.sched_getaffinity(0))
-    if format == "openvino":
-        compiled = openvino_model(file, threads, INFERENCE_PRECISION_HINT="f32")
-        return lambda images: compiled(images)["probabilities"]
-    if format == "onnx":
-        session = onnx_session(file, threads)
-        return lambda images: session.run(["probabilities"], {"images": images})[0]
-    return litert_model(file, threads)
-
-
 def _num_bytes(file):
     return sum(part.stat().st_size for part in file.parent.iterdir())
 
 
 def measure_agreement(model, format, quantize, float_file, folder, calibrating, pixels, expected):
     """Writes an int8 file with trained weights. Returns its agreement with the model and its size in MB."""
-    file = folder / f"int8{_SUFFIXES[format]}"
+    file = folder / f"int8{SUFFIXES[format]}"
     quantize(model, str(float_file), str(file), [calibrating])
-    run = _open(format, str(file))
+    run = open_file(format, str(file))
     starts = range(0, len(pixels), _BATCH)
     answers = np.concatenate([run(pixels[start : start + _BATCH].astype("float32")) for start in starts])
     same, difference, _ = agreement(expected, answers)
@@ -159,9 +145,9 @@ def measure_speed(model, format, quantize, float_file, folder, images):
     """Writes an int8 file of another model. Returns its speed relative to the float32 file, for batches of 1 and 8."""
     from keras_vit.export.calibration import relative_speed
 
-    file = folder / f"int8{_SUFFIXES[format]}"
+    file = folder / f"int8{SUFFIXES[format]}"
     quantize(model, str(float_file), str(file), [images])
-    runs = [_open(format, str(path)) for path in (float_file, file)]
+    runs = [open_file(format, str(path)) for path in (float_file, file)]
     return {f"speed_{size}": relative_speed(*runs, images[:size].astype("float32")) for size in (1, _BATCH)}
 
 
@@ -179,7 +165,7 @@ def measure(weights, paths, formats):
     common = {"weights": pathlib.Path(weights).name, "images": len(pixels), "device": device()}
     for format in formats:
         with tempfile.TemporaryDirectory() as folder:
-            files = [pathlib.Path(folder, f"{name}{_SUFFIXES[format]}") for name in ("trained", "fast")]
+            files = [pathlib.Path(folder, f"{name}{SUFFIXES[format]}") for name in ("trained", "fast")]
             for each, file in zip((model, fast), files, strict=True):
                 keras_vit.export_model(each, file, format, tolerance=1e-4)
             for setting, quantize in {**SETTINGS[format], OURS: functools.partial(_ours, format=format)}.items():
@@ -222,7 +208,7 @@ def main(arguments=None):
     state = provenance()
     for row in measure(options.weights, image_paths(options.images), options.formats):
         append([row | state], options.results)
-    print(f"{in_words()}; {versions_in_words(_VERSIONS)}\n\n{table(newest(read(options.results), KEYS))}")
+    print(f"{in_words()}; {versions_in_words(VERSIONS)}\n\n{table(newest(read(options.results), KEYS))}")
     return 0
 
 

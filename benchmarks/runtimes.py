@@ -1,5 +1,7 @@
 """Opens files of models in other runtimes, on the CPU."""
 
+import os
+
 
 def onnx_session(path, threads):
     """An ONNX Runtime session."""
@@ -15,6 +17,28 @@ def openvino_model(path, threads, **properties):
     import openvino
 
     return openvino.Core().compile_model(path, "CPU", properties | {"INFERENCE_NUM_THREADS": threads})
+
+
+SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
+"""{format of `keras_vit.export_model`: suffix of its files}"""
+
+
+def open_file(format, path, hint="f32"):
+    """A function from images to probabilities, of a file of `keras_vit.export_model`. It uses all cores.
+
+    Args:
+        format: A key of `SUFFIXES`.
+        path: Path of the file, a string.
+        hint: Value of INFERENCE_PRECISION_HINT, for OpenVINO.
+    """
+    threads = len(os.sched_getaffinity(0))
+    if format == "openvino":
+        compiled = openvino_model(path, threads, INFERENCE_PRECISION_HINT=hint)
+        return lambda images: compiled(images)["probabilities"]
+    if format == "onnx":
+        session = onnx_session(path, threads)
+        return lambda images: session.run(["probabilities"], {"images": images})[0]
+    return litert_model(path, threads)
 
 
 def litert_model(path, threads):

@@ -46,6 +46,11 @@ def split_images(batches):
     return [[batch for batch in part if len(batch)] for part in (calibrating, kept_back)]
 
 
+def each_image(batches):
+    """Yields the images of arrays (N, H, W, C), one at a time: float32 (1, H, W, C)."""
+    return (image[None].astype("float32") for batch in batches for image in batch)
+
+
 def relative_speed(slow, fast, image):
     """Measures how many times as fast as another function a function is. They are called in turns.
 

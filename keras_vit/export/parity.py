@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import logging
 import math
 import pathlib
 import tempfile
@@ -10,6 +9,7 @@ import tempfile
 import keras
 import numpy as np
 
+from keras_vit.export.messages import without_messages
 from keras_vit.export.precision import head_layers
 from keras_vit.export.signatures import OUTPUTS, probabilities
 from keras_vit.graph import all_layers, is_quantized
@@ -214,20 +214,8 @@ class _OutputModel(keras.Model):
 
 
 def _computed(function, model, images):
-    with without_messages(), full_precision():  # TensorFlow would warn about repeated tracing.
+    with without_messages("tensorflow"), full_precision():  # TensorFlow would warn about repeated tracing.
         return _OutputModel(model, function).predict(images, batch_size=_BATCH_SIZE, verbose=0)
-
-
-@contextlib.contextmanager
-def without_messages():
-    """Hides the information and the warnings that TensorFlow logs in Python."""
-    tensorflow = logging.getLogger("tensorflow")
-    level = tensorflow.level
-    tensorflow.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        tensorflow.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -195,12 +195,9 @@ def write_file(model, file, format, precision, photographs, sizes):
 
 def _compare(model, format, file, batches):
     """Compares a file with its model on arrays of images, once for each of `_BATCH_SIZES`. Returns a `Parity`."""
-    parities = []
-    for images in [chunk for batch in batches for chunk in _chunks(model, batch)]:
-        # A batch of three needs three images. If there are fewer, they are repeated.
-        repeated = np.resize(images, (max(len(images), *_BATCH_SIZES), *images.shape[1:]))
-        for answers in _answers(format, file, repeated):
-            parities.append(compare(model, images, {"serving_default": answers[: len(images)]}))
+    chunks = [chunk for batch in batches for chunk in _chunks(model, batch)]
+    answers = _answers(format, file, chunks)
+    parities = [compare(model, images, {"serving_default": outputs}) for images, outputs in answers]
     counts = [parity.images for parity in parities]
     differences = [parity.max_difference["serving_default"] for parity in parities]
     agreement = np.average([parity.top_1_agreement for parity in parities], weights=counts)
@@ -232,13 +229,17 @@ def _relative_speed(format, folder, name, batches):
     return speed
 
 
-def _answers(format, file, images):
-    """Yields the outputs of a runtime, once for each of `_BATCH_SIZES`."""
+def _answers(format, file, chunks):
+    """Yields (images, outputs of a runtime) for each array of images, once for each of `_BATCH_SIZES`."""
     try:
         run = FORMATS[format].module.open_file(str(file))
-        for batch_size in _BATCH_SIZES:
-            starts = range(0, len(images), batch_size)
-            yield np.concatenate([run(images[start : start + batch_size].astype("float32")) for start in starts])
+        for images in chunks:
+            # A batch of three needs three images. If there are fewer, they are repeated.
+            repeated = np.resize(images, (max(len(images), *_BATCH_SIZES), *images.shape[1:]))
+            for batch_size in _BATCH_SIZES:
+                starts = range(0, len(repeated), batch_size)
+                outputs = [run(repeated[start : start + batch_size].astype("float32")) for start in starts]
+                yield images, np.concatenate(outputs)[: len(images)]
     except Exception as error:  # Each runtime has its own exceptions.
         raise ValueError(
             f"The runtime of the format {format!r} cannot run the file of this model: {error} Nothing was exported."
@@ -289,9 +290,9 @@ def _check_arguments(path, format, precision):
         packages += FORMATS[format].int8_packages
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
-        extra, of_precision = ("int8", " with precision='int8'") if precision == "int8" else ("runtimes", "")
+        extra, condition = ("int8", " with precision='int8'") if precision == "int8" else ("runtimes", "")
         raise ImportError(
-            f"The format {format!r}{of_precision} needs {', '.join(missing)}. Install with: pip install "
+            f"The format {format!r}{condition} needs {', '.join(missing)}. Install with: pip install "
             f"'keras-vit-applications[{extra}]'"
         )
 

@@ -1,4 +1,4 @@
-"""The command tells the parts of the first step apart."""
+"""The command measures each part of the first step."""
 
 import pytest
 

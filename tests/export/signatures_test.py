@@ -14,21 +14,21 @@ from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
 
 
 def test_signatures_of_each_kind_of_model(monkeypatch):
-    of_all = ["serving_default", "predict_pixels", "predict_pixels_float"]
-    assert check_signatures(tiny_model(), None) == [*of_all, "embed", "tokens", "explain"]
+    common = ["serving_default", "predict_pixels", "predict_pixels_float"]
+    assert check_signatures(tiny_model(), None) == [*common, "embed", "tokens", "explain"]
     dinov3 = {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none", "num_register_tokens": 2}
-    assert check_signatures(tiny_model(final_norm=False, **dinov3), None) == [*of_all, "embed", "tokens", "explain"]
+    assert check_signatures(tiny_model(final_norm=False, **dinov3), None) == [*common, "embed", "tokens", "explain"]
     merging = tiny_model(token_merging=1)
-    assert check_signatures(merging, None) == [*of_all, "embed"]
+    assert check_signatures(merging, None) == [*common, "embed"]
     resnet = keras_vit.ResNet("R18", stage_depths=(1,), width=4, input_shape=(16, 24, 3), classes=5)
-    assert check_signatures(resnet, None) == [*of_all, "embed"]
+    assert check_signatures(resnet, None) == [*common, "embed"]
     segmenter = tiny_segmenter("PanopticFPN", (32, 32, 3))
-    assert check_signatures(segmenter, None) == of_all
+    assert check_signatures(segmenter, None) == common
     for model, name in ((merging, "explain"), (segmenter, "embed")):
         with pytest.raises(ValueError, match=f"cannot have the signature '{name}'. Choose from: serving_default, "):
             check_signatures(model, ["serving_default", name])
     monkeypatch.setattr(signatures, "has_rollout", lambda model: False)
-    assert check_signatures(tiny_model(), None) == [*of_all, "embed", "tokens"]
+    assert check_signatures(tiny_model(), None) == [*common, "embed", "tokens"]
 
 
 def test_signatures_are_chosen_by_name():

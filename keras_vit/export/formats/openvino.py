@@ -20,9 +20,14 @@ def write(model, file, precision):
     openvino.save_model(openvino.Core().read_model(exported), file, compress_to_fp16=precision == "float16")
 
 
-def open_file(file):
-    """Returns a function from images to probabilities. Computations are in float32."""
+def compiled_in_float32(model):
+    """Compiles a model of OpenVINO, or the file at a path."""
     import openvino
 
-    compiled = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+
+def open_file(file):
+    """Returns a function from images to probabilities. Computations are in float32."""
+    compiled = compiled_in_float32(file)
     return lambda images: compiled(images)["probabilities"]

@@ -7,6 +7,8 @@ import warnings
 
 import numpy as np
 
+from keras_vit.export.calibration import each_image
+
 _DAMPING = 0.01
 _COLUMNS_AT_ONCE = 64
 
@@ -111,11 +113,12 @@ def _second_moments(file, tensors, batches):
         warnings.filterwarnings("ignore", "Warning: Enabling `experimental_preserve_all_tensors`")
         interpreter = Interpreter(str(file), num_threads=os.cpu_count(), experimental_preserve_all_tensors=True)
     run, moments = interpreter.get_signature_runner(), dict.fromkeys(tensors, 0.0)
-    for image in (image for images in batches for image in images):
+    for image in each_image(batches):
         try:
-            run(images=np.asarray(image[None], "float32"))
+            run(images=image)
         except RuntimeError as error:
-            raise ValueError(f"LiteRT cannot run the file for a calibration image {image.shape}: {error}") from error
+            shape = image.shape[1:]
+            raise ValueError(f"LiteRT cannot run the file for a calibration image {shape}: {error}") from error
         for tensor in tensors:
             values = interpreter.get_tensor(tensor)
             rows = values.reshape(-1, values.shape[-1])

@@ -4,12 +4,13 @@ Shapes: N images, H W C image, T tokens of several images, D channels, M outputs
 """
 
 import collections
-import contextlib
-import logging
 import pathlib
 import tempfile
 
 import numpy as np
+
+from keras_vit.export.calibration import each_image
+from keras_vit.export.messages import without_messages
 
 # As in SmoothQuant (arXiv 2211.10438), the channels of an input are divided by range**ALPHA / (kernel's range)**(1 -
 # ALPHA), and the kernel's rows are multiplied by the same numbers.
@@ -66,7 +67,7 @@ def quantize(float_file, file, batches):
             "calibration, or export with precision='float32'."
         )
     graph.drop_unused_constants()
-    with tempfile.TemporaryDirectory() as folder, _without_warnings():
+    with tempfile.TemporaryDirectory() as folder, without_messages(None):  # Such as advice to prepare the file.
         scaled = pathlib.Path(folder) / "scaled.onnx"
         onnx.save(model, scaled)
         quantization.quantize_static(
@@ -195,7 +196,7 @@ def _inputs(model, names, batches):
     rng = np.random.default_rng(0)
     limit = -(-_MAX_TOKENS // sum(map(len, batches)))
     lowest, highest, tokens = {}, {}, {name: [] for name in names}
-    for image in _each_image(batches):
+    for image in each_image(batches):
         for name, values in zip(names, session.run(names, {"images": image}), strict=True):
             values = values.reshape(-1, values.shape[-1])
             lowest[name] = np.minimum(lowest.get(name, np.inf), values.min(axis=0))
@@ -204,27 +205,12 @@ def _inputs(model, names, batches):
     return {name: (lowest[name], highest[name], np.concatenate(tokens[name])) for name in names}
 
 
-def _each_image(batches):
-    return (image[None].astype("float32") for batch in batches for image in batch)
-
-
 class _Images:
     """Gives the quantiser one image at a time."""
 
     def __init__(self, batches):
-        self.images = _each_image(batches)
+        self.images = each_image(batches)
 
     def get_next(self):
         image = next(self.images, None)
         return None if image is None else {"images": image}
-
-
-@contextlib.contextmanager
-def _without_warnings():
-    """Disables the quantiser's log messages, such as advice to prepare the file with another of its programs."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(level)

@@ -6,6 +6,10 @@ import logging
 
 import numpy as np
 
+from keras_vit.export.calibration import each_image
+from keras_vit.export.formats.openvino import compiled_in_float32
+from keras_vit.export.messages import without_messages
+
 _SMOOTHING = 0.8
 """Strength of SmoothQuant: 0 scales only by the weights, 1 only by the inputs."""
 _CONVOLUTIONS = ("Convolution", "GroupConvolution")
@@ -37,22 +41,20 @@ def quantize(float_file, file, batches):
     core = openvino.Core()
     images = [image for batch in batches for image in batch]
     model = core.read_model(float_file)
-    settings, best, smallest = _settings(model, images), None, np.inf
+    settings, best, smallest = _settings(model, batches), None, np.inf
+    expected = _outputs(model, batches) if len(settings) > 1 else []
     for each in settings:
-        dataset = nncf.Dataset(images, _as_batch)
-        with _without_messages():
+        dataset = nncf.Dataset(images, lambda image: image[None].astype("float32"))
+        # NNCF prints progress bars, and logs which products are not quantized.
+        with without_messages("nncf", logging.WARNING), contextlib.redirect_stdout(io.StringIO()):
             quantized = nncf.quantize(core.read_model(float_file), dataset, subset_size=len(images), **each)
-        error = _error(model, quantized, batches) if len(settings) > 1 else 0
+        error = _error(expected, _outputs(quantized, batches)) if expected else 0
         if best is None or error < smallest:
             best, smallest = quantized, error
     openvino.save_model(best, file, compress_to_fp16=False)
 
 
-def _as_batch(image):
-    return image[None].astype("float32")
-
-
-def _settings(model, images):
+def _settings(model, batches):
     """The settings to try, a list of arguments of `nncf.quantize`."""
     import nncf
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet
@@ -65,7 +67,7 @@ def _settings(model, images):
     ]
     # They take little time, and their errors change the probabilities directly.
     single_rows = [product for product in products if _has_one_row(product.input_value(0).get_partial_shape())]
-    unchanged = [*single_rows, *_with_outliers(model, products, images)]
+    unchanged = [*single_rows, *_with_outliers(model, products, batches)]
     names = list(dict.fromkeys(product.get_friendly_name() for product in unchanged))
     # The default clips large values. In ViTs these matter.
     ranges = {"activations_range_estimator_params": RangeEstimatorParametersSet.MINMAX}
@@ -85,32 +87,21 @@ def _settings(model, images):
     ]
 
 
-def _error(model, quantized, batches):
-    """Mean difference of the outputs of two models, for some images."""
-    import openvino
-
-    properties = {"INFERENCE_PRECISION_HINT": "f32"}
-    runs = [openvino.Core().compile_model(each, "CPU", properties) for each in (model, quantized)]
+def _outputs(model, batches):
+    """Outputs for some of the images, a list of arrays."""
+    compiled = compiled_in_float32(model)
     # Several images at a time: in models with tokens of VTs, SmoothQuant makes errors that one image does not show.
     chunks = [
         batch[start : start + _CHUNK].astype("float32")
         for batch in batches
         for start in range(0, min(len(batch), _JUDGING), _CHUNK)
     ]
-    return np.mean([np.abs(np.subtract(*(run(chunk)["probabilities"] for run in runs))).mean() for chunk in chunks])
+    return [compiled(chunk)[0] for chunk in chunks]
 
 
-@contextlib.contextmanager
-def _without_messages():
-    """Hides the progress bars of NNCF, and its information about products that are not quantized."""
-    logger = logging.getLogger("nncf")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logger.setLevel(level)
+def _error(expected, outputs):
+    """Mean difference of lists of arrays."""
+    return np.mean([np.abs(one - other).mean() for one, other in zip(expected, outputs, strict=True)])
 
 
 def _has_one_row(shape):
@@ -118,7 +109,7 @@ def _has_one_row(shape):
     return all(axis.is_static and axis.get_length() == 1 for axis in list(shape)[1:-1])
 
 
-def _with_outliers(model, products, images):
+def _with_outliers(model, products, batches):
     """The products whose input has values more than `_OUTLIER` times its root mean square.
 
     One range for such an input would round nearly all other values to zero. ViTs can have one or two such products,
@@ -132,9 +123,7 @@ def _with_outliers(model, products, images):
         axes = np.arange(values.get_partial_shape().rank.get_length())
         outputs.append(ops.reduce_max(ops.absolute(values), axes, keep_dims=False))
         outputs.append(ops.reduce_mean(ops.multiply(values, values), axes, keep_dims=False))
-    measured = openvino.Core().compile_model(
-        openvino.Model(outputs, model.get_parameters()), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
-    )
-    results = np.array([[float(value) for value in measured(_as_batch(image)).to_tuple()] for image in images])
+    measured = compiled_in_float32(openvino.Model(outputs, model.get_parameters()))
+    results = np.array([[float(value) for value in measured(image).to_tuple()] for image in each_image(batches)])
     has_outliers = results[:, ::2].max(axis=0) > _OUTLIER * np.sqrt(results[:, 1::2].mean(axis=0))
     return [product for product, has in zip(products, has_outliers, strict=True) if has]
