@@ -20,24 +20,29 @@ services:
 """
 
 
+_LOADED = (".xml", ".bin", ".onnx", ".pb", ".tflite")
+"""Suffixes of the files of models that the server loads."""
+
+
 def is_served(path):
     """Whether a file, a `pathlib.Path`, is an OpenVINO file in a folder whose name is a version number."""
     return path.suffix == ".xml" and re.fullmatch(r"[1-9][0-9]*", path.resolve().parent.name) is not None
 
 
 def check_version_folder(path):
-    """Checks that the folder of a version contains no other OpenVINO file, because the server could load that file.
+    """Checks that the folder of a version contains no other model, because the server could load that model.
 
     Args:
         path: Path of a file that will be written, a `pathlib.Path`. A file that is not served is accepted.
     """
     if not is_served(path):
         return
-    others = [file for file in path.parent.glob("*") if file.suffix in (".xml", ".bin") and file.stem != path.stem]
+    own = (path, path.with_suffix(".bin"))
+    others = [file for file in path.parent.glob("*") if file.suffix in _LOADED and file not in own]
     if others:
         raise ValueError(
             f"{path.parent} is the folder of a version for a server and contains {min(others).name}. The server loads "
-            f"only one file of a version. Remove the other file, or give another version: "
+            f"only one model of a version. Remove the other file, or give another version: "
             f"{path.parent.parent / '<version>' / path.name}"
         )
 

@@ -125,6 +125,7 @@ def export_model(
     Raises:
         FileExistsError: If a file exists and `overwrite` is `False`, or if the card would replace another `README.md`.
         ImportError: If packages that the format or the precision needs are not installed.
+        OSError: If a file cannot be written.
         RuntimeError: If another process writes the file, and that process fails.
         ValueError: If the format cannot represent the model, if an argument is invalid, if the runtime cannot run the
             file, or if the file's outputs differ from the model's.
@@ -151,7 +152,7 @@ def export_model(
 
     def write(model, folder):
         file, photographs = folder / path.name, folder / "photographs.npz"
-        float_file = folder / "float32" / path.name if precision == "int8" else file
+        float_file = _float_file(folder, path.name) if precision == "int8" else file
         float_file.parent.mkdir(exist_ok=True)
         stored = "float32" if precision == "int8" else precision
         arguments = {"format": format, "precision": stored, "photographs": str(photographs), "sizes": sizes}
@@ -162,7 +163,7 @@ def export_model(
             return _compare(model, format, file, list(arrays.values()) if batches is None else batches)
 
     cards = [path.with_name(CARD)] if card else []
-    with _existing(path.parent), replace_atomically(*cards, *targets) as folder:
+    with _new_files([*cards, *targets]) as folder:
         parity = verified(write, model, folder, precision == "float32", tolerance, min_agreement)
         speed = _relative_speed(format, folder, path.name, batches) if precision == "int8" else None
         if card:
@@ -218,7 +219,7 @@ def _chunks(model, images):
 def _relative_speed(format, folder, name, batches):
     """Compares the speed of an int8 file with that of its float32 file. Logs a warning if it is slower."""
     open_file = FORMATS[format].module.open_file
-    float_run, run = open_file(str(folder / "float32" / name)), open_file(str(folder / name))
+    float_run, run = open_file(str(_float_file(folder, name))), open_file(str(folder / name))
     speed = relative_speed(float_run, run, batches[0][:1].astype("float32"))
     if speed < 1:
         logger.warning(
@@ -246,18 +247,27 @@ def _answers(format, file, chunks):
         ) from error
 
 
+def _float_file(folder, name):
+    """Path of the float32 file from which an int8 file is made."""
+    return folder / f"float32-{name}" / name
+
+
 @contextlib.contextmanager
-def _existing(folder):
-    """Creates a folder if it does not exist. After an error, a new folder is removed, unless it contains files."""
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        if is_new:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        raise
+def _new_files(targets):
+    """Provides a folder for new files, as `replace_atomically` does. A new folder appears only with its files."""
+    parent = targets[0].parent
+    if parent.exists():
+        with replace_atomically(*targets) as folder:
+            yield folder
+        return
+    parent.parent.mkdir(parents=True, exist_ok=True)
+    # A server would try to load a version's folder that is still empty.
+    with replace_atomically(parent, overwrite=False) as folder:
+        yield folder
+        complete = folder / parent.name
+        complete.mkdir()
+        for target in targets:
+            (folder / target.name).rename(complete / target.name)
 
 
 def _targets(path, format, overwrite):

@@ -128,7 +128,7 @@ def model_card(model, format, file, card, classes, precision="float32", transfor
         f"# {_escaped(model.name)}",
         f"{facts.kind}, written by keras_vit for {CARD_FORMATS[format].title}.",
         "## Architecture\n\n" + _table(_architecture(facts)),
-        "## Weights\n\n" + _weights(facts),
+        "## Weights\n\n" + _weights(facts, format),
         "## Preprocessing\n\n" + _preprocessing(facts, format),
         "## Metrics\n\n" + _metrics(facts),
         "## Loading\n\nRun the code in the folder of this file.\n\n"
@@ -252,7 +252,7 @@ def _architecture(facts):
     return rows
 
 
-def _weights(facts):
+def _weights(facts, format):
     source = facts.origin.get("source")
     if source is None:
         return "It is not recorded from which weights the model comes. Their licence is not known."
@@ -269,7 +269,9 @@ def _weights(facts):
     lines = [f"* Source: {_escaped(source)}{link}{paper}. {state}"]
     lines += [f"* Adapted: {_escaped(name)}: {_escaped(change)}" for name, change in facts.layer.adaptations.items()]
     if facts.precision != "float32":
-        lines.append(f"* The file stores weights in {facts.precision}.")
+        # An int8 SavedModel only stores its weights in 8 bits.
+        computes = facts.precision == "int8" and format != "saved_model"
+        lines.append(f"* The file {'computes' if computes else 'stores weights'} in {facts.precision}.")
     if facts.licence is None:
         return "\n".join([*lines, "* Licence: not known. Ask the publisher of the source."])
     lines.append(f"* Licence of the source: {_escaped(facts.licence)}. {restriction(facts.licence)}".rstrip())
@@ -311,8 +313,8 @@ def _metrics(facts):
         images = f" ({evaluation.num_images:,} images)" if evaluation.num_images else ""
         rows = [(_escaped(name), f"{value:.4f}") for name, value in evaluation.metrics.items()]
         text = f"Measured on the {_escaped(evaluation.split)} split of {_escaped(evaluation.dataset)}{images}"
-        stored = "" if facts.precision == "float32" else f", before the weights were stored in {facts.precision}"
-        lines.append(f"{text}{stored}:\n\n{_table(rows)}")
+        before = "" if facts.precision == "float32" else f", before the conversion to {facts.precision}"
+        lines.append(f"{text}{before}:\n\n{_table(rows)}")
     if facts.entry and facts.entry.top1 and facts.is_unchanged and _has_published_settings(facts):
         lines.append(
             f"Published for these weights: {facts.entry.top1:.2f} % top-1 accuracy on the validation set of "

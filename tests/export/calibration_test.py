@@ -1,9 +1,10 @@
-import time
+import types
 
 import numpy as np
 import pytest
 
-from keras_vit.export.calibration import relative_speed, split_images
+from keras_vit.export import calibration
+from keras_vit.export.calibration import split_images
 
 
 def test_every_fourth_image_is_kept_back():
@@ -21,8 +22,12 @@ def test_pixels_that_are_not_finite_are_refused():
         split_images([images, np.where(images == 9, np.nan, images)])
 
 
-def test_relative_speed():
-    def wait(seconds):
-        return lambda image: time.sleep(seconds)
+def test_relative_speed(monkeypatch):
+    now = [0.0]
 
-    assert 2 < relative_speed(wait(0.03), wait(0.01), np.zeros((1, 2, 3, 1))) < 4
+    def wait(seconds):
+        now[0] += seconds
+
+    monkeypatch.setattr(calibration, "time", types.SimpleNamespace(perf_counter=lambda: now[0], sleep=wait))
+    speed = calibration.relative_speed(lambda image: wait(0.25), lambda image: wait(0.125), np.zeros((1, 2, 3, 1)))
+    assert speed == 2

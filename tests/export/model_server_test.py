@@ -88,9 +88,11 @@ def test_a_version_has_one_file(tmp_path):
     for name in ("pets.xml", "pets.bin", "README.md"):
         (path.parent / name).touch()
     check_version_folder(path)
-    (path.parent / "dogs.bin").touch()
-    with pytest.raises(ValueError, match=r"contains dogs\.bin\. The server loads only one file of a version"):
-        check_version_folder(path)
+    for name in ("dogs.bin", "saved_model.pb", "pets.onnx"):
+        (path.parent / name).touch()
+        with pytest.raises(ValueError, match=rf"contains {name}\. The server loads only one model of a version"):
+            check_version_folder(path)
+        (path.parent / name).unlink()
 
 
 def test_client(loaded, pets, tmp_path, monkeypatch, capsys):

@@ -250,6 +250,16 @@ def _sure_of_the_second():
     return model
 
 
+def test_a_new_folder_appears_with_its_files(unwritten, tmp_path):
+    """A server that watches `models` never sees a folder `1` without its file."""
+    model, seen = randomize(_tiny()), []
+    unwritten(lambda images: seen.extend((tmp_path / "models").glob("[0-9]*")) or _probabilities(model, images))
+    written = export_model(model, tmp_path / "models" / "1" / "tiny.tflite", "litert", card=True)
+    assert not seen
+    assert {file.name for file in written.path.parent.iterdir()} == {"tiny.tflite", "README.md"}
+    assert [folder.name for folder in (tmp_path / "models").iterdir()] == ["1"]
+
+
 def test_two_images_are_repeated(unwritten, tmp_path):
     """Two images are tested one by one, and as a batch of three, in which one is repeated."""
     counts, model = [], randomize(_tiny())

@@ -295,6 +295,19 @@ def test_the_folders_of_local_weights_are_not_shown(source, shown):
     assert "private" not in text
 
 
+@pytest.mark.parametrize(
+    ("format", "precision", "text"),
+    [
+        ("openvino", "int8", "computes in int8"),
+        ("saved_model", "int8", "stores weights in int8"),
+        ("litert", "float16", "stores weights in float16"),
+    ],
+)
+def test_precision(format, precision, text):
+    card = model_card(licensed(make(num_layers=1)), format, "a", True, 5, precision)
+    assert f"\n* The file {text}.\n" in card
+
+
 def test_entries_at_addresses():
     stem = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224"
     for address, name in {

@@ -3,7 +3,6 @@
 import collections
 import os
 import pathlib
-import warnings
 
 import numpy as np
 
@@ -46,7 +45,7 @@ def quantize(float_file, file, batches):
             f"{pathlib.Path(float_file).name} has no dense layer and no convolution with a float32 kernel. Give a file "
             f"that keras_vit.export_model wrote with precision='float32'."
         )
-    for inputs, moments in _second_moments(float_file, list(dense), batches).items():
+    for inputs, moments in _second_moments(model, list(dense), batches).items():
         weights = [_values(model, kernel) for kernel in dense[inputs]]
         scales = [_scales(array) for array in weights]
         # Layers with the same inputs, such as queries, keys and values, are rounded together.
@@ -105,18 +104,17 @@ def _scales(weights):
     return np.where(largest > 0, largest, 1) / 127
 
 
-def _second_moments(file, tensors, batches):
+def _second_moments(model, tensors, batches):
     """Returns {tensor: sum of `x x^T` over its rows x}, each (I, I), for the calibration images."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Warning: Enabling `experimental_preserve_all_tensors`")
-        interpreter = Interpreter(str(file), num_threads=os.cpu_count(), experimental_preserve_all_tensors=True)
-    run, moments = interpreter.get_signature_runner(), dict.fromkeys(tensors, 0.0)
+    interpreter, moments = _interpreter(model, tensors), dict.fromkeys(tensors, 0.0)
+    [images] = interpreter.get_input_details()
     for image in each_image(batches):
         try:
-            run(images=image)
-        except RuntimeError as error:
+            interpreter.resize_tensor_input(images["index"], image.shape, strict=True)
+            interpreter.allocate_tensors()
+            interpreter.set_tensor(images["index"], image)
+            interpreter.invoke()
+        except (RuntimeError, ValueError) as error:
             shape = image.shape[1:]
             raise ValueError(f"LiteRT cannot run the file for a calibration image {shape}: {error}") from error
         for tensor in tensors:
@@ -126,6 +124,20 @@ def _second_moments(file, tensors, batches):
     if not all(np.isfinite(total).all() for total in moments.values()):
         raise ValueError("For the calibration images, the inputs of a dense layer are not finite. Check the images.")
     return moments
+
+
+def _interpreter(model, tensors):
+    """Returns a LiteRT interpreter of a model whose outputs are the given tensors."""
+    from ai_edge_litert.interpreter import Interpreter
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    # LiteRT keeps outputs. The other tensors share memory: for large images, those of the attention are very large.
+    (graph, *_) = model.subgraphs
+    outputs, signatures = graph.outputs, model.signatureDefs
+    graph.outputs, model.signatureDefs = tensors, []
+    content = bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+    graph.outputs, model.signatureDefs = outputs, signatures
+    return Interpreter(model_content=content, num_threads=os.cpu_count())
 
 
 def _round_in_turn(weights, moments):

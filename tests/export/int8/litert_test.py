@@ -82,6 +82,6 @@ def test_refused(int8_file, litert_file, tmp_path):
         litert.quantize(int8_file, tmp_path / "new.tflite", [_images(2)])
     with pytest.raises(ValueError, match=r"not finite.*Check the images"):
         litert.quantize(litert_file[1].path, tmp_path / "new.tflite", [np.full((1, 8, 9, 3), np.nan, "float32")])
-    with pytest.raises(ValueError, match=r"cannot run the file for a calibration image \(9, 8, 3\): .*RESHAPE"):
+    with pytest.raises(ValueError, match=r"cannot run the file for a calibration image \(9, 8, 3\): .*dimension 1"):
         litert.quantize(litert_file[1].path, tmp_path / "new.tflite", [np.zeros((2, 9, 8, 3), "float32")])
     assert not list(tmp_path.iterdir())

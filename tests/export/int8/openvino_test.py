@@ -55,6 +55,34 @@ def test_products_in_8_bits(large, expected, tmp_path, capsys, monkeypatch):
         assert 1e-6 < difference < 0.05
 
 
+def test_the_file_with_the_smallest_error(tmp_path, monkeypatch):
+    """A model with several convolutions is quantized with several settings."""
+    import openvino
+    from openvino import opset13 as ops
+
+    rng = np.random.default_rng(2)
+    values = images = ops.parameter([-1, 3, 8, 9], np.float32, "images")
+    for _ in range(2):
+        values = ops.convolution(
+            values, rng.normal(size=(3, 3, 1, 1)).astype("float32"), [1, 1], [0, 0], [0, 0], [1, 1]
+        )
+    exact, written = tmp_path / "exact.xml", tmp_path / "int8.xml"
+    openvino.save_model(openvino.Model([values], [images]), exact, compress_to_fp16=False)
+    shifts, ignored = iter([0.5, 0.125, -0.25]), []
+
+    def quantize(model, dataset, ignored_scope=None, **settings):
+        ignored.append(ignored_scope)
+        outputs = model.get_results()[0].input_value(0)
+        return openvino.Model([ops.add(outputs, np.float32(next(shifts)))], model.get_parameters())
+
+    monkeypatch.setattr("nncf.quantize", quantize)
+    pixels = rng.uniform(0, 255, (5, 3, 8, 9)).astype("float32")
+    int8_openvino.quantize(str(exact), str(written), [pixels])
+    assert [scope and scope.types for scope in ignored] == [[], ["Convolution", "GroupConvolution"], None]
+    outputs = [int8_openvino.compiled_in_float32(str(path))(pixels)[0] for path in (exact, written)]
+    np.testing.assert_allclose(outputs[1] - outputs[0], 0.125, atol=1e-3)
+
+
 def test_one_row_for_each_image():
     import openvino
 
