@@ -160,7 +160,7 @@ bench-merging: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.token_merging $(ARGS)
 
 # Agreement, size and speed of int8 files, with our settings and those of the libraries: make bench-int8-settings
-# ARGS="--weights vit.npz --images photographs". It wants a quiet machine.
+# ARGS="--weights vit.npz --images photographs --document". It wants a quiet machine.
 bench-int8-settings: .venv-peers/installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.int8_settings $(ARGS)
 

@@ -5,7 +5,7 @@ Command: make bench-int8-settings ARGS="--weights vit.npz --images photographs"
 Agreement and size are measured with trained weights: every sixth image calibrates, and the others are judged, as in
 benchmarks/agreement.py. Speed is measured with ViT-S/16 with random weights, and compared with our float32 file of the
 same format, in turns. A line of JSON for each setting is added to benchmarks/results/int8_settings.jsonl, with device,
-commit and versions. Use a quiet machine.
+commit and versions. --document writes the table into docs/serving/eight_bits.md. Use a quiet machine.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.agreement import VERSIONS, agreement, image_paths, split_paths
 from benchmarks.provenance import device, in_words, provenance, versions_in_words
-from benchmarks.records import RESULTS, append, markdown_table, newest, read
+from benchmarks.records import add_options, append, markdown_table, newest, put_between, read
 from benchmarks.runtimes import SUFFIXES, open_file
 
 KEYS = ("device", "weights", "format", "setting")
@@ -202,13 +202,17 @@ def main(arguments=None):
     add("--weights", required=True, metavar="SOURCE", help="a trained model, as in keras_vit.from_pretrained")
     add("--images", required=True, nargs="+", type=pathlib.Path, metavar="FOLDER", help="folders of images")
     add("--formats", nargs="+", default=[*SETTINGS], choices=SETTINGS, help="formats to measure")
-    results = RESULTS / "int8_settings.jsonl"
-    add("--results", type=pathlib.Path, default=results, metavar="FILE", help="file that the results are added to")
+    add_options(parser, "bench-int8-settings", "int8_settings")
     options = parser.parse_args(arguments)
     state = provenance()
     for row in measure(options.weights, image_paths(options.images), options.formats):
         append([row | state], options.results)
-    print(f"{in_words()}; {versions_in_words(VERSIONS)}\n\n{table(newest(read(options.results), KEYS))}")
+    rows = newest(read(options.results), KEYS)
+    print(table(rows))
+    if options.document:
+        heading = f"{in_words()}; {versions_in_words(VERSIONS)}"
+        title = f"{rows[-1]['weights']}, {rows[-1]['images']} images"
+        put_between("bench-int8-settings", f"{heading}. {title}:\n\n{table(rows)}")
     return 0
 
 

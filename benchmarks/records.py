@@ -14,16 +14,17 @@ PAGES = {
     "bench-input": _DOCS / "performance" / "input_pipeline.md",
     "bench-merging": _DOCS / "performance" / "token_merging.md",
     "bench-agreement": _DOCS / "performance" / "token_merging.md",
+    "bench-int8-settings": _DOCS / "serving" / "eight_bits.md",
     "bench-tensorflow-int8": _DOCS / "serving" / "eight_bits.md",
     "mutation": _DOCS / "testing.md",
 }
 """The page that each command writes its table into."""
-RESULTS = pathlib.Path(__file__).with_name("results")
+_RESULTS = pathlib.Path(__file__).with_name("results")
 
 
 def add_options(parser, command, name):
     """Adds the options of a command: its file of results, `results/NAME.jsonl`, and `--document`."""
-    add, results = parser.add_argument, RESULTS / f"{name}.jsonl"
+    add, results = parser.add_argument, _RESULTS / f"{name}.jsonl"
     add("--results", type=pathlib.Path, default=results, metavar="FILE", help="file that the results are added to")
     add("--document", action="store_true", help=f"write the results into {PAGES[command].name}")
 
