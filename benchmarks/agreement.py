@@ -74,7 +74,13 @@ def split_paths(paths):
     return paths[::_CALIBRATING], [path for index, path in enumerate(paths) if index % _CALIBRATING]
 
 
-def ways_to_answer(model, weights, merged, calibrating):
+def images_for_export(calibrating, judged):
+    """The images that `export_model` gets. It keeps every fourth image back, so judged images are added for this."""
+    places = range(3, len(calibrating) + 1, 3)
+    return np.insert(calibrating, places, judged[: len(places)], axis=0)
+
+
+def ways_to_answer(model, weights, merged, for_export):
     """{name: function from pixels (N, H, W, C), uint8, to probabilities}. The model itself is the first entry."""
     import keras_vit
 
@@ -85,7 +91,7 @@ def ways_to_answer(model, weights, merged, calibrating):
         "the model": _model_predictor(model),
         "SavedModel, bfloat16": _saved_model_predictor(model, "bfloat16"),
         "SavedModel, int8": _saved_model_predictor(model, "int8"),
-        **_file_predictors(model, calibrating),
+        **_file_predictors(model, for_export),
         **with_merging,
     }
 
@@ -119,7 +125,7 @@ _FILES = {
 """{name of a row: (format, precision, options of `runtimes.open_file`)}"""
 
 
-def _file_predictors(model, calibrating):
+def _file_predictors(model, for_export):
     """{name: function}, for the files of other runtimes."""
     import keras_vit
 
@@ -128,7 +134,7 @@ def _file_predictors(model, calibrating):
         for name, (format, precision, options) in _FILES.items():
             path = pathlib.Path(folder, f"{precision}{SUFFIXES[format]}")
             if not path.exists():
-                images = calibrating if precision == "int8" else None
+                images = for_export if precision == "int8" else None
                 keras_vit.export_model(model, path, format, images, precision, min_agreement=0)
             run = open_file(format, str(path), **options)
             predictors[name] = lambda pixels, run=run: run(pixels.astype("float32"))
@@ -149,7 +155,7 @@ def measure(weights, paths, merged, labels_file=None):
     common = {"weights": pathlib.Path(weights).name, "images": len(paths), "device": device()}
     common |= {"calibrating": len(calibrating)}
     expected, rows = None, []
-    for name, answer in ways_to_answer(model, weights, merged, calibrating).items():
+    for name, answer in ways_to_answer(model, weights, merged, images_for_export(calibrating, pixels)).items():
         actual = np.concatenate([answer(pixels[first : first + _BATCH]) for first in range(0, len(pixels), _BATCH)])
         expected = actual if expected is None else expected
         values = zip(("same_class", "difference", "largest"), map(float, agreement(expected, actual)), strict=True)
