@@ -53,7 +53,7 @@ IN_FUNCTIONS = {
     "keras_vit.analysis.plots": {"matplotlib"},
     "keras_vit.atomic_files": {"filelock"},
     "keras_vit.decoding": {"tensorflow"},
-    "keras_vit.export.constants": {"tensorflow"},
+    "keras_vit.export.smaller_graph": {"tensorflow"},
     "keras_vit.export.formats.exporting": {"tensorflow"},
     "keras_vit.export.formats.litert": {"ai_edge_litert", "tensorflow"},
     "keras_vit.export.formats.onnx": {"onnx", "onnxruntime"},

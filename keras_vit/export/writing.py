@@ -8,11 +8,11 @@ import pathlib
 import numpy as np
 
 from keras_vit.decoding import decode_upright, image_decoder, input_protocol
-from keras_vit.export.constants import merge_constants
 from keras_vit.export.messages import without_messages
 from keras_vit.export.parity import computes_in_float32, full_precision, read_images
 from keras_vit.export.precision import in_bfloat16, round_to_int8
 from keras_vit.export.signatures import OUTPUTS, build_signatures
+from keras_vit.export.smaller_graph import remove_nodes
 from keras_vit.export.warmup import write_warmup
 
 _NUM_IMAGES = 8
@@ -50,7 +50,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     # Keras's ExportArchive is not used. It would trace every function again, and keep a second copy of each.
     with without_messages("tensorflow"):  # Otherwise TensorFlow would log the path of the temporary folder.
         tf.saved_model.save(root, str(folder), signatures=concrete)
-    merge_constants(folder)
+    remove_nodes(folder)
     (folder / "assets" / "labels.txt").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
     _, size, channels = input_protocol(model, options["image_size"])
     specs = {name: function.input_signature[0] for name, function in served.items()}

@@ -2,7 +2,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_vit.export.constants import merge_constants
+from keras_vit.export.smaller_graph import remove_nodes
 
 
 def _functions(folder):
@@ -30,7 +30,7 @@ def test_equal_constants_are_merged(tmp_path):
     expected = [
         tf.saved_model.load(str(tmp_path)).signatures["serving_default"](x=rows) for rows in (images, images[:1])
     ]
-    merge_constants(tmp_path)
+    remove_nodes(tmp_path)
     assert _num_constants(tmp_path) <= before - 4  # [2, 3, 5], 7 and [4, 9], and 2 in a branch.
     loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     for rows, outputs in zip((images, images[:1]), expected, strict=True):
@@ -40,3 +40,29 @@ def test_equal_constants_are_merged(tmp_path):
     for function in _functions(tmp_path):
         values = [node.attr["value"].SerializeToString() for node in function.node_def if node.op == "Const"]
         assert len(set(values)) == len(values)
+
+
+def test_reshaped_tensors(tmp_path):
+    """Each of two layers reshapes its input and its bias, as `Dense` does."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3, 4])], autograph=False)
+    def serve(x):
+        reshaped = tf.reshape(tf.reshape(x, [-1, 4]), [-1, 3, 4])
+        for bias in ([1.0, -2.0, 5.0, 0.5], [3.0, 2.0, 7.0, -1.0]):
+            rows = tf.reshape(reshaped, [-1, 4]) + tf.reshape(tf.constant(bias), [1, -1])
+            reshaped = tf.reshape(2.0 * rows + tf.reshape(reshaped, [-1, 4]), [-1, 3, 4])
+        return {"y": reshaped, "z": tf.reshape(tf.reshape(reshaped, tf.reverse(tf.shape(x), [0])), [-1])}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path), signatures=serve.get_concrete_function())
+    images = [tf.random.stateless_normal([count, 3, 4], [2, 5]) for count in (0, 1, 5)]
+    expected = [tf.saved_model.load(str(tmp_path)).signatures["serving_default"](x=rows) for rows in images]
+    remove_nodes(tmp_path)
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    for rows, outputs in zip(images, expected, strict=True):
+        for name, output in loaded(x=rows).items():
+            np.testing.assert_array_equal(output, outputs[name])
+    [function] = [function for function in _functions(tmp_path) if "serve" in function.signature.name]
+    sources = {node.name: node.op for node in function.node_def}
+    reshapes = [node for node in function.node_def if node.op == "Reshape"]
+    assert len(reshapes) == 4  # The rows of each layer, and each output.
+    assert not any(sources.get(node.input[0].partition(":")[0]) == "Const" for node in reshapes)
