@@ -56,7 +56,7 @@ IN_FUNCTIONS = {
     "keras_vit.export.smaller_graph": {"tensorflow"},
     "keras_vit.export.formats.exporting": {"tensorflow"},
     "keras_vit.export.formats.litert": {"ai_edge_litert", "tensorflow"},
-    "keras_vit.export.formats.onnx": {"onnx", "onnxruntime"},
+    "keras_vit.export.formats.onnx": {"onnx", "onnxruntime", "tf2onnx"},
     "keras_vit.export.formats.openvino": {"openvino"},
     "keras_vit.export.int8.litert": {"ai_edge_litert"},
     "keras_vit.export.int8.onnx": {"onnx", "onnxruntime"},
