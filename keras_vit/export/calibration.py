@@ -1,12 +1,17 @@
 """Images for the calibration of int8 files, and the speed of these files. Shapes: N images, H W C image."""
 
+import logging
 import statistics
 import time
 
 import numpy as np
 
+logger = logging.getLogger(__name__)
+
 _KEPT_BACK = 4
 """Every fourth image is kept back for the comparison, and the others calibrate."""
+_FEW = 80
+"""With fewer images, a warning is logged."""
 _ROUNDS = 9
 _PAUSE = 0.02
 """Seconds before a request. After a request, the threads of some runtimes wait actively for a while."""
@@ -22,20 +27,25 @@ def split_images(batches):
         Two lists of arrays (N, H, W, C). Together they contain all images.
 
     Raises:
-        ValueError: If there are too few images, or if their pixels cannot be in [0, 255].
+        ValueError: If there are too few images, or if all images are equal.
     """
     num_images = sum(map(len, batches))
     if num_images < _KEPT_BACK:
         raise ValueError(
             f"precision='int8' needs at least {_KEPT_BACK} images, because every fourth image is kept back for the "
-            f"comparison. A few hundred are better. Received: images with {num_images} images"
+            f"comparison. A few hundred are better. Received: {num_images} image{'s' if num_images > 1 else ''}"
         )
-    # Unlike `min` and `max`, those of NumPy propagate NaN.
-    low, high = np.min([np.min(batch) for batch in batches]), np.max([np.max(batch) for batch in batches])
-    if not (low >= 0 and 1 < high <= 255):
+    if num_images < _FEW:
+        logger.warning(
+            "precision='int8' got only %d images. The ranges of the integers and the agreement with the model are "
+            "uncertain. Give a few hundred images like those that will be served.",
+            num_images,
+        )
+    first_image = batches[0][0]
+    if all(batch.shape[1:] == first_image.shape and (batch == first_image).all() for batch in batches):
         raise ValueError(
-            f"images must have pixels in [0, 255], before normalisation, because the ranges of int8 values are "
-            f"chosen by them. Received: pixels in [{low:g}, {high:g}]"
+            "All images are equal, so the ranges of int8 values cannot be chosen by them. Give images like those that "
+            "will be served."
         )
     calibrating, kept_back, first = [], [], 0
     for batch in batches:

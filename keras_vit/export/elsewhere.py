@@ -34,7 +34,7 @@ def with_tensorflow(function, model, **arguments):
     if importlib.util.find_spec("tensorflow") is None:
         raise ImportError(
             "TensorFlow is needed to export a model, whatever the backend of Keras, but it is not installed. "
-            "Install it with: pip install 'keras-vit-applications[tensorflow]'"
+            "Install it with pip, or install keras_vit with its extra 'tensorflow'."
         )
     with working_folder(tempfile.gettempdir(), "keras_vit") as folder:
         file = folder / "model.keras"

@@ -30,20 +30,41 @@ def is_served(path):
 
 
 def check_version_folder(path):
-    """Checks that the folder of a version contains no other model, because the server could load that model.
+    """Checks that a served version is the only model in its folder, and that no other server uses the versions.
+
+    OpenVINO Model Server loads any model in the folder of a version, including SavedModels.
 
     Args:
-        path: Path of a file that will be written, a `pathlib.Path`. A file that is not served is accepted.
+        path: Path of a file that will be written, a `pathlib.Path`.
     """
-    if not is_served(path):
-        return
     own = (path, path.with_suffix(".bin"))
     others = [file for file in path.parent.glob("*") if file.suffix in _LOADED and file not in own]
-    if others:
+    served = [file for file in (path, *others) if is_served(file)]
+    if served and others:
         raise ValueError(
             f"{path.parent} is the folder of a version for a server and contains {min(others).name}. The server loads "
             f"only one model of a version. Remove the other file, or give another version: "
             f"{path.parent.parent / '<version>' / path.name}"
+        )
+    if served and (path.resolve().parents[1] / "models.config").exists():
+        raise ValueError(
+            f"{path.parent.parent} contains the versions of a SavedModel for TensorFlow Serving (models.config). "
+            f"OpenVINO Model Server would load these versions, too. Give another folder for the versions of the "
+            f"OpenVINO file."
+        )
+
+
+def check_no_openvino_versions(folder):
+    """Checks that the folder of a SavedModel's versions contains no versions of an OpenVINO file.
+
+    Args:
+        folder: Folder of all versions, a `pathlib.Path`.
+    """
+    others = [file for file in folder.glob("*/*.xml") if is_served(file)]
+    if others:
+        raise ValueError(
+            f"{folder} contains the versions of an OpenVINO file ({min(others).relative_to(folder)}). OpenVINO Model "
+            f"Server would load the SavedModel as one of them. Give another folder for the versions of the SavedModel."
         )
 
 

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 _BATCH_SIZES = (1, 3)
 _MESSAGE_BYTES = 2**31 - 1
+_SLOWER = 0.97
+"""Relative speed of an int8 file below which a warning is logged. Smaller differences are noise."""
 _OUTPUT_BYTES = 2**28
 """Size of the outputs that are compared at a time, if they have a value for each pixel."""
 
@@ -108,7 +110,7 @@ def export_model(
             sizes. By default, four photographs of this package are used, in two sizes if the model's input size is
             variable. With `precision="int8"`, images are required.
         precision: `"float32"`; `"float16"`, for LiteRT and OpenVINO: half the size, with weights stored in float16; or
-            `"int8"`: about a quarter of the size, with computations in 8 bits.
+            `"int8"`: a quarter to a half of the size, with computations in 8 bits.
         tolerance: Maximum difference of a probability, for float32 weights.
         min_agreement: Minimum share of the images, in [0, 1], for which a file of lower precision must predict the same
             class as `model`. By default 0.95, or 0.9 for int8.
@@ -221,9 +223,10 @@ def _relative_speed(format, folder, name, batches):
     open_file = FORMATS[format].module.open_file
     float_run, run = open_file(str(_float_file(folder, name))), open_file(str(folder / name))
     speed = relative_speed(float_run, run, batches[0][:1].astype("float32"))
-    if speed < 1:
+    if speed < _SLOWER:
         logger.warning(
-            "On this machine, the int8 file %s takes %.2f times as long as the float32 file, for one image.",
+            "On this machine, the int8 file %s takes %.2f times as long as the float32 file, for one image. Use a "
+            "float32 file, unless the size matters.",
             name,
             1 / speed,
         )
@@ -260,14 +263,27 @@ def _new_files(targets):
         with replace_atomically(*targets) as folder:
             yield folder
         return
-    parent.parent.mkdir(parents=True, exist_ok=True)
     # A server would try to load a version's folder that is still empty.
-    with replace_atomically(parent, overwrite=False) as folder:
+    with _existing(parent.parent), replace_atomically(parent, overwrite=False) as folder:
         yield folder
         complete = folder / parent.name
         complete.mkdir()
         for target in targets:
             (folder / target.name).rename(complete / target.name)
+
+
+@contextlib.contextmanager
+def _existing(folder):
+    """Creates a folder and its parents. After an error, those that did not exist are removed, if they are empty."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for each in new:
+                each.rmdir()
+        raise
 
 
 def _targets(path, format, overwrite):
@@ -302,8 +318,8 @@ def _check_arguments(path, format, precision):
     if missing:
         extra, condition = ("int8", " with precision='int8'") if precision == "int8" else ("runtimes", "")
         raise ImportError(
-            f"The format {format!r}{condition} needs {', '.join(missing)}. Install with: pip install "
-            f"'keras-vit-applications[{extra}]'"
+            f"The format {format!r}{condition} needs {', '.join(missing)}. Install them with pip, or install keras_vit "
+            f"with its extra {extra!r}."
         )
 
 
@@ -343,10 +359,18 @@ def _checked_images(model, images):
     """Checks images, and returns them as a list of arrays."""
     arrays = [np.asarray(array) for array in (images if isinstance(images, (list, tuple)) else [images])]
     shape = model.input_shape
-    if not arrays or not all(_are_images(array, shape) for array in arrays):
+    wrong = [array for array in arrays if not _are_images(array, shape)]
+    if wrong or not arrays:
+        received = f"{wrong[0].dtype} {wrong[0].shape}" if wrong else "an empty list"
         raise ValueError(
-            f"images must be an array of shape {shape}, or a list of such arrays, with pixels in [0, 255]. Received: "
-            f"{', '.join(f'{array.dtype} {array.shape}' for array in arrays) or 'an empty list'}"
+            f"images must be an array of shape {shape}, or a list of such arrays, with pixels in [0, 255]. Use "
+            f"np.stack to join single images. Paths and data sets are not accepted. Received: {received}"
+        )
+    # Unlike `min` and `max`, those of NumPy propagate NaN.
+    low, high = (function([function(array) for array in arrays]) for function in (np.min, np.max))
+    if not (low >= 0 and high <= 255) or 0 < high <= 1:
+        raise ValueError(
+            f"images must have pixels in [0, 255], before normalisation. Received: pixels in [{low:g}, {high:g}]"
         )
     return arrays
 

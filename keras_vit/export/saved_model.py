@@ -22,6 +22,7 @@ from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice, check_flag, check_positive_integer, is_one_line
 from keras_vit.decoding import MAX_PIXELS, input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
+from keras_vit.export.model_server import check_no_openvino_versions
 from keras_vit.export.operator_files import check_name, default_name, write_operator_files
 from keras_vit.export.parity import check_limits, compare, compare_masks, computes_in_float32, verified
 from keras_vit.export.precision import PRECISIONS
@@ -146,9 +147,10 @@ def export_saved_model(
         FileExistsError: If the version exists and `overwrite` is `False`, or if the card would replace another
             `README.md`.
         RuntimeError: If another process writes the SavedModel, and that process fails.
-        TypeError: If `signatures` is not a list.
+        TypeError: If `signatures` is not a list, or if `images` are not paths.
         ValueError: If an argument is invalid, if the model is not a classifier or segmentation model, if it changes
-            pixels before its `preprocessing` layer, or if the outputs of the SavedModel differ from the model's.
+            pixels before its `preprocessing` layer, if the outputs of the SavedModel differ from the model's, or if
+            `path` contains versions of an OpenVINO file.
         OSError: If a file cannot be written. If only a configuration file of the server cannot be written, the
             SavedModel is complete.
 
@@ -162,8 +164,7 @@ def export_saved_model(
     path = pathlib.Path(path)
     check_flag("overwrite", overwrite)
     folder = path / str(check_positive_integer("version", version))
-    if folder.exists() and not overwrite:
-        raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
+    _check_folder(folder, overwrite)
     check_card(card, folder / CARD, _MAIN_FILE)
     check_output(model)
     input_protocol(model, image_size)
@@ -202,6 +203,12 @@ def _write(model, folder, name, **options):
     return (compare_masks if is_segmenter(model) else compare)(model, answers.pop("pixels"), answers)
 
 
+def _check_folder(folder, overwrite):
+    if folder.exists() and not overwrite:
+        raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
+    check_no_openvino_versions(folder.parent)
+
+
 def _check_precision(model, precision):
     check_choice("precision", precision, PRECISIONS)
     if precision != "float32" and is_quantized(model):
@@ -212,6 +219,11 @@ def _check_precision(model, precision):
 
 
 def _image_paths(images):
+    if isinstance(images, (str, os.PathLike)) or not all(isinstance(image, (str, os.PathLike)) for image in images):
+        raise TypeError(
+            f"images must be a list of paths of image files, because the SavedModel decodes files. (export_model takes "
+            f"arrays of pixels.) Received: {type(images).__name__}"
+        )
     missing = [image for image in images if not pathlib.Path(image).is_file()]
     if missing or not images:
         raise ValueError(f"images must be paths of files. Received: {', '.join(map(str, missing)) or 'none'}")

@@ -16,10 +16,17 @@ def test_every_fourth_image_is_kept_back():
     assert [batch.shape[1:] for batch in kept_back] == [(2, 3, 1), (3, 2, 1)]
 
 
-def test_pixels_that_are_not_finite_are_refused():
-    images = np.full((3, 2, 3, 1), 9.0)
-    with pytest.raises(ValueError, match=r"pixels in \[0, 255\].*Received: pixels in \[nan, nan\]"):
-        split_images([images, np.where(images == 9, np.nan, images)])
+def test_equal_and_few_images(caplog):
+    images = np.full((7, 2, 3, 1), 9.0)
+    with pytest.raises(ValueError, match="All images are equal"):
+        split_images([images[:3], images[3:]])
+    images[4, 1, 2] = 8
+    caplog.clear()
+    split_images([images[:3], images[3:]])
+    assert "only 7 images" in caplog.text
+    caplog.clear()
+    split_images([images] * 12)
+    assert not caplog.text
 
 
 def test_relative_speed(monkeypatch):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from keras_vit.export.model_server import check_version_folder, write_server_files
+from keras_vit.export.model_server import check_no_openvino_versions, check_version_folder, write_server_files
 from tests.export.stand_in import serve
 from tests.pictures import encoded, picture
 
@@ -76,7 +76,7 @@ def test_other_folders_and_files_have_no_server(tmp_path, place):
     path = tmp_path / place
     path.parent.mkdir()
     write_server_files(path)
-    (path.parent / "other.xml").touch()
+    (path.parent / "other.onnx").touch()
     check_version_folder(path)
     assert [child.name for child in tmp_path.iterdir()] == [path.parent.name]
 
@@ -93,6 +93,20 @@ def test_a_version_has_one_file(tmp_path):
         with pytest.raises(ValueError, match=rf"contains {name}\. The server loads only one model of a version"):
             check_version_folder(path)
         (path.parent / name).unlink()
+
+
+def test_the_folder_of_a_version_is_only_for_its_server(tmp_path):
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "pets.xml").touch()
+    with pytest.raises(ValueError, match=r"contains pets\.xml\. The server loads only one model"):
+        check_version_folder(tmp_path / "2" / "pets.onnx")
+    with pytest.raises(ValueError, match=r"contains the versions of an OpenVINO file \(2/pets\.xml\)"):
+        check_no_openvino_versions(tmp_path)
+    check_no_openvino_versions(tmp_path / "2")
+    (tmp_path / "models.config").touch()
+    check_version_folder(tmp_path / "3" / "pets.onnx")
+    with pytest.raises(ValueError, match=r"versions of a SavedModel for TensorFlow Serving"):
+        check_version_folder(tmp_path / "3" / "pets.xml")
 
 
 def test_client(loaded, pets, tmp_path, monkeypatch, capsys):

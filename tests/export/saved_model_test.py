@@ -315,6 +315,8 @@ def test_refused_arguments(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.export_saved_model(model, tmp_path, **arguments)
+    with pytest.raises(TypeError, match=r"images must be a list of paths of image files.*Received: ndarray"):
+        keras_vit.export_saved_model(model, tmp_path, images=np.zeros((2, 8, 12, 3)))
     for other, message in (
         (_model(include_top=False), "Only classifiers and segmentation.*layer 'pooling'"),
         (_model(include_top=False, pooling=None), "Only classifiers and segmentation.*layer 'encoder_norm'"),

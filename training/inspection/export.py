@@ -76,7 +76,7 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
         written = keras_vit.export_model(model, path, format, images=pixels, **options)
         sentence = _sentence(written.num_bytes, written.images, written.max_difference, written.top_1_agreement)
         if written.relative_speed is not None:
-            sentence += f" One image: {written.relative_speed:.2f} times as fast as in the float32 file."
+            sentence += f" One image: {written.relative_speed:.2f} times as fast as the float32 file."
         return path, sentence
     except FileExistsError as error:
         raise InputError(str(error).replace("overwrite=True", "--overwrite")) from None
