@@ -35,7 +35,7 @@ def model():
 @elsewhere_only
 def test_without_tensorflow_nothing_is_written(model, tmp_path, monkeypatch):
     monkeypatch.setattr(elsewhere.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"TensorFlow is needed to export .* is not installed. Install it with: pip"):
+    with pytest.raises(ImportError, match=r"TensorFlow is needed to export .* is not installed. Install it with pip"):
         keras_vit.export_saved_model(model, tmp_path / "pets", labels=list("abcde"))
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
