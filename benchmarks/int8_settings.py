@@ -97,17 +97,17 @@ def _dynamic(model, float_file, file, batches):
 def _dynamic_range(model, float_file, file, batches):
     import tensorflow as tf
 
-    from keras_vit.export.formats.exporting import from_pixels, images_of
+    from keras_vit.export.formats.exporting import FromPixels, images_of
 
-    module = from_pixels(model)
+    module = FromPixels(model)
     options = {"verbose": False, "input_signature": [images_of(module)], "optimizations": [tf.lite.Optimize.DEFAULT]}
     module.export(file, format="litert", **options)
 
 
 def _ours(model, float_file, file, batches, format):
-    from keras_vit.export.int8 import litert, onnx, openvino
+    from keras_vit.export.formats.table import FORMATS
 
-    {"litert": litert, "onnx": onnx, "openvino": openvino}[format].quantize(float_file, file, batches)
+    FORMATS[format].quantize(float_file, file, batches)
 
 
 SETTINGS = {

@@ -20,7 +20,7 @@ from keras_vit.checks import check_flag
 from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.calibration import relative_speed, split_images
 from keras_vit.export.elsewhere import with_tensorflow
-from keras_vit.export.formats.exporting import from_pixels
+from keras_vit.export.formats.exporting import FromPixels
 from keras_vit.export.formats.table import FORMATS
 from keras_vit.export.model_server import check_version_folder, write_server_files
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images, verified
@@ -190,7 +190,7 @@ def write_file(model, file, format, precision, photographs, sizes):
         photographs: Path of the `.npz` file for the photographs. It gets one uint8 array (N, H, W, C) for each size.
         sizes: List of [height, width].
     """
-    FORMATS[format].module.write(from_pixels(model), file, precision)
+    FORMATS[format].module.write(FromPixels(model), file, precision)
     *_, channels = model.input_shape
     images = [decode_upright(contents, channels) for contents in read_images(None)] if sizes else []
     np.savez(photographs, *(np.stack([resize(image, size, "bicubic") for image in images]) for size in sizes))

@@ -14,6 +14,19 @@ def _num_constants(folder):
     return sum(node.op == "Const" for function in _functions(folder) for node in function.node_def)
 
 
+def _remove_nodes(folder, function, inputs):
+    """Saves a function, removes nodes, and compares the outputs. Returns the number of constants before."""
+    tf.saved_model.save(tf.Module(), str(folder), signatures=function.get_concrete_function())
+    expected = [tf.saved_model.load(str(folder)).signatures["serving_default"](x=rows) for rows in inputs]
+    before = _num_constants(folder)
+    remove_nodes(folder)
+    loaded = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    for rows, outputs in zip(inputs, expected, strict=True):
+        for name, output in loaded(x=rows).items():
+            np.testing.assert_array_equal(output, outputs[name])
+    return before
+
+
 def test_equal_constants_are_merged(tmp_path):
     @tf.function(input_signature=[tf.TensorSpec([None, 3])], autograph=False)
     def serve(x):
@@ -25,17 +38,9 @@ def test_equal_constants_are_merged(tmp_path):
         integer = tf.cast(tf.constant(1), tf.float32) + tf.constant(np.array(1, "int32").view("float32"))
         return {"y": y + integer, "one": tf.constant([4.0, 9.0]), "other": tf.constant([4.0, 9.0])}
 
-    tf.saved_model.save(tf.Module(), str(tmp_path), signatures=serve.get_concrete_function())
-    before, images = _num_constants(tmp_path), tf.constant([[1.0, -4.0, 6.0], [9.0, 2.0, 0.5]])
-    expected = [
-        tf.saved_model.load(str(tmp_path)).signatures["serving_default"](x=rows) for rows in (images, images[:1])
-    ]
-    remove_nodes(tmp_path)
+    images = tf.constant([[1.0, -4.0, 6.0], [9.0, 2.0, 0.5]])
+    before = _remove_nodes(tmp_path, serve, [images, images[:1]])
     assert _num_constants(tmp_path) <= before - 4  # [2, 3, 5], 7 and [4, 9], and 2 in a branch.
-    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
-    for rows, outputs in zip((images, images[:1]), expected, strict=True):
-        for name, output in loaded(x=rows).items():
-            np.testing.assert_array_equal(output, outputs[name])
     assert not (tmp_path / "fingerprint.pb").exists()
     for function in _functions(tmp_path):
         values = [node.attr["value"].SerializeToString() for node in function.node_def if node.op == "Const"]
@@ -53,14 +58,7 @@ def test_reshaped_tensors(tmp_path):
             reshaped = tf.reshape(2.0 * rows + tf.reshape(reshaped, [-1, 4]), [-1, 3, 4])
         return {"y": reshaped, "z": tf.reshape(tf.reshape(reshaped, tf.reverse(tf.shape(x), [0])), [-1])}
 
-    tf.saved_model.save(tf.Module(), str(tmp_path), signatures=serve.get_concrete_function())
-    images = [tf.random.stateless_normal([count, 3, 4], [2, 5]) for count in (0, 1, 5)]
-    expected = [tf.saved_model.load(str(tmp_path)).signatures["serving_default"](x=rows) for rows in images]
-    remove_nodes(tmp_path)
-    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
-    for rows, outputs in zip(images, expected, strict=True):
-        for name, output in loaded(x=rows).items():
-            np.testing.assert_array_equal(output, outputs[name])
+    _remove_nodes(tmp_path, serve, [tf.random.stateless_normal([count, 3, 4], [2, 5]) for count in (0, 1, 5)])
     [function] = [function for function in _functions(tmp_path) if "serve" in function.signature.name]
     sources = {node.name: node.op for node in function.node_def}
     reshapes = [node for node in function.node_def if node.op == "Reshape"]

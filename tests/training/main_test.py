@@ -349,8 +349,8 @@ def test_export_for_other_runtimes(brief_run, images, tmp_path, capsys, monkeypa
         export = ["export", str(run.folder), "--path", str(tmp_path), "--format", "litert"]
         assert not main([*export, "--precision", "float32"])
         assert not main([*export[:-1], "openvino", "--precision", "int8"])
-    told = r"(?s)2\.0 MB\. Compared .* on 8 images: largest difference of a probability 1\.0e-07.* 2\.50 times as fast"
-    assert re.search(told, capsys.readouterr().out)
+    text = r"(?s)2\.0 MB\. Compared .* on 8 images: largest difference of a probability 1\.0e-07.* 2\.50 times as fast"
+    assert re.search(text, capsys.readouterr().out)
     (path, format, compared, options), (int8_path, _, training_images, _) = calls
     assert (int8_path, np.unique(training_images, axis=0).shape) == (tmp_path / "1" / "digits.xml", (300, 8, 8, 1))
     assert (path.name, format, options) == ("digits.tflite", "litert", {"precision": "float32", "overwrite": False})

@@ -7,6 +7,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit.decoding import image_decoder
+from keras_vit.export.formats.table import FORMATS
 from training import recipes
 from training.data.images import decoded, read_image
 from training.errors import InputError
@@ -14,7 +15,6 @@ from training.recipe.assignments import read_facts
 from training.runs.folder import Run, load_model, read_class_names
 from training.tasks import TASKS
 
-_SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
 _COMMON_OPTIONS = {"precision", "tolerance", "min_agreement", "overwrite", "card"}
 _NUM_CALIBRATING, _SEED = 300, 0
 """Number of training images that calibrate and check an int8 file, and the seed that selects them."""
@@ -72,7 +72,7 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
             pixels = _training_images(model, run, source)
         else:
             pixels = images and np.stack([_decoded(model, image) for image in images])
-        path = path / f"{name}{_SUFFIXES[format]}"
+        path = path / f"{name}{FORMATS[format].suffixes[-1]}"
         written = keras_vit.export_model(model, path, format, images=pixels, **options)
         sentence = _sentence(written.num_bytes, written.images, written.max_difference, written.top_1_agreement)
         if written.relative_speed is not None:

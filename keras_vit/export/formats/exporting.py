@@ -7,19 +7,13 @@ from keras_vit.layers.ops.textbook import textbook_operations
 from keras_vit.preprocessing import preprocess_input
 
 
-def from_pixels(model):
-    """Returns a model that normalises pixels in [0, 255].
+class FromPixels(keras.Model):
+    """Normalises pixels in [0, 255], and returns `{"probabilities": (N, classes) or (N, H, W, classes)}`.
 
     Args:
         model: A classifier or segmentation model.
-
-    Returns:
-        A `keras.Model` of one output, `{"probabilities": (N, classes) or (N, H, W, classes)}`.
     """
-    return _FromPixels(model)
 
-
-class _FromPixels(keras.Model):
     # It is not functional, because constants in functional models become inputs of an ONNX file.
 
     def __init__(self, model):
@@ -41,5 +35,5 @@ def export_textbook(model, file, format, **options):
 
 
 def images_of(model):
-    """The input signature of a model from `from_pixels`."""
+    """The input signature of a `FromPixels`."""
     return keras.InputSpec(shape=model.model.input_shape, dtype="float32", name="images")

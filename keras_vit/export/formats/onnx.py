@@ -12,7 +12,7 @@ def write(model, file, precision):
     """Writes a model as a float32 file. Keras must run on TensorFlow.
 
     Args:
-        model: A model from `exporting.from_pixels`.
+        model: An `exporting.FromPixels`.
         file: Path of the file.
         precision: `"float32"`
     """

@@ -9,7 +9,7 @@ def write(model, file, precision):
     """Writes a model as a file. Keras must run on TensorFlow.
 
     Args:
-        model: A model from `exporting.from_pixels`.
+        model: An `exporting.FromPixels`.
         file: Path of the `.xml` file.
         precision: `"float32"` or `"float16"`
     """
