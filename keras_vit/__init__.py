@@ -15,7 +15,7 @@ from keras_vit.analysis.neighbours import nearest_neighbours
 from keras_vit.analysis.token_attention import foreground_share, token_entropy, token_lineage, token_maps
 from keras_vit.architectures import vision_transformer as config
 from keras_vit.architectures.rotary import RotaryConfig
-from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
 from keras_vit.cost import profile
 from keras_vit.export.runtimes import export_model
@@ -37,6 +37,7 @@ from keras_vit.weights.saving import save_weights
 __version__ = "0.1.0"
 __all__ = [
     "VARIANTS",
+    "ConvStemConfig",
     "Evaluation",
     "LicenceWarning",
     "LoadReport",

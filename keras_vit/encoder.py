@@ -6,7 +6,9 @@ import typing
 import keras
 
 from keras_vit import layers
+from keras_vit.architectures.stem import ConvStemConfig
 from keras_vit.trunks.bit_resnet import bit_resnet
+from keras_vit.trunks.conv_stem import conv_stem
 
 
 def encode(images, config, grid_size=None):
@@ -34,7 +36,7 @@ def encode(images, config, grid_size=None):
             f"size, e.g. input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
         )
     if config.stem is not None:
-        images = bit_resnet(images, config.stem)
+        images = (conv_stem if isinstance(config.stem, ConvStemConfig) else bit_resnet)(images, config.stem)
     patches = layers.PatchEmbedding(
         config.hidden_dim, config.patch_size, config.crop_to_patches, not config.pre_norm, name="patch_embedding"
     )(images)  # (B, h, w, D)

@@ -22,6 +22,7 @@ STEM = keras_vit.StemConfig((1, 2), 32)
 CONFIGS = [
     keras_vit.VARIANTS["B/16"],
     keras_vit.VARIANTS["R50+B/16"].replace(patch_size=(2, 1), stem=STEM),
+    keras_vit.VARIANTS["B/16"].replace(patch_size=1, stem=keras_vit.ConvStemConfig((8, 16), strides=(2, 1))),
     BiTResNetConfig((3, 4), 96),
     BiTResNetConfig((3, 4), 96, "ignored"),
     AxialResNetConfig([3, 4, 1], 12, 3),
@@ -52,13 +53,13 @@ def test_survives_json(config):
 
 def test_dictionaries_have_the_kind():
     assert CONFIGS[0].to_dict()["kind"] == "vit"
-    assert CONFIGS[2].to_dict() == {
+    assert CONFIGS[3].to_dict() == {
         "kind": "bit_resnet",
         "stage_depths": [3, 4],
         "width": 96,
         "root_padding": "zeros",
     }
-    assert read_architecture({"kind": "bit_resnet", "stage_depths": [3, 4], "width": 96}) == CONFIGS[2]
+    assert read_architecture({"kind": "bit_resnet", "stage_depths": [3, 4], "width": 96}) == CONFIGS[3]
 
 
 def test_defaults_and_strides():
@@ -143,3 +144,5 @@ def test_unknown_fields_of_a_part_are_refused(name):
     sizes = {"patch_size": 4, "hidden_dim": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 8}
     with pytest.raises(ValueError, match=r"Config has no zoom in this version\. Fields: .*newer keras_vit"):
         read_architecture({"kind": "vit", **sizes, name: {"zoom": 1}})
+    with pytest.raises(ValueError, match=r"ConvStemConfig has no zoom in this version"):
+        read_architecture({"kind": "vit", **sizes, "stem": {"widths": (8,), "zoom": 1}})

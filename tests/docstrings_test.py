@@ -103,5 +103,12 @@ def test_every_public_name_exists_and_is_looked_at():
     assert set(PUBLIC) == set(FUNCTIONS) | set(DATA_CLASSES) | {
         *("VARIANTS", "LicenceWarning", "layers", "Preprocessing", "pretraining", "baselines"),
     }
-    assert set(DATA_CLASSES) == {"Evaluation", "LoadReport", "RotaryConfig", "StemConfig", "ViTConfig"}
+    assert set(DATA_CLASSES) == {
+        "ConvStemConfig",
+        "Evaluation",
+        "LoadReport",
+        "RotaryConfig",
+        "StemConfig",
+        "ViTConfig",
+    }
     assert len(set(keras_vit.__all__)) == len(keras_vit.__all__)

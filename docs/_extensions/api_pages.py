@@ -16,7 +16,7 @@ FOLDER = pathlib.Path(__file__).parents[1] / "api"
 
 # {title: {module: names}}
 SECTIONS = {
-    "Models": {"keras_vit": ["ViT", "ViTConfig", "RotaryConfig", "StemConfig", "VARIANTS"]},
+    "Models": {"keras_vit": ["ViT", "ViTConfig", "RotaryConfig", "StemConfig", "ConvStemConfig", "VARIANTS"]},
     "Weights": {
         "keras_vit": [
             "from_pretrained",

@@ -3,7 +3,7 @@
 import typing
 
 from keras_vit.architectures.rotary import RotaryConfig
-from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 
 
 class ViTConfigArgumentsWithoutNumHeads(typing.TypedDict, total=False):
@@ -13,7 +13,7 @@ class ViTConfigArgumentsWithoutNumHeads(typing.TypedDict, total=False):
     hidden_dim: int
     num_layers: int
     mlp_dim: int
-    stem: StemConfig | None
+    stem: StemConfig | ConvStemConfig | None
     pooling: str | None
     class_token: bool | None
     distillation_token: bool

@@ -1,6 +1,7 @@
-"""`StemConfig`, the convolutional stem of a hybrid."""
+"""The stems of hybrids: `StemConfig`, a ResNet, and `ConvStemConfig`, a few convolutions."""
 
 import dataclasses
+import math
 
 from keras_vit.checks import check_epsilon, check_positive_integer
 
@@ -36,10 +37,7 @@ class StemConfig:
     weight_standardization_epsilon: float = 1e-5
 
     def __post_init__(self):
-        if not isinstance(self.stage_depths, (tuple, list)):
-            raise ValueError(f"stage_depths must be a tuple of integers. Received: {self.stage_depths!r}")
-        depths = tuple(check_positive_integer("stage_depths", depth) for depth in self.stage_depths)
-        object.__setattr__(self, "stage_depths", depths)
+        object.__setattr__(self, "stage_depths", _checked_integers("stage_depths", self.stage_depths))
         if check_positive_integer("width", self.width) % 32:
             raise ValueError(f"width must be a multiple of 32, the number of groups. Received: {self.width}")
         for field in ("group_norm_epsilon", "weight_standardization_epsilon"):
@@ -49,3 +47,53 @@ class StemConfig:
     def stride(self):
         """Stride of the feature map in pixels of the image."""
         return 4 * 2 ** max(len(self.stage_depths) - 1, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvStemConfig:
+    """The convolutional stem of arXiv 2106.14881, section 4: a few 3 x 3 convolutions, each with batch norm and ReLU.
+
+    The patches are cut from its feature map. With `patch_size=1`, as in the paper, the patch embedding is the 1 x 1
+    convolution at the end of the paper's stem. Small data sets are learned faster with such a stem than with patches of
+    the image. No published weights have it.
+
+    Args:
+        widths: Number of channels of each convolution.
+        strides: Stride of each convolution, 1 or 2. `None`: all strides are 2.
+
+    Raises:
+        ValueError: If a value is invalid.
+
+    Example:
+
+    >>> import keras_vit
+    >>> keras_vit.ConvStemConfig(widths=(24, 48, 96, 192)).stride
+    16
+    """
+
+    widths: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+
+    def __post_init__(self):
+        widths = _checked_integers("widths", self.widths)
+        if not widths:
+            raise ValueError("widths must contain at least one number. For a model without a stem, set stem=None.")
+        strides = (2,) * len(widths) if self.strides is None else _checked_integers("strides", self.strides)
+        if len(strides) != len(widths) or not {*strides} <= {1, 2}:
+            raise ValueError(
+                f"strides must be None, or contain 1 or 2 for each of the {len(widths)} widths. Received: "
+                f"{self.strides!r}"
+            )
+        object.__setattr__(self, "widths", widths)
+        object.__setattr__(self, "strides", strides)
+
+    @property
+    def stride(self):
+        """Stride of the feature map in pixels of the image."""
+        return math.prod(self.strides or ())
+
+
+def _checked_integers(name, values):
+    if not isinstance(values, (tuple, list)):
+        raise ValueError(f"{name} must be a tuple of integers. Received: {values!r}")
+    return tuple(check_positive_integer(name, value) for value in values)

@@ -13,7 +13,7 @@ import dataclasses
 from keras_vit.architectures.base import Architecture
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.spellings import spelled_variant
-from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.architectures.vit_checks import check_combinations, checked_fields
 from keras_vit.checks import did_you_mean
 
@@ -31,8 +31,8 @@ class ViTConfig(Architecture):
         num_layers: Number L of encoder blocks.
         num_heads: Number K of attention heads.
         mlp_dim: Width M of the hidden layer of each block's MLP.
-        stem: `None`: the image is cut into patches. A `StemConfig`: the feature map of this stem is cut into patches
-            (hybrid).
+        stem: `None`: the image is cut into patches. A `StemConfig` (a ResNet) or `ConvStemConfig` (a few convolutions):
+            the feature map of this stem is cut into patches (hybrid).
         pooling: Input of the head: `"token"`, the class token (ViT eq. 4); `"avg"`, the mean of the patch tokens
             (ViT, appendix D.3); `"map"`, a learned probe that attends to the patch tokens (Scaling ViT, arXiv
             2106.04560, section 3.3); `None`, all tokens, for models without a head.
@@ -111,7 +111,7 @@ class ViTConfig(Architecture):
     num_layers: int
     num_heads: int
     mlp_dim: int
-    stem: StemConfig | None = None
+    stem: StemConfig | ConvStemConfig | None = None
     pooling: str | None = "token"
     class_token: bool | None = None
     distillation_token: bool = False

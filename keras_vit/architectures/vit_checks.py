@@ -1,7 +1,7 @@
 """The checks of `ViTConfig`."""
 
 from keras_vit.architectures.rotary import RotaryConfig
-from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.checks import (
     check_choice,
     check_count,
@@ -51,11 +51,10 @@ def checked_fields(config):
     check_epsilon("layer_norm_epsilon", config.layer_norm_epsilon)
     if config.layer_scale is not None:
         check_positive("layer_scale", config.layer_scale)
-    for field, kind in (("stem", StemConfig), ("rotary", RotaryConfig)):
-        if not isinstance(getattr(config, field), (kind, type(None))):
-            raise ValueError(
-                f"{field} must be None or a keras_vit.{kind.__name__}. Received: {getattr(config, field)!r}"
-            )
+    for field, kinds in (("stem", (StemConfig, ConvStemConfig)), ("rotary", (RotaryConfig,))):
+        if not isinstance(getattr(config, field), (*kinds, type(None))):
+            names = " or ".join(f"a keras_vit.{kind.__name__}" for kind in kinds)
+            raise ValueError(f"{field} must be None or {names}. Received: {getattr(config, field)!r}")
     if not is_number(config.head_bias):
         raise ValueError(f"head_bias must be a number. Received: {config.head_bias!r}")
     return sizes

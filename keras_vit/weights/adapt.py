@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
+from keras_vit.architectures.stem import StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.resampling import resize_grid, resize_patches
 
@@ -274,7 +275,7 @@ def _compare_numerics(adaptation, config, target):
     if target.has_variable_size:
         fields.append("position_interpolation")
     _compare_fields(adaptation, fields, config, target.config)
-    if config.stem is not None and target.config.stem is not None:
+    if isinstance(config.stem, StemConfig) and isinstance(target.config.stem, StemConfig):
         fields = ["group_norm_epsilon", "weight_standardization_epsilon"]
         _compare_fields(adaptation, fields, config.stem, target.config.stem)
 

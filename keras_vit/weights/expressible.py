@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_vit.architectures.stem import StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 
 ANY = object()
@@ -11,7 +12,7 @@ ANY = object()
 _NOT_IN_FILES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate", "head_bias", "position_interpolation")
 
 _PUBLISHED = {
-    "stem": ANY,
+    "stem": (None, StemConfig),
     "pooling": ("token", "avg", "map", None),
     "class_token": (None, False, True),
     "block_norm": ("pre", "post"),
@@ -34,8 +35,8 @@ def check_expressible(owner, config, accepted, conflicts=()):
     Args:
         owner: Project that defines the format. It is named in the error message.
         config: `ViTConfig`.
-        accepted: {field: accepted values, or `ANY`}. All other fields must have their defaults, as in a plain ViT. If a
-            field or value is added to `ViTConfig`, it is therefore refused until a format lists it.
+        accepted: {field: accepted values or their classes, or `ANY`}. All other fields must have their defaults, as in
+            a plain ViT. If a field or value is added to `ViTConfig`, it is therefore refused until a format lists it.
         conflicts: Pairs (description of a combination that the format cannot express, whether the model has it).
 
     Raises:
@@ -73,6 +74,7 @@ def _unexpected(config, accepted):
         is_free = field.default is dataclasses.MISSING or field.name in _NOT_IN_FILES
         values = accepted.get(field.name, ANY if is_free else (field.default,))
         value = getattr(config, field.name)
-        if values is not ANY and value not in values:
-            problems.append(f"{field.name}={value!r} (accepted: {' or '.join(map(repr, values))})")
+        if values is not ANY and value not in values and type(value) not in values:
+            names = (each.__name__ if isinstance(each, type) else repr(each) for each in values)
+            problems.append(f"{field.name}={value!r} (accepted: {' or '.join(names)})")
     return problems

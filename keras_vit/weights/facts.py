@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_vit.architectures.stem import StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 
 
@@ -34,10 +35,12 @@ class Facts:
 
     @property
     def has_known_stem(self):
-        """Whether the model has no stem, or a stem with the epsilons of Google's code or of timm."""
+        """Whether the model has no ResNet stem, or one with the epsilons of Google's code or of timm."""
         stem = self.config.stem
         known = ((1e-6, 1e-5), (1e-5, 1e-8))
-        return stem is None or (stem.group_norm_epsilon, stem.weight_standardization_epsilon) in known
+        return (
+            not isinstance(stem, StemConfig) or (stem.group_norm_epsilon, stem.weight_standardization_epsilon) in known
+        )
 
     def by_channel(self, name):
         """Mean or std as a list with one number for each channel."""

@@ -243,7 +243,7 @@ def fits_vision_transformer(config):
 
 
 _EXPRESSIBLE = {
-    "stem": ANY,
+    "stem": (None, StemConfig),
     "pooling": ("token", "avg", "map", None),
     "class_token": (None, False, True),
     "position_embedding": ("learned_1d", "sincos_2d"),

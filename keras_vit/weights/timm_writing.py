@@ -5,6 +5,7 @@ A model is written as timm's class `VisionTransformer` or, if this class cannot 
 
 import re
 
+from keras_vit.architectures.stem import StemConfig
 from keras_vit.weights.expressible import ANY, problems_of, refuse
 from keras_vit.weights.timm import MLP_BY_ACTIVATION
 from keras_vit.weights.timm_names import encode
@@ -35,7 +36,7 @@ _SHARED = {
 }
 _VISION_TRANSFORMER = {
     **_SHARED,
-    "stem": ANY,
+    "stem": (None, StemConfig),
     "distillation_token": _FLAG,
     "qkv_bias": ("all", "none"),
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
@@ -205,7 +206,7 @@ def _ratio(width, config):
 
 def _vision_transformer_conflicts(facts):
     config = facts.config
-    stem = config.stem
+    stem = config.stem if isinstance(config.stem, StemConfig) else None
     special = {
         "stem": stem is not None,
         "distillation token": config.distillation_token,

@@ -11,7 +11,7 @@ import pytest
 
 import keras_vit
 from keras_vit.architectures.rotary import RotaryConfig
-from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.architectures.vit_checks import CHOICES
 from keras_vit.weights import google, huggingface_writing, keras_hub, timm_writing
 from keras_vit.weights.catalogue import protocol
@@ -53,6 +53,7 @@ STEMS = [
     {"stem": StemConfig((), 64), "patch_size": 1},
     {"stem": StemConfig((1,), 32), "patch_size": 1},
     {"stem": StemConfig((), 64, group_norm_epsilon=1e-3), "patch_size": 1},
+    {"stem": ConvStemConfig((8,)), "patch_size": 1},
 ]
 WITH_EVERY_POOLING = ("class_token", "distillation_token", "num_register_tokens", "norm_placement", "stem")
 WITH_EVERY_POOLING += ("position_embedding", "num_position_prefix_rows", "representation_dim")

@@ -7,6 +7,7 @@ after the MLP. Shapes: D hidden width, K heads, Dh width of a head, M width of t
 
 import keras
 
+from keras_vit.architectures.stem import StemConfig
 from training.errors import InputError
 
 # Pattern of a variable's path, and the axis of the mesh along which each dimension of the variable is split. The axis
@@ -25,11 +26,11 @@ _LAYOUTS = {
     r".*patch_embedding/kernel": (None, None, None, "batch"),  # (h, w, C, D)
     r".*position_embedding(_\d+)?/embedding": (None, "batch"),  # (rows, D)
     r".*(pre_logits|predictions)/kernel": ("batch", None),  # (D, classes)
-    r".*(stem_conv|/conv_\d+|/projection_conv)/kernel": (None, None, None, "batch"),
+    r".*(stem_conv(_\d+)?|/conv_\d+|/projection_conv)/kernel": (None, None, None, "batch"),
     # Vectors, and counters of steps and images, are replicated on every device.
     r".*(attention|mlp)/output/bias": (),
     r".*(patch_embedding|pre_logits|predictions)/bias": (),
-    r".*/(gamma|beta|token|tokens|probe|frequencies)": (),
+    r".*/(gamma|beta|moving_mean|moving_variance|token|tokens|probe|frequencies)": (),
     r".*position_embedding(_\d+)?/(prefix|rows|columns)": (),  # A few rows of width D or D / 2.
     r".*relative_position/embedding": (),  # (2T - 1, Dh)
     r".*/(seed_generator_state|iteration|learning_rate|step_counter|dynamic_scale|total|count)": (),
@@ -73,8 +74,10 @@ def check_divisible(config, device_mesh, shard_weights):
     _check_shared(shared, model_devices, "distribution.model_devices")
     if shard_weights:
         widths = {"hidden_dim": config.hidden_dim, "representation_dim": config.representation_dim}
-        if config.stem is not None:
+        if isinstance(config.stem, StemConfig):
             widths["stem.width"] = config.stem.width
+        elif config.stem is not None:
+            widths |= {f"stem.widths[{i}]": width for i, width in enumerate(config.stem.widths)}
         _check_shared(widths, batch_devices, "distribution.shard_weights")
 
 

@@ -1,5 +1,6 @@
 """The optimizers of recipes: Keras's optimizers with layer-wise learning rates and gradients summed over replicas."""
 
+import math
 import re
 
 import keras
@@ -15,6 +16,11 @@ _BLOCK = re.compile(
 _BELOW_BLOCKS = re.compile(
     r"(?:^|/)(?:stem_\w+|patch_embedding|(?:register|distillation|class)_tokens?|position_embedding|pre_norm)/"
 )
+
+_CLASSIFIER = re.compile(r"(?:^|/)(?:distillation_)?predictions/")
+# Kernels whose first axis are the inputs: those of attentions have the shape (inputs, heads, width of a head). The last
+# axis of all other kernels are the outputs.
+_INPUTS_FIRST = re.compile(r"(?:^|/)(?:query|key|value)/")
 
 
 def build_optimizer(recipe, model, steps_per_epoch):
@@ -55,6 +61,9 @@ def build_optimizer(recipe, model, steps_per_epoch):
 def _moments(options):
     if options.kind == "adamw":
         return {"beta_1": options.momentum, "beta_2": options.square_momentum or 0.999, "epsilon": options.epsilon}
+    if options.kind == "muon":
+        second = {"adam_beta_2": options.square_momentum or 0.999, "epsilon": options.epsilon}
+        return {"momentum": options.momentum, **second}
     if options.kind == "rmsprop":
         return {"momentum": options.momentum, "rho": options.square_momentum or 0.9, "epsilon": options.epsilon}
     return {"momentum": options.momentum}
@@ -167,7 +176,41 @@ class RMSprop(_Update, keras.optimizers.RMSprop):
     """Keras's RMSprop with the changes of `_Update`."""
 
 
-_KINDS = {"adamw": AdamW, "sgd": SGD, "rmsprop": RMSprop}
+@keras.saving.register_keras_serializable(package="training")
+class Muon(_Update, keras.optimizers.Muon):
+    """Keras's Muon with the changes of `_Update`, and for kernels of any rank.
+
+    Muon (https://kellerjordan.github.io/posts/muon) makes the momentum of each kernel orthogonal. Steps are scaled as
+    in arXiv 2502.16982, eq. 4, so that learning rates and weight decays of AdamW can be used. As there, everything
+    except the kernels between the first and the last layer is trained with AdamW.
+
+    Keras's Muon leaves kernels of attentions and convolutions to AdamW, because they are not matrices. Here they are
+    reshaped to matrices with a row for each input and a column for each output.
+    """
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self._nums_outputs = [
+            math.prod(variable.shape[1:] if _INPUTS_FIRST.search(variable.path) else variable.shape[-1:])
+            for variable in variables
+        ]
+
+    def _should_use_adamw(self, variable):
+        return variable.name != "kernel" or bool(
+            _BELOW_BLOCKS.search(variable.path) or _CLASSIFIER.search(variable.path)
+        )
+
+    def _muon_update_step(self, gradient, variable, lr, m):
+        self.assign(m, m * self.momentum + gradient)
+        num_outputs = self._nums_outputs[self._get_variable_index(variable)]
+        matrix = ops.reshape(gradient + m * self.momentum, (-1, num_outputs))
+        step = self.lr_adjust(self.zeropower_via_newtonschulz5(matrix, self.ns_steps) * lr)
+        self.assign_sub(variable, ops.reshape(step, variable.shape))
+
+
+_KINDS = {"adamw": AdamW, "sgd": SGD, "rmsprop": RMSprop, "muon": Muon}
 
 
 @keras.saving.register_keras_serializable(package="training")

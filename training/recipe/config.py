@@ -229,14 +229,18 @@ class Augment:
 class Optimizer:
     """The optimizer. Weight decay applies to kernels only, not to biases, norms, positions and tokens."""
 
-    kind: Literal["adamw", "sgd", "rmsprop"] = Field("adamw", description="AdamW, SGD with momentum, or RMSProp")
+    kind: Literal["adamw", "muon", "sgd", "rmsprop"] = Field(
+        "adamw",
+        description="AdamW; Muon, which trains the kernels between the first and the last layer with orthogonal steps "
+        "and the rest with AdamW; SGD with momentum; or RMSProp",
+    )
     learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
     weight_decay: NonNegativeFloat = Field(0.1, description="each step subtracts weight_decay x learning rate x kernel")
-    momentum: Fraction = Field(0.9, description="beta 1 of AdamW, or momentum of SGD and RMSProp")
+    momentum: Fraction = Field(0.9, description="beta 1 of AdamW, or momentum of Muon, SGD and RMSProp")
     square_momentum: Fraction | None = Field(
-        None, description="beta 2 of AdamW (none: 0.999), or rho of RMSProp (none: 0.9)"
+        None, description="beta 2 of AdamW, also within Muon (none: 0.999), or rho of RMSProp (none: 0.9)"
     )
-    epsilon: PositiveFloat = Field(1e-8, description="avoids a division by zero in AdamW and RMSProp")
+    epsilon: PositiveFloat = Field(1e-8, description="avoids a division by zero in AdamW, Muon and RMSProp")
     clip_norm: PositiveFloat | None = Field(1.0, description="maximum global norm of the gradients; none: no limit")
     layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="ratio of a layer's learning rate to the next layer's (arXiv 2106.08254); 1: all are equal"
@@ -247,7 +251,7 @@ class Optimizer:
 
     def __post_init__(self):
         if self.kind == "sgd":
-            refuse_unused(self, ["square_momentum", "epsilon"], "for optimizer.kind=adamw and rmsprop")
+            refuse_unused(self, ["square_momentum", "epsilon"], "for optimizer.kind=adamw, muon and rmsprop")
 
 
 @_section

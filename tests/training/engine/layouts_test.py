@@ -16,6 +16,7 @@ STEM = keras_vit.StemConfig((1, 1))
 # Covers every field of the config that changes the variables.
 OPTIONS = [
     {"stem": STEM, "input_shape": (32, 32, 3)},
+    {"stem": keras_vit.ConvStemConfig((4, 6), (1, 2)), "patch_size": 2},
     {"stem": keras_vit.StemConfig(()), "position_embedding": "sincos_2d"},
     {"pooling": "map", "mlp": "swiglu"},
     {"pooling": "avg", "norm_placement": "after_pooling", "position_embedding": "none"},
@@ -56,6 +57,7 @@ SHARDED = {
     "predictions/kernel": ("batch", None),
     "distillation_predictions/kernel": ("batch", None),
     "stem_conv/kernel": (None, None, None, "batch"),
+    "stem_conv_1/kernel": (None, None, None, "batch"),
     "stem_stage_1_unit_0/conv_2/kernel": (None, None, None, "batch"),
     "stem_stage_1_unit_0/projection_conv/kernel": (None, None, None, "batch"),
 }
@@ -70,6 +72,7 @@ WHOLE = [
     "encoder_block_1/mlp/output/bias",
     "encoder_block_1/mlp/seed_generator_4/seed_generator_state",
     "stem_stage_1_unit_0/norm_2/gamma",
+    "stem_norm_1/moving_mean",
     "class_token/token",
     "position_embedding/prefix",
     "position_embedding_1/columns",
@@ -173,6 +176,12 @@ def test_matrices_are_cut_into_as_many_parts_as_there_are_devices():
         ({"num_heads": 4, "pooling": "map", "pooling_mlp_dim": 7}, (2, 2), False, "pooling_mlp_dim must be .*: 7"),
         ({}, (7, 1), True, "hidden_dim must be a multiple of the 7 devices.*distribution.shard_weights"),
         ({"hidden_dim": 9, "num_heads": 1}, (2, 1), True, "hidden_dim must be a multiple of the 2.*shard_weights"),
+        (
+            {"stem": keras_vit.ConvStemConfig((6, 4)), "patch_size": 1},
+            (3, 1),
+            True,
+            r"stem.widths\[1\] must be a multiple of the 3 devices.*Received: 4",
+        ),
         ({"stem": STEM}, (3, 1), True, r"stem.width must be a multiple of the 3 devices.*Received: 64"),
         ({"representation_dim": 6}, (4, 1), True, r"representation_dim must be a multiple of the 4.*Received: 6"),
         ({}, (7, 1), False, None),

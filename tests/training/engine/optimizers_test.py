@@ -70,6 +70,42 @@ def adamw(gradients, rates, beta_2=0.999, epsilon=1e-8):
         yield rate * first / (1 - 0.9**step) / (np.sqrt(second / (1 - beta_2**step)) + corrected)
 
 
+def orthogonalized(matrix):
+    """Five Newton-Schulz steps (https://kellerjordan.github.io/posts/muon), scaled as in arXiv 2502.16982, eq. 4."""
+    x = matrix / np.linalg.norm(matrix)
+    for _ in range(5):
+        square = x @ x.T
+        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+    return 0.2 * np.sqrt(max(matrix.shape)) * x
+
+
+def test_muon_steps_of_attention_kernels_equal_numpys():
+    """Queries, keys and values have a row for each input and a column for each output, and so has the projection."""
+    model = tiny_model()
+    before = model.get_weights()
+    gradients = draw_gradients(model, 2)
+    recipe = make_recipe(*RAMP, "optimizer.kind=muon", "optimizer.clip_norm=none", "optimizer.weight_decay=0.2")
+    optimizer = build_optimizer(recipe, model, 1)
+    for step in gradients:
+        apply(optimizer, step, model)
+    trained = set()
+    for weight, old, *steps in zip(model.weights, before, *gradients, strict=True):
+        is_hidden = weight.name == "kernel" and weight.path.startswith("encoder_block")
+        expected = old.astype("float64")
+        momentum = 0
+        updates = adamw([step.astype("float64") for step in steps], RATES[:2])
+        for rate, step, update in zip(RATES, steps, updates, strict=False):
+            if is_hidden:
+                momentum = 0.9 * momentum + step
+                rows = len(step) if weight.path.split("/")[-2] in ("query", "key", "value") else -1
+                columns = -1 if rows > 0 else step.shape[-1]
+                update = rate * orthogonalized(np.reshape(step + 0.9 * momentum, (rows, columns)))
+                trained.add(weight.path.split("/")[-2])
+            expected = expected * (1 - 0.2 * rate * (weight.name == "kernel")) - np.reshape(update, old.shape)
+        assert_close(weight, expected)
+    assert trained == {"query", "key", "value", "output", "hidden"}
+
+
 def sgd(gradients, rates):
     velocity = 0
     for gradient, rate in zip(gradients, rates, strict=True):
