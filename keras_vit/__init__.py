@@ -26,6 +26,7 @@ from keras_vit.models import *  # noqa: F403
 from keras_vit.models import __all__ as _model_names
 from keras_vit.models import baselines
 from keras_vit.models.freezing import freeze
+from keras_vit.models.mimetic_initialization import initialize_attention
 from keras_vit.models.rematerialization import rematerialize
 from keras_vit.preprocessing import Preprocessing, preprocess_input
 from keras_vit.pretrained import describe, from_pretrained
@@ -58,6 +59,7 @@ __all__ = [
     "foreground_share",
     "freeze",
     "from_pretrained",
+    "initialize_attention",
     "layers",
     "list_weights",
     "load_weights",

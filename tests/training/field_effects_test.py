@@ -117,6 +117,7 @@ EFFECTS = {
     "model.changes": (FROM_WEIGHTS, "model.changes.drop_path_rate=0.3", model),
     "model.input_shape": ((), "model.input_shape=12,8,1", model),
     "model.resize": ((), "model.resize=12", images),
+    "model.attention_initialization": ((), "model.attention_initialization=mimetic", weights),
     "model.freeze_up_to": ((), "model.freeze_up_to=encoder_block_0", model),
     "data.dataset": "data.loading_test.test_without_a_test_split_the_validation_split_is_the_test",
     "data.label": "data.loading_test.test_tasks_of_vtab_have_their_images_and_labels",

@@ -42,6 +42,8 @@ def build_model(recipe, classes, with_logits=False):
                 model = keras_vit.ViT(options.config, **arguments)
             if options.resize is not None:
                 _cut_centre(model, options.resize)
+            if options.attention_initialization == "mimetic":
+                keras_vit.initialize_attention(model, recipe.seed)
         else:
             # The whole head is initialized for the new task, even if the weights have the same number of classes.
             model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)

@@ -62,6 +62,9 @@ class Model:
         description="from scratch: images are resized so that the short side has this many pixels, then the centre is "
         "cropped (augment.crop replaces this in training); none: the whole image is resized to input_shape",
     )
+    attention_initialization: Literal["random", "mimetic"] = Field(
+        "random", description="from scratch: initial attention kernels; mimetic ones learn faster (arXiv 2305.09828)"
+    )
     freeze_up_to: str | None = Field(
         None, description="last of the frozen layers, such as encoder_block_5; none: all layers are trained"
     )
@@ -78,7 +81,7 @@ class Model:
             refuse_unused(self, ["changes"], "with model.weights")
             self._check_config()
         else:
-            refuse_unused(self, ["resize"], "without model.weights")
+            refuse_unused(self, ["resize", "attention_initialization"], "without model.weights")
             self._check_changes()
 
     def _check_changes(self):
@@ -231,8 +234,7 @@ class Optimizer:
 
     kind: Literal["adamw", "muon", "sgd", "rmsprop"] = Field(
         "adamw",
-        description="AdamW; Muon, which trains the kernels between the first and the last layer with orthogonal steps "
-        "and the rest with AdamW; SGD with momentum; or RMSProp",
+        description="AdamW, Muon (first and last layer, norms and biases: AdamW), SGD with momentum, or RMSProp",
     )
     learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
     weight_decay: NonNegativeFloat = Field(0.1, description="each step subtracts weight_decay x learning rate x kernel")

@@ -1,0 +1,221 @@
+"""Vision Transformers of other projects, trained from scratch on CIFAR-10 for some minutes.
+
+Each project trains with its own or the usual augmentation, loss and optimizer. The learning rate follows the time, so
+that each training uses all of its minutes whatever its speed. Time for evaluation does not count.
+
+    python -m benchmarks.cifar10.contenders NAME LEARNING_RATE MINUTES IMAGES.npz
+
+prints a line of JSON for each evaluation. It needs what `setup.cfg` names for `peers`.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import time
+
+import numpy as np
+
+BATCH_SIZE = 128
+EVALUATIONS = 12
+WARMUP = 0.05  # Fraction of the time.
+SIZES = {"patch_size": 4, "num_layers": 7, "num_heads": 2, "hidden_dim": 128, "mlp_dim": 256}
+"""The sizes of the encoder in the recipe `cifar10_hour`."""
+TUTORIAL = "https://keras.io/examples/vision/image_classification_with_vision_transformer/"
+
+
+def cosine(part):
+    """The factor of the learning rate after a part of the time: linear warm-up, then half a cosine."""
+    if part < WARMUP:
+        return part / WARMUP
+    return (1 + math.cos(math.pi * min(1.0, (part - WARMUP) / (1 - WARMUP)))) / 2
+
+
+def constant(_):
+    """The tutorial's learning rate does not change."""
+    return 1.0
+
+
+class Training:
+    """One training: the images, the time and the learning rate.
+
+    Args:
+        images: {"train_images": (N, 32, 32, 3), "train_labels": (N,), "validation_images", "validation_labels"}. Pixels
+            are normalised by the means and standard deviations of the channels.
+        learning_rate: Peak learning rate.
+        minutes: Time of training. The time of evaluations does not count.
+        decay: `cosine` or `constant`
+    """
+
+    def __init__(self, images, learning_rate, minutes, decay=cosine):
+        self.images, self._peak, self._decay, self._seconds = images, learning_rate, decay, 60 * minutes
+        self._elapsed, self._evaluations, self._steps, self._since = 0.0, 0, 0, time.perf_counter()
+
+    @property
+    def learning_rate(self):
+        """The learning rate of the next step."""
+        return self._peak * self._decay(self._elapsed / self._seconds)
+
+    def start(self):
+        """Starts the clock. Called before each step."""
+        self._since = time.perf_counter()
+
+    def is_over(self, classify):
+        """Counts a step, and prints the validation accuracy at equal intervals. Returns whether the time is over.
+
+        Args:
+            classify: Function from images to logits or probabilities, (N, 10).
+        """
+        self._steps += 1
+        self._elapsed += time.perf_counter() - self._since
+        if self._elapsed >= self._seconds * (self._evaluations + 1) / EVALUATIONS:
+            self._evaluations += 1
+            classes = classify(self.images["validation_images"]).argmax(-1)
+            accuracy = float((classes == self.images["validation_labels"]).mean())
+            row = {"minutes": round(self._elapsed / 60, 2), "steps": self._steps, "accuracy": accuracy}
+            print(json.dumps(row), flush=True)
+        self.start()
+        return self._elapsed >= self._seconds
+
+
+def keras_hub(images, learning_rate, minutes):
+    """KerasHub's ViT with the sizes of our model. The images are augmented by Keras's layers, in the input pipeline."""
+    import keras
+    from keras_hub.models import ViTBackbone, ViTImageClassifier
+
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = ViTImageClassifier(ViTBackbone(image_shape=(32, 32, 3), **SIZES), num_classes=10)
+    _fit(model, _keras_augmentation(), 0.05, Training(images, learning_rate, minutes))
+
+
+def tutorial(images, learning_rate, minutes):
+    """The model and the settings of Keras's example (`TUTORIAL`): 144 patches, a large head, dropout."""
+    import keras
+    from keras import layers
+
+    pixels = keras.Input((32, 32, 3))
+    x = layers.Resizing(72, 72)(pixels)
+    for layer in _keras_augmentation():
+        x = layer(x)
+    x = layers.Reshape((144, 64))(layers.Conv2D(64, 6, 6)(x))
+    x = x + layers.Embedding(144, 64)(keras.ops.arange(144))
+    for _ in range(8):
+        y = layers.LayerNormalization(epsilon=1e-6)(x)
+        x = x + layers.MultiHeadAttention(num_heads=4, key_dim=64, dropout=0.1)(y, y)
+        x = x + _mlp(layers.LayerNormalization(epsilon=1e-6)(x), (128, 64), 0.1)
+    x = layers.Dropout(0.5)(layers.Flatten()(layers.LayerNormalization(epsilon=1e-6)(x)))
+    model = keras.Model(pixels, layers.Dense(10)(_mlp(x, (2048, 1024), 0.5)))
+    _fit(model, [], 1e-4, Training(images, learning_rate, minutes, constant))
+
+
+def _mlp(x, widths, dropout):
+    from keras import layers
+
+    for width in widths:
+        x = layers.Dropout(dropout)(layers.Dense(width, "gelu")(x))
+    return x
+
+
+def _keras_augmentation():
+    """The augmentation of Keras's example."""
+    from keras import layers
+
+    return [layers.RandomFlip("horizontal"), layers.RandomRotation(0.02), layers.RandomZoom(0.2, 0.2)]
+
+
+def _fit(model, augmentation, weight_decay, training):
+    """Trains a Keras model with `model.fit`. `augmentation` is a list of layers for the input pipeline."""
+    import keras
+    import tensorflow as tf
+
+    images, labels = training.images["train_images"], training.images["train_labels"]
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(labels)).repeat().batch(BATCH_SIZE)
+    for layer in augmentation:
+        dataset = dataset.map(lambda batch, labels, layer=layer: (layer(batch), labels), tf.data.AUTOTUNE)
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            model.optimizer.learning_rate = training.learning_rate
+
+        def on_train_batch_end(self, batch, logs=None):
+            model.stop_training = training.is_over(lambda pixels: model.predict(pixels, 500, verbose=0))
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.AdamW(weight_decay=weight_decay), loss)
+    training.start()
+    # An epoch without end: the clock stops it.
+    model.fit(dataset.prefetch(tf.data.AUTOTUNE), steps_per_epoch=10**9, callbacks=[Clock()], verbose=0)
+
+
+def timm(images, learning_rate, minutes):
+    """timm's ViT with the sizes of our model, and the default augmentation and loss of timm's training script."""
+    import torch
+    from PIL import Image
+    from timm.data import create_transform
+    from timm.loss import LabelSmoothingCrossEntropy
+    from timm.models import VisionTransformer
+    from timm.optim import create_optimizer_v2
+
+    class Augmented(torch.utils.data.Dataset):
+        transform = create_transform(32, is_training=True, color_jitter=0.4, mean=images["mean"], std=images["std"])
+
+        def __len__(self):
+            return len(images["train_labels"])
+
+        def __getitem__(self, i):
+            return self.transform(Image.fromarray(images["train_pixels"][i])), int(images["train_labels"][i])
+
+    sizes = {"patch_size": 4, "depth": SIZES["num_layers"], "num_heads": SIZES["num_heads"]}
+    ratio = SIZES["mlp_dim"] / SIZES["hidden_dim"]
+    model = VisionTransformer(32, num_classes=10, embed_dim=SIZES["hidden_dim"], mlp_ratio=ratio, **sizes)
+    optimizer = create_optimizer_v2(model, "adamw", weight_decay=0.05)
+    training, smoothed = Training(images, learning_rate, minutes), LabelSmoothingCrossEntropy(0.1)
+
+    def classify(pixels):
+        model.eval()
+        with torch.inference_mode():
+            parts = torch.from_numpy(pixels).permute(0, 3, 1, 2).split(500)
+            logits = torch.cat([model(part) for part in parts]).numpy()
+        model.train()
+        return logits
+
+    loader = torch.utils.data.DataLoader(Augmented(), BATCH_SIZE, shuffle=True, num_workers=1, drop_last=True)
+    batches = (batch for _ in itertools.count() for batch in loader)
+    training.start()
+    for pixels, labels in batches:
+        for group in optimizer.param_groups:
+            group["lr"] = training.learning_rate
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = smoothed(model(pixels), labels)
+        loss.backward()
+        optimizer.step()
+        if training.is_over(classify):
+            return
+
+
+CONTENDERS = {"keras_hub": keras_hub, "timm": timm, "tutorial": tutorial}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=CONTENDERS)
+    parser.add_argument("learning_rate", type=float)
+    parser.add_argument("minutes", type=float)
+    parser.add_argument("images", help="file written by benchmarks.cifar10.images")
+    arguments = parser.parse_args()
+    CONTENDERS[arguments.name](_normalized(arguments.images), arguments.learning_rate, arguments.minutes)
+
+
+def _normalized(path):
+    pixels = dict(np.load(path))
+    mean, std = (function(pixels["train_images"], (0, 1, 2)) / 255 for function in (np.mean, np.std))
+    images = {
+        name: ((pixels[name] / 255 - mean) / std).astype("float32") for name in ("train_images", "validation_images")
+    }
+    labels = {name: pixels[name] for name in ("train_labels", "validation_labels")}
+    return {**images, **labels, "train_pixels": pixels["train_images"], "mean": tuple(mean), "std": tuple(std)}
+
+
+if __name__ == "__main__":
+    main()
