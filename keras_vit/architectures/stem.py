@@ -78,19 +78,26 @@ class ConvStemConfig:
         widths = _checked_integers("widths", self.widths)
         if not widths:
             raise ValueError("widths must contain at least one number. For a model without a stem, set stem=None.")
-        strides = (2,) * len(widths) if self.strides is None else _checked_integers("strides", self.strides)
+        object.__setattr__(self, "widths", widths)
+        if self.strides is None:
+            return
+        strides = _checked_integers("strides", self.strides)
         if len(strides) != len(widths) or not {*strides} <= {1, 2}:
             raise ValueError(
                 f"strides must be None, or contain 1 or 2 for each of the {len(widths)} widths. Received: "
                 f"{self.strides!r}"
             )
-        object.__setattr__(self, "widths", widths)
         object.__setattr__(self, "strides", strides)
+
+    @property
+    def convolutions(self):
+        """A pair (width, stride) for each convolution."""
+        return tuple(zip(self.widths, self.strides or (2,) * len(self.widths), strict=True))
 
     @property
     def stride(self):
         """Stride of the feature map in pixels of the image."""
-        return math.prod(self.strides or ())
+        return math.prod(stride for _, stride in self.convolutions)
 
 
 def _checked_integers(name, values):

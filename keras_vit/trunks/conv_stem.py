@@ -17,7 +17,7 @@ def conv_stem(images, stem):
         Keras tensor (B, h, w, D). h and w are H and W divided by `stem.stride` and rounded up. D is the last width.
     """
     maps = images
-    for i, (width, stride) in enumerate(zip(stem.widths, stem.strides, strict=True)):
+    for i, (width, stride) in enumerate(stem.convolutions):
         maps = layers.PaddedConv2D(width, 3, stride, name=f"stem_conv_{i}")(maps)
         maps = batch_norm(name=f"stem_norm_{i}")(maps)
         maps = keras.layers.ReLU(name=f"stem_activation_{i}")(maps)

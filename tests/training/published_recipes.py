@@ -204,7 +204,7 @@ PUBLISHED = {
         "model.changes.dropout_rate": 0.1,
         "optimizer.learning_rate": 0.03,
     },
-    "finetune_cifar10": {
+    "finetune_cifar10_b16": {
         **_FINE_TUNING_CROPPED,
         "data.dataset": "cifar10",
         "optimizer.learning_rate": 0.01,

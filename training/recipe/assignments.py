@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import re
 import types
 import typing
@@ -167,8 +168,8 @@ def _check_names(fields, section=Recipe, prefix=""):
     for name, value in fields.items():
         if name not in known:
             raise _unknown_field(f"{prefix}{name}", dict.fromkeys(f"{prefix}{known_name}" for known_name in known))
-        section_type = _section_type(name, known[name])
-        if isinstance(value, dict) and section_type:
+        section_type = _section_type(name, known[name], value) if isinstance(value, dict) else None
+        if section_type:
             _check_names(value, section_type, f"{prefix}{name}.")
 
 
@@ -219,15 +220,17 @@ def _description(path):
 def _find_field(path):
     """The dataclass and the `dataclasses.Field` of a field, which is given by its dotted name."""
     next_section = Recipe
-    for name in path.split("."):
+    names = path.split(".")
+    for name, *next_name in itertools.zip_longest(names, names[1:]):
         section = next_section
         field = {field.name: field for field in dataclasses.fields(section)}[name]
-        next_section = _section_type(name, field.type)
+        next_section = _section_type(name, field.type, next_name)
     return section, field
 
 
-def _section_type(name, field_type):
-    """The dataclass of a field that is a section. `None` for all other fields."""
+def _section_type(name, field_type, names):
+    """The dataclass of a field that is a section, the one with most of these names. `None` for all other fields."""
     if name in _VIT_CONFIG_SECTIONS:
         return ViTConfig
-    return next(filter(dataclasses.is_dataclass, (field_type, *typing.get_args(field_type))), None)
+    sections = filter(dataclasses.is_dataclass, (field_type, *typing.get_args(field_type)))
+    return max(sections, key=lambda section: len(section.__dataclass_fields__.keys() & {*names}), default=None)

@@ -200,7 +200,7 @@ class Augment:
     color_jitter: Fraction = Field(
         0.0, description="for segmentation: maximum change of brightness, contrast and saturation, as a fraction"
     )
-    translation: Fraction = Field(0.0, description="maximum shift, as a fraction of the image's side")
+    translation: Fraction = Field(0.0, description="maximum shift as a fraction of the side; alone, in whole pixels")
     rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="maximum rotation, in degrees")
     scale: Fraction = Field(0.0, description="maximum change of the size, as a fraction")
     fill: Literal["reflect", "black"] = Field("reflect", description="what fills the area outside the moved image")

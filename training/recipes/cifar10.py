@@ -1,10 +1,15 @@
-"""CIFAR-10 from scratch with a small Vision Transformer.
+"""CIFAR-10 from scratch with a small Vision Transformer, on a GPU.
 
-Paper: none for this model; the data are from Krizhevsky, 2009 (60,000 colour photographs of 32 x 32 pixels).
+Paper: Lee, Lee and Song, arXiv 2112.13492; the model is the plain ViT that the paper compares with. The data are from
+Krizhevsky, 2009 (60,000 colour photographs of 32 x 32 pixels).
 Command: python -m training train cifar10
-Hardware: not measured. Intended for one GPU; a CPU takes days.
-Expected: about 93 % test accuracy, estimated from reported results of small models trained from scratch.
+Hardware: not measured. Intended for one GPU; for two CPU cores there is cifar10_hour.
+Expected: 93.58 % test accuracy for the plain ViT of the paper, which was trained for 100 epochs.
 Measured: nothing yet. Tests check only that the recipe runs.
+
+Like the paper, the recipe combines AutoAugment, Mixup, CutMix, random erasing, label smoothing and stochastic depth with
+AdamW. It differs from the paper as follows. AutoAugment uses the policy for ImageNet. Images are not repeated within a
+batch. Attentions are initialised mimetically, and the mean of the patch tokens is classified instead of a class token.
 """
 
 from keras_vit.architectures.vision_transformer import ViTConfig
@@ -14,13 +19,14 @@ RECIPE = Recipe(
     name="cifar10",
     model=Model(
         config=ViTConfig(
-            patch_size=4, hidden_dim=256, num_layers=8, num_heads=8, mlp_dim=512, pooling="avg", drop_path_rate=0.1
+            patch_size=4, hidden_dim=192, num_layers=9, num_heads=12, mlp_dim=384, pooling="avg", drop_path_rate=0.1
         ),
         input_shape=(32, 32, 3),
+        attention_initialization="mimetic",
     ),
     data=Data(dataset="cifar10", validation_fraction=0.02),
-    augment=Augment(flip=True, translation=0.125, rotation=10, scale=0.1),
-    optimizer=Optimizer(learning_rate=1e-3, weight_decay=0.1),
-    schedule=Schedule(warmup="5%"),
-    fit=Fit(epochs=200, batch_size=128, label_smoothing=0.1),
+    augment=Augment(flip=True, translation=0.125, autoaugment=True, erasing=0.25, mixup=0.8, cutmix=1.0),
+    optimizer=Optimizer(learning_rate=1e-3, weight_decay=0.05),
+    schedule=Schedule(warmup="10%"),
+    fit=Fit(epochs=100, batch_size=128, label_smoothing=0.1),
 )

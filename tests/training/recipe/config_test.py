@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from keras_vit import RotaryConfig, StemConfig
+from keras_vit import ConvStemConfig, RotaryConfig, StemConfig
 from keras_vit.architectures.vision_transformer import VARIANTS
 from training import recipes
 from training.errors import InputError
@@ -50,6 +50,17 @@ def test_fields_of_the_stem():
     assert changed.model.config.stem == dataclasses.replace(hybrid.model.config.stem, stage_depths=(3, 4), width=32)
     with pytest.raises(InputError, match=r"Did you mean model\.config\.stem\.width"):
         override(hybrid, ["model.config.stem.widht=32"])
+
+
+def test_fields_of_a_convolutional_stem():
+    recipe = recipes.load("cifar10_hour")
+    changed = override(recipe, ["model.config.stem.widths=8,16,32", "model.config.stem.strides=1,2,2"])
+    assert changed.model.config.stem == ConvStemConfig((8, 16, 32), (1, 2, 2))
+    assert override(recipe, ["model.config.stem=none"]).model.config.stem is None
+    with pytest.raises(InputError, match=r"Did you mean model\.config\.stem\.widths"):
+        override(recipe, ["model.config.stem.width=32"])
+    with pytest.raises(InputError, match=r"strides must be None, or contain 1 or 2 for each of the 3 widths"):
+        override(changed, ["model.config.stem.strides=1,2"])
 
 
 def test_fields_of_rotary_positions():

@@ -21,6 +21,8 @@ def flip(image, seed):
 def move(image, seed, config):
     """Translates, rotates, scales and optionally flips an image at random, with a single interpolation.
 
+    A translation alone moves the image by whole pixels, so that nothing is blurred.
+
     Args:
         image: uint8 (H, W, C)
         seed: (2,) integers.
@@ -35,6 +37,8 @@ def move(image, seed, config):
     zoom = 1.0 + draws[1] * config.scale
     mirror = tf.where(config.flip and draws[2] > 0, -1.0, 1.0)
     shift_x, shift_y = draws[3] * config.translation * width, draws[4] * config.translation * height
+    if not (config.rotation or config.scale):
+        shift_x, shift_y = tf.round(shift_x), tf.round(shift_y)
     # Pixel p = (x, y) of the result is read from the image at M (p - centre) + centre + shift. M is [[a, b], [c, d]].
     cos, sin = tf.cos(angle) / zoom, tf.sin(angle) / zoom
     a, b, c, d = cos * mirror, -sin, sin * mirror, cos

@@ -36,6 +36,8 @@ def test_equals_an_affine_transform_of_scipy(seed, change):
         turn[:, 1] *= -1
     centre = (np.array(IMAGE.shape[:2]) - 1) / 2
     shift = np.array([down * IMAGE.shape[0], right * IMAGE.shape[1]]) * config.translation
+    if change == "translation":
+        shift = np.round(shift)  # Nothing is blurred.
     expected = [
         scipy.ndimage.affine_transform(
             IMAGE[..., c].astype("float64"), turn, centre - turn @ centre + shift, order=1, mode="grid-constant"

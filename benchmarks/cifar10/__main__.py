@@ -1,0 +1,102 @@
+"""Measures what a Vision Transformer learns from CIFAR-10 on two CPU cores.
+
+    make bench-cifar10 ARGS="options"                  each option of the recipe cifar10_hour, in 15 minutes
+    make bench-cifar10 ARGS="hour --seeds 0 1 2"       the recipe cifar10_hour, with its stem and with patches
+    make bench-cifar10 ARGS="contenders"               other projects' models: three learning rates, then an hour
+    make bench-cifar10 ARGS="--document"               writes the tables and the figure of all results
+
+CIFAR-10 must be prepared for TFDS (docs/recipes.md). Each result is a line of JSON that is added to
+benchmarks/results/cifar10.jsonl. Use a machine with nothing else to do.
+
+The last tenth of the training images are the validation images. Everything is chosen by their accuracy. The test images
+are looked at once at the end of each training of the command `hour`.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from benchmarks.cifar10 import document
+from benchmarks.cifar10.options import BASE, OPTIONS
+from benchmarks.cifar10.ours import images_per_second, trained, write_splits
+from benchmarks.provenance import processor, provenance
+from benchmarks.records import add_options, append, read
+
+RECIPE = "cifar10_hour"
+PATCHES = ("model.config.stem=none", "model.config.patch_size=4")
+"""Changes to the recipe for a linear embedding of patches."""
+LEARNING_RATES = {"keras_hub": (3e-4, 1e-3, 3e-3), "timm": (3e-4, 1e-3, 3e-3), "tutorial": (3e-4, 1e-3, 3e-3)}
+PYTHON = ".venv-peers/bin/python"
+
+
+def measure_options(options):
+    """Yields the results of each option: its validation accuracy after some minutes."""
+    for name in options.options or OPTIONS:
+        changes = (*BASE, *OPTIONS[name])
+        speed = images_per_second(RECIPE, changes)
+        batch_size = next((int(c.partition("=")[2]) for c in changes if c.startswith("fit.batch_size")), 128)
+        steps = round(60 * options.minutes * speed / batch_size)
+        changes = (*changes, f"fit.steps={steps}", f"seed={options.seeds[0]}")
+        yield {"kind": "option", "name": name, "changes": changes, **trained(RECIPE, changes, evaluate=False)}
+
+
+def measure_hour(options):
+    """Yields the results of the recipe for each seed: test accuracy and validation accuracy."""
+    for seed in options.seeds:
+        for name, changes in (("stem", ()), ("patches", PATCHES)):
+            changes = (*changes, f"seed={seed}")
+            yield {"kind": "hour", "name": name, "seed": seed, "changes": changes, **trained(RECIPE, changes)}
+
+
+def measure_contenders(options):
+    """Yields the results of each contender for three learning rates, and for the best of them in an hour."""
+    with tempfile.TemporaryDirectory() as folder:
+        images = pathlib.Path(folder) / "images.npz"
+        write_splits(RECIPE, images)
+        for name in options.contenders or LEARNING_RATES:
+            rates = LEARNING_RATES[name]
+            searched = [_contender(name, rate, options.minutes, images) for rate in rates]
+            yield from searched
+            best = max(searched, key=lambda row: row["curve"][-1][-1])
+            yield _contender(name, best["learning_rate"], 60, images)
+
+
+def _contender(name, learning_rate, minutes, images):
+    arguments = [name, str(learning_rate), str(minutes), str(images)]
+    command = [PYTHON, "-m", "benchmarks.cifar10.contenders", *arguments]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    curve = [(row["minutes"], row["accuracy"]) for row in rows]
+    facts = {"learning_rate": learning_rate, "minutes": minutes, "steps": rows[-1]["steps"]}
+    return {"kind": "contender", "name": name, **facts, "curve": curve}
+
+
+COMMANDS = {"options": measure_options, "hour": measure_hour, "contenders": measure_contenders}
+
+
+def main(arguments=None):
+    """Measures, prints and saves the results. Returns the exit status of the process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("command", choices=COMMANDS, nargs="?")
+    add("--options", nargs="+", choices=OPTIONS, help="names of options; all by default")
+    add("--contenders", nargs="+", choices=LEARNING_RATES, help="names of contenders; all by default")
+    add("--seeds", nargs="+", type=int, default=[0])
+    add("--minutes", type=float, default=15, help="time of an option, and of a contender with each learning rate")
+    add_options(parser, "bench-cifar10", "cifar10")
+    options = parser.parse_args(arguments)
+    if options.command:
+        state = provenance() | {"device": processor()}  # Read first: the code may change meanwhile.
+        for row in COMMANDS[options.command](options):
+            append([row | state], options.results)
+            print(json.dumps(row), flush=True)
+    if options.document:
+        document.write(read(options.results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Trainings of our recipes on CIFAR-10, each in a process of its own, as `python -m training train` runs them."""
+
+import json
+import pathlib
+import tempfile
+
+from benchmarks.workers import elsewhere
+
+PROBE = ("fit.epochs=none", "fit.steps=300", "fit.report_every=100 steps")
+
+
+def trained(recipe_name, changes=(), evaluate=True):
+    """Trains a recipe in a separate process.
+
+    Args:
+        recipe_name: Name of the recipe.
+        changes: Changes to the recipe, `section.field=value`.
+        evaluate: Whether the test images are looked at.
+
+    Returns:
+        {"steps", "parameters", "seconds": time of training, "images_per_second": in the last interval of the history,
+        "curve": a pair (step, validation accuracy) for each row of the history, "test_accuracy": `None` without
+        `evaluate`}
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        elsewhere(_train, recipe_name, tuple(changes), evaluate, folder)
+        return json.loads((pathlib.Path(folder) / "outcome.json").read_text())
+
+
+def images_per_second(recipe_name, changes=()):
+    """Speed of a recipe's training steps, measured in 100 steps after 200 others."""
+    return trained(recipe_name, (*changes, *PROBE), evaluate=False)["images_per_second"]
+
+
+def write_splits(recipe_name, path):
+    """Writes the training and the validation images of a recipe, with their labels, to a file for `contenders.py`."""
+    elsewhere(_write_splits, recipe_name, path)
+
+
+def _train(recipe_name, changes, evaluate, folder):
+    from training import recipes
+    from training.engine.train import save_and_evaluate, train
+    from training.recipe.assignments import override
+
+    outcome = {}
+
+    def leave(task, dataset, run, weights, keeper):
+        evaluation = save_and_evaluate(task, dataset, run, weights)[1] if evaluate else None
+        outcome.update(
+            steps=keeper.step,
+            parameters=keeper.kept.count_params(),
+            seconds=round(keeper.seconds, 1),
+            images_per_second=round(keeper.throughput[-1], 1),
+            curve=[(row["step"], round(row["val_accuracy"], 4)) for row in keeper.history],
+            test_accuracy=evaluation and round(evaluation.accuracy, 4),
+        )
+
+    train(override(recipes.load(recipe_name), changes), folder=pathlib.Path(folder) / "run", leave=leave)
+    (pathlib.Path(folder) / "outcome.json").write_text(json.dumps(outcome))
+
+
+def _write_splits(recipe_name, path):
+    import numpy as np
+    import tensorflow as tf
+
+    from training import recipes
+    from training.data.loading import load_dataset
+
+    arrays = {}
+    for name in ("train", "validation"):
+        examples = list(load_dataset(recipes.load(recipe_name).data).splits[name].in_order().as_numpy_iterator())
+        arrays[f"{name}_images"] = np.stack([tf.io.decode_image(example["image"]).numpy() for example in examples])
+        arrays[f"{name}_labels"] = np.array([example["label"] for example in examples])
+    np.savez(path, **arrays)

@@ -1,0 +1,34 @@
+"""CIFAR-10 from scratch in an hour on two CPU cores.
+
+Paper: none; the data are from Krizhevsky, 2009 (60,000 colour photographs of 32 x 32 pixels).
+Command: python -m training train cifar10_hour
+Hardware: at most an hour on two CPU cores.
+Expected: not known.
+Measured: nothing yet. Tests check only that the recipe runs.
+"""
+
+from keras_vit.architectures.stem import ConvStemConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+
+RECIPE = Recipe(
+    name="cifar10_hour",
+    model=Model(
+        config=ViTConfig(
+            patch_size=1,
+            hidden_dim=128,
+            num_layers=7,
+            num_heads=2,
+            mlp_dim=256,
+            stem=ConvStemConfig((32, 64)),
+            pooling="avg",
+        ),
+        input_shape=(32, 32, 3),
+        attention_initialization="mimetic",
+    ),
+    data=Data(dataset="cifar10"),
+    augment=Augment(flip=True, translation=0.125),
+    optimizer=Optimizer(kind="muon", learning_rate=4e-3, weight_decay=0.1),
+    schedule=Schedule(warmup="5%"),
+    fit=Fit(steps=16_000, batch_size=128, label_smoothing=0.1, precision="mixed_bfloat16", report_every="5%"),
+)
