@@ -7,7 +7,7 @@ Hardware: not measured. Intended for one GPU; for two CPU cores there is cifar10
 Expected: 93.58 % test accuracy for the plain ViT of the paper, which was trained for 100 epochs.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-Like the paper, the recipe combines AutoAugment, Mixup, CutMix, random erasing, label smoothing and stochastic depth with
+Like the paper, the recipe combines AutoAugment, Mixup, CutMix, random erasing, label smoothing, stochastic depth and
 AdamW. It differs from the paper as follows. AutoAugment uses the policy for ImageNet. Images are not repeated within a
 batch. Attentions are initialised mimetically, and the mean of the patch tokens is classified instead of a class token.
 """
