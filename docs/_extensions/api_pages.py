@@ -31,7 +31,7 @@ SECTIONS = {
     },
     "Images and classes": {"keras_vit": ["preprocess_input", "Preprocessing", "decode_predictions"]},
     "Training": {
-        "keras_vit": ["freeze", "rematerialize", "profile"],
+        "keras_vit": ["freeze", "initialize_attention", "rematerialize", "profile"],
         "keras_vit.pretraining": keras_vit.pretraining.__all__,
     },
     "Analysis": {
