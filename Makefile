@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the default tier of the tests; make test-full runs all.
 
-.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-first-step bench-merging bench-agreement bench-int8-settings bench-tensorflow-int8 bench-all clean
+.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-first-step bench-merging bench-agreement bench-int8-settings bench-tensorflow-int8 bench-cifar10 bench-all clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -168,7 +168,12 @@ bench-int8-settings: .venv-peers/installed
 bench-tensorflow-int8: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.tensorflow_int8 $(ARGS)
 
-# All of them but bench-agreement and bench-int8-settings, which need weights and images. Hours.
+# What a ViT learns from CIFAR-10 in an hour of two CPU cores, by option and against other projects: make bench-cifar10
+# ARGS="hour --seeds 0 1 2". Its module lists all commands. It wants a quiet machine, and CIFAR-10 prepared for TFDS.
+bench-cifar10: .venv/training.installed .venv-peers/installed
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.cifar10 $(ARGS)
+
+# All of them but bench-agreement, bench-int8-settings and bench-cifar10, which need weights or images. Hours.
 bench-all:
 	$(MAKE) bench ARGS="--everything --document"
 	$(MAKE) bench-latency ARGS=--document

@@ -1,0 +1,86 @@
+"""The benchmark of CIFAR-10 trains the recipe and the contenders for some minutes, and writes tables and a figure."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.cifar10 import __main__ as program
+from benchmarks.cifar10 import contenders, document
+from benchmarks.records import PAGES
+
+pytestmark = pytest.mark.slow
+
+ORIGIN = {"device": "a processor", "time": "2026-11-26T12:00:00", "versions": {"keras": "3", "tensorflow": "2"}}
+OURS = {"parameters": 900, "seconds": 3000.0, "images_per_second": 500.0, "steps": 40, "kind": "hour", **ORIGIN}
+
+
+def hour(name, seed, accuracy):
+    return {**OURS, "name": name, "seed": seed, "curve": [(20, 0.5), (40, accuracy)], "test_accuracy": accuracy}
+
+
+def contender(name, learning_rate, minutes, accuracy):
+    facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": 30}
+    return {"kind": "contender", **facts, "curve": [(minutes / 2, 0.3), (minutes, accuracy)], **ORIGIN}
+
+
+def test_the_clock_counts_steps_but_no_evaluations(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(contenders.time, "perf_counter", lambda: now[0])
+    images = {"validation_images": np.eye(4), "validation_labels": np.array([0, 1, 2, 0])}
+    training = contenders.Training(images, 0.4, 1)
+
+    def classify(pixels):
+        now[0] += 1000
+        return pixels
+
+    rates, is_over = [], False
+    training.start()
+    while not is_over:
+        rates.append(training.learning_rate)
+        now[0] += 2.5
+        is_over = training.is_over(classify)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rates) == 24
+    assert [row["steps"] for row in rows] == [2 * i for i in range(1, 13)]
+    assert {row["accuracy"] for row in rows} == {0.75}
+    assert rows[-1]["minutes"] == 1
+    assert rates[0] == 0
+    assert max(rates) == pytest.approx(0.4, rel=0.02)
+    assert 0 < rates[-1] < 0.02
+
+
+def test_an_option_gets_as_many_steps_as_its_speed_allows(monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr(program, "OPTIONS", {"recipe": (), "batch": ("fit.batch_size=64",)})
+    monkeypatch.setattr(program, "images_per_second", lambda recipe, changes: 512.0)
+    monkeypatch.setattr(program, "trained", lambda recipe, changes, evaluate: calls.append((changes, evaluate)) or OURS)
+    results = tmp_path / "cifar10.jsonl"
+    assert program.main(["options", "--minutes", "10", "--results", str(results), "--seeds", "3"]) == 0
+    assert calls == [
+        (("fit.steps=2400", "seed=3"), False),
+        (("fit.batch_size=64", "fit.steps=4800", "seed=3"), False),
+    ]
+    assert [json.loads(line)["name"] for line in results.open()] == ["recipe", "batch"]
+
+
+def test_tables_and_figure(monkeypatch, tmp_path):
+    page = tmp_path / "cifar10.md"
+    parts = ("hour", "options", "contenders")
+    marks = [f"<!-- make bench-cifar10 {part}: {mark} -->\n" for part in parts for mark in ("begin", "end")]
+    page.write_text("".join(marks))
+    for part in parts:
+        monkeypatch.setitem(PAGES, f"bench-cifar10 {part}", page)
+    monkeypatch.setattr(document, "FIGURES", tmp_path)
+    options = [
+        {**OURS, "kind": "option", "name": name, "curve": [(40, accuracy)]}
+        for name, accuracy in (("recipe", 0.7), ("batch", 0.68))
+    ]
+    hours = [hour("stem", 0, 0.85), hour("stem", 1, 0.87), hour("patches", 0, 0.8)]
+    others = [contender("timm", 1e-3, 15, 0.5), contender("timm", 3e-3, 15, 0.6), contender("timm", 3e-3, 60, 0.7)]
+    document.write([*options, *hours, *others])
+    lines = page.read_text().splitlines()
+    assert "| keras_vit, convolutional stem | 900 | 50 to 50 | 86.00% | 85.00%, 87.00% |" in lines
+    assert "| batch | 900 | 500 | 40 | 68.0% | -2.0 |" in lines
+    assert "| timm's ViT of the same size | 0.001: 50.0%, 0.003: 60.0% | 0.003 | 30 | 70.0% |" in lines
+    assert (tmp_path / "cifar10.png").stat().st_size > 10_000
