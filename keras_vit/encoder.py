@@ -46,6 +46,8 @@ def encode(images, config, grid_size=None):
     if first_positions is not None:
         tokens = first_positions(tokens, patches)
     tokens = keras.layers.Dropout(config.dropout_rate, name="position_dropout")(tokens)
+    if config.patch_dropout_rate:
+        tokens = layers.PatchDropout(config.patch_dropout_rate, config.num_prefix_tokens, name="patch_dropout")(tokens)
     if config.pre_norm:
         tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pre_norm")(tokens)
     sizes = None

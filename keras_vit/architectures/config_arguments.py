@@ -43,6 +43,7 @@ class ViTConfigArgumentsWithoutNumHeads(typing.TypedDict, total=False):
     dropout_rate: float
     attention_dropout_rate: float
     drop_path_rate: float
+    patch_dropout_rate: float
     axial: bool
     token_merging: int
 

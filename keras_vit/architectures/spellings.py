@@ -47,6 +47,7 @@ _SPELLINGS = {
     **dict.fromkeys(("drop_rate", "dropout", "hidden_dropout_prob"), "dropout_rate"),
     **dict.fromkeys(("attn_drop_rate", "attention_dropout", "attention_probs_dropout_prob"), "attention_dropout_rate"),
     **dict.fromkeys(("drop_path", "stochastic_depth_prob", "stochastic_depth"), "drop_path_rate"),
+    **dict.fromkeys(("patch_drop_rate", "patch_dropout"), "patch_dropout_rate"),
     **dict.fromkeys(("layer_norm_eps", "norm_eps"), "layer_norm_epsilon"),
     **dict.fromkeys(("global_pool", "pool"), "pooling"),
     **dict.fromkeys(("reg_tokens", "num_reg_tokens"), "num_register_tokens"),

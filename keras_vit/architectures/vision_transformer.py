@@ -84,6 +84,9 @@ class ViTConfig(Architecture):
         attention_dropout_rate: Dropout rate of the attention weights, in [0, 1).
         drop_path_rate: Drop rate of the last block (stochastic depth, arXiv 1603.09382), in [0, 1). The rate grows
             linearly from 0 in the first block.
+        patch_dropout_rate: Share of the patches that are removed from each image in training, before the first block
+            (arXiv 2208.07220), in [0, 1). Training takes less time and memory. Positions must be added once, before the
+            first block, and the model must have a pooling.
         axial: `True`: each block attends along the rows of the grid, then along its columns. An MLP follows each of
             these attentions (ViT, appendix D.6). The model must have no class token and no registers.
         token_merging: Number of tokens that each block merges into similar tokens, for speed (r of ToMe, arXiv
@@ -141,6 +144,7 @@ class ViTConfig(Architecture):
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     drop_path_rate: float = 0.0
+    patch_dropout_rate: float = 0.0
     axial: bool = False
     token_merging: int = 0
 
@@ -153,13 +157,16 @@ class ViTConfig(Architecture):
         """Returns a copy with some fields changed. Raises a TypeError for an unknown name.
 
         If `pooling` changes, `pooling_num_heads`, `pooling_mlp_dim` and `pool_prefix_tokens` are reset to their
-        defaults, unless `changes` contains them. With `pooling=None`, a LayerNorm after the pooling is left out.
+        defaults, unless `changes` contains them. With `pooling=None`, a LayerNorm after the pooling is left out, and
+        patches are not dropped.
         """
         pooling = changes.get("pooling", self.pooling)
         if pooling != self.pooling:
             changes = {"pooling_num_heads": None, "pooling_mlp_dim": None, "pool_prefix_tokens": False, **changes}
-        if pooling is None and self.norm_placement == "after_pooling":
-            changes = {"norm_placement": "before_pooling", "final_norm": False, **changes}
+        if pooling is None:
+            changes = {"patch_dropout_rate": 0.0, **changes}
+            if self.norm_placement == "after_pooling":
+                changes = {"norm_placement": "before_pooling", "final_norm": False, **changes}
         return super().replace(**changes)
 
     @property

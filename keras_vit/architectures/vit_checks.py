@@ -32,7 +32,7 @@ CHOICES = {
 _SIZES = ("hidden_dim", "num_layers", "num_heads", "mlp_dim")
 _OPTIONAL_SIZES = ("representation_dim", "pooling_num_heads", "pooling_mlp_dim")
 _COUNTS = ("num_register_tokens", "token_merging")
-_RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
+_RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate", "patch_dropout_rate")
 
 
 def checked_fields(config):
@@ -72,6 +72,7 @@ def check_combinations(config):
     _check_pooling(config)
     _check_distillation(config)
     _check_token_merging(config)
+    _check_patch_dropout(config)
 
 
 def _check_pooling(config):
@@ -149,6 +150,19 @@ def _check_token_merging(config):
             f"token_merging={config.token_merging} leaves no grid of patches after the first block, so it needs "
             f"axial=False, position_placement='stem' and a position_embedding other than 'relative'. Received: "
             f"{', '.join(f'{field}={getattr(config, field)!r}' for field in wrong)}"
+        )
+
+
+def _check_patch_dropout(config):
+    conflicts = {"axial": config.axial, "position_placement": config.position_placement != "stem"}
+    conflicts |= {"rotary": config.rotary is not None, "pooling": config.pooling is None}
+    conflicts["position_embedding"] = config.position_embedding == "relative"
+    wrong = [f"{field}={getattr(config, field)!r}" for field, is_present in conflicts.items() if is_present]
+    if config.patch_dropout_rate and wrong:
+        raise ValueError(
+            f"patch_dropout_rate={config.patch_dropout_rate} removes patches before the first block, so it needs "
+            f"axial=False, position_placement='stem', a position_embedding other than 'relative', rotary=None and a "
+            f"pooling. Received: {', '.join(wrong)}"
         )
 
 

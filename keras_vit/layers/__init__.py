@@ -47,6 +47,7 @@ from keras_vit.layers.transformer.layer_normalization import LayerNormalization 
 from keras_vit.layers.transformer.layer_scale import LayerScale as LayerScale
 from keras_vit.layers.transformer.merging_encoder_block import MergingEncoderBlock as MergingEncoderBlock
 from keras_vit.layers.transformer.mlp_block import MlpBlock as MlpBlock
+from keras_vit.layers.transformer.patch_dropout import PatchDropout as PatchDropout
 from keras_vit.layers.transformer.patch_embedding import PatchEmbedding as PatchEmbedding
 from keras_vit.layers.transformer.register_tokens import RegisterTokens as RegisterTokens
 from keras_vit.layers.transformer.token_merging import TokenMerging as TokenMerging

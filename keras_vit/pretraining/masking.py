@@ -9,6 +9,8 @@ import keras
 from keras import ops
 
 from keras_vit.layers.ops.drawn_seed import DrawnSeed
+from keras_vit.layers.ops.layouts import gather_rows
+from keras_vit.layers.transformer.patch_dropout import count
 
 
 def draw(batch_size, num_patches, generator):
@@ -19,14 +21,6 @@ def draw(batch_size, num_patches, generator):
 def ranks(noise):
     """The ranks of the patches by their noise, (B, N). The patch with the lowest noise has rank 0."""
     return ops.argsort(ops.argsort(noise, axis=1), axis=1)
-
-
-def count(num_patches, share):
-    """Returns `num_patches * share`, rounded down. The result is a tensor if `num_patches` is a tensor."""
-    # 1e-4 is added because of rounding: 10 * (1 - 0.9) is a little less than 1.
-    if isinstance(num_patches, int):
-        return int(num_patches * share + 1e-4)
-    return ops.cast(ops.floor(ops.cast(num_patches, "float32") * share + 1e-4), "int32")
 
 
 def check_share(name, value):
@@ -48,9 +42,8 @@ def keep(tokens, patch_ranks, num_visible, num_prefix_tokens):
     Returns:
         (B, p + V, D)
     """
-    visible = ops.argsort(patch_ranks, axis=1)[:, :num_visible, None]
-    visible = ops.take_along_axis(tokens[:, num_prefix_tokens:], visible, axis=1)
-    return ops.concatenate([tokens[:, :num_prefix_tokens], visible], axis=1)
+    visible = ops.argsort(patch_ranks, axis=1)[:, :num_visible] + num_prefix_tokens
+    return ops.concatenate([tokens[:, :num_prefix_tokens], gather_rows(tokens, visible)], axis=1)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -37,6 +37,11 @@ class Pretrainer(keras.Model):
                 f"token_merging={self.architecture.token_merging} merges tokens. Pre-train the model with "
                 f"token_merging=0, and load the weights into a model with merging."
             )
+        if self.architecture.patch_dropout_rate:
+            raise ValueError(
+                f"Each patch is predicted, but a model with patch_dropout_rate={self.architecture.patch_dropout_rate} "
+                f"removes patches in training. Pre-train the model with patch_dropout_rate=0."
+            )
         self.channels = layer.output.shape[-1]
         last_block = f"encoder_block_{self.architecture.num_layers - 1}"
         last = "encoder_norm" if self.architecture.has_encoder_norm else last_block

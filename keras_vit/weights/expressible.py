@@ -9,7 +9,10 @@ ANY = object()
 """Used instead of a list of accepted values, if every value of a field is accepted."""
 
 # These fields affect only training and later adaptations. Files do not contain them, and outputs do not depend on them.
-_NOT_IN_FILES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate", "head_bias", "position_interpolation")
+_NOT_IN_FILES = (
+    *("dropout_rate", "attention_dropout_rate", "drop_path_rate", "patch_dropout_rate"),
+    *("head_bias", "position_interpolation"),
+)
 
 _PUBLISHED = {
     "stem": (None, StemConfig),

@@ -172,7 +172,7 @@ def test_other_impossible_values():
         ({"head_bias": 1e300}, "head_bias must be a number. Received: 1e[+]300"),
         ({"layer_scale": 0.0}, "layer_scale must be a positive number. Received: 0.0"),
         ({"layer_scale": True}, "layer_scale must be a positive number. Received: True"),
-        ({"stem": "R50"}, "stem must be None or a keras_vit.StemConfig. Received: 'R50'"),
+        ({"stem": "R50"}, "stem must be None or a keras_vit.StemConfig or a keras_vit.ConvStemConfig. Received: 'R50'"),
     ):
         with pytest.raises(ValueError, match=message):
             ViTConfig(**{**TINY, **changes})

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_vit.layers.transformer.patch_dropout import count
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.masking import PatchCorruption
 from tests.test_case import MIXED_POLICIES, gradients, random_inputs, to_numpy
@@ -118,8 +119,8 @@ def test_too_few_patches(grid, rate):
 
 @pytest.mark.parametrize(("number", "share", "expected"), [(10, 1 - 0.9, 1), (10, 0.1, 1), (49, 0.25, 12), (7, 0.3, 2)])
 def test_count(number, share, expected):
-    assert masking.count(number, share) == expected
-    assert to_numpy(masking.count(ops.convert_to_tensor(number), share)) == expected
+    assert count(number, share) == expected
+    assert to_numpy(count(ops.convert_to_tensor(number), share)) == expected
 
 
 def test_keep():

@@ -66,6 +66,7 @@ NEEDED = {
 }
 # These fields do not change the output of a trained model, and no file contains them.
 FREE = {"head_bias": 0.5, "dropout_rate": 0.1, "attention_dropout_rate": 0.1, "drop_path_rate": 0.1}
+FREE |= {"patch_dropout_rate": 0.5}
 FREE |= {"position_interpolation": "bicubic"}
 SIZES = {"hidden_dim", "num_layers", "num_heads", "mlp_dim"}  # All formats have them; see `run_converter_test`.
 

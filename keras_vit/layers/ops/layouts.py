@@ -87,3 +87,11 @@ def reshape_like(values, inputs, num_axes, new_axes):
     if static_shape.count(-1) <= 1:
         return ops.reshape(values, static_shape)
     return ops.reshape(values, (*ops.shape(inputs)[:-num_axes], *new_axes))
+
+
+def gather_rows(values, indices):
+    """Returns the rows (B, n, ...) of values (B, T, ...) at indices (B, n)."""
+    # One gather reads the rows of all images. In TensorFlow, take_along_axis would gather single numbers, not rows.
+    batch, num_rows, *row_shape = ops.shape(values)
+    offsets = ops.arange(batch, dtype=indices.dtype)[:, None] * num_rows
+    return ops.take(ops.reshape(values, (-1, *row_shape)), indices + offsets, axis=0)

@@ -35,7 +35,7 @@ class Dropout(ConfiguredLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS = ("rate", "seed")
+    ARGUMENTS: tuple[str, ...] = ("rate", "seed")
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

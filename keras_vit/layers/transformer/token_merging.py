@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_vit.checks import check_count, check_positive_integer
 from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.ops.layouts import gather_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -73,9 +74,9 @@ class TokenMerging(ConfiguredLayer):
         unmerged = ops.arange(first, dtype="int32"), set_b
         prefix, receiving = (ops.broadcast_to(part, (batch, ops.shape(part)[0])) for part in unmerged)
         remaining = ops.concatenate([prefix, ops.take(set_a, staying), receiving], axis=1)  # (B, T - r)
-        receivers = first + ops.shape(staying)[1] + _rows(nearest, leaving)
+        receivers = first + ops.shape(staying)[1] + gather_rows(nearest, leaving)
         leaving = ops.take(set_a, leaving)
-        left, merged = ((_rows(tokens, rows), _rows(sizes, rows)) for rows in (remaining, leaving))
+        left, merged = ((gather_rows(tokens, rows), gather_rows(sizes, rows)) for rows in (remaining, leaving))
         return _merge(*left, *merged, receivers)
 
     @property
@@ -137,11 +138,3 @@ def _merge(tokens, sizes, leaving, leaving_sizes, receivers):
     merged = ops.cast(tokens, "float32") * (sizes / total)[:, :, None]
     merged = merged + ops.matmul(shares / total[:, :, None], ops.cast(leaving, "float32"))
     return ops.cast(merged, tokens.dtype), ops.cast(total, "int32")
-
-
-def _rows(values, indices):
-    """Returns the rows (B, n, ...) of values (B, T, ...) at indices (B, n)."""
-    # One gather reads the rows of all images. In TensorFlow, take_along_axis would gather single numbers, not rows.
-    batch, num_rows, *row_shape = ops.shape(values)
-    offsets = ops.arange(batch, dtype=indices.dtype)[:, None] * num_rows
-    return ops.take(ops.reshape(values, (-1, *row_shape)), indices + offsets, axis=0)

@@ -30,7 +30,7 @@ OPTIONS = [
     {"pooling": "map", "pooling_num_heads": 4, "pooling_mlp_dim": 7, "final_norm": False},
     {"rotary": keras_vit.RotaryConfig("mixed"), "qkv_bias": "no_key", "mlp_inner_norm": True, "block_norm": "post"},
     {"rotary": keras_vit.RotaryConfig(), "qkv_bias": "none", "attention_inner_norm": True},
-    {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, "drop_path_rate": 0.1},
+    {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, "drop_path_rate": 0.1, "patch_dropout_rate": 0.5},
     {"include_preprocessing": True, "include_top": False},
 ]
 # Layouts with both kinds of sharding. All other variables are whole on every device.
