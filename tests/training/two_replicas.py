@@ -119,6 +119,7 @@ def main(*cases):
     scaled = ours("optimizer.kind=sgd", "fit.precision=mixed_float16")
     compared = {
         "adamw": (compare, ours("optimizer.kind=adamw", "optimizer.layer_decay=0.5")),
+        "muon": (compare, ours("optimizer.kind=muon")),
         "scaled_sgd": (compare, scaled),
         "keras_clipping": (compare, keras_clipping),
         "overflow": (overflow, scaled),

@@ -1,5 +1,6 @@
 """The optimizers of recipes: Keras's optimizers with layer-wise learning rates and gradients summed over replicas."""
 
+import collections
 import math
 import re
 
@@ -185,7 +186,8 @@ class Muon(_Update, keras.optimizers.Muon):
     except the kernels between the first and the last layer is trained with AdamW.
 
     Keras's Muon leaves kernels of attentions and convolutions to AdamW, because they are not matrices. Here they are
-    reshaped to matrices with a row for each input and a column for each output.
+    reshaped to matrices with a row for each input and a column for each output. All matrices of the same shape are made
+    orthogonal together, which takes less time than one after another.
     """
 
     def build(self, variables):
@@ -202,11 +204,24 @@ class Muon(_Update, keras.optimizers.Muon):
             _BELOW_BLOCKS.search(variable.path) or _CLASSIFIER.search(variable.path)
         )
 
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        matrices = collections.defaultdict(dict)
+        for gradient, variable in zip(grads, trainable_variables, strict=True):
+            index = self._get_variable_index(variable)
+            if self.adam_velocities[index] is None:
+                momentum = self.momentums[index] * self.momentum + gradient
+                matrix = ops.reshape(gradient + momentum * self.momentum, (-1, self._nums_outputs[index]))
+                matrices[tuple(matrix.shape)][index] = matrix
+        self._orthogonal = {}
+        for group in matrices.values():
+            orthogonal = self.zeropower_via_newtonschulz5(ops.stack(list(group.values())), self.ns_steps)
+            self._orthogonal |= dict(zip(group, ops.unstack(orthogonal, len(group)), strict=True))
+        super()._backend_update_step(grads, trainable_variables, learning_rate)
+        self._orthogonal = {}
+
     def _muon_update_step(self, gradient, variable, lr, m):
         self.assign(m, m * self.momentum + gradient)
-        num_outputs = self._nums_outputs[self._get_variable_index(variable)]
-        matrix = ops.reshape(gradient + m * self.momentum, (-1, num_outputs))
-        step = self.lr_adjust(self.zeropower_via_newtonschulz5(matrix, self.ns_steps) * lr)
+        step = self.lr_adjust(self._orthogonal[self._get_variable_index(variable)] * lr)
         self.assign_sub(variable, ops.reshape(step, variable.shape))
 
 

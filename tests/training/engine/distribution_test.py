@@ -102,7 +102,7 @@ def programs(tmp_path_factory, jax_variables):
             arguments = str(folder), json.dumps(in_each_of_two)
             programs[f"process {i}"] = _program("curves_program", *arguments, environment=environment)
         if backend == "tensorflow":
-            cases = ["keras_clipping", "keras_overflow"] if is_slow else ["adamw", "scaled_sgd", "overflow"]
+            cases = ["keras_clipping", "keras_overflow"] if is_slow else ["adamw", "muon", "scaled_sgd", "overflow"]
             programs["two replicas"] = _program("two_replicas", *cases)
         command = [sys.executable, "-m", "tests.training.forked_programs", str(folder), json.dumps(programs)]
         # XLA's optimizations would take most of the time and save almost none.
@@ -329,7 +329,7 @@ def two_replicas(programs):
     return json.loads(logs["two replicas"].splitlines()[-1])
 
 
-@pytest.mark.parametrize("case", ["adamw", "scaled_sgd"])
+@pytest.mark.parametrize("case", ["adamw", "muon", "scaled_sgd"])
 def test_steps_on_two_replicas_equal_those_on_one_device(two_replicas, case):
     """The cases cover clipping, where replicas could differ, layer decay, weight decay and the moving average."""
     results = two_replicas[case]
