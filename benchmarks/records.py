@@ -16,9 +16,7 @@ PAGES = {
     "bench-agreement": _DOCS / "performance" / "token_merging.md",
     "bench-int8-settings": _DOCS / "serving" / "eight_bits.md",
     "bench-tensorflow-int8": _DOCS / "serving" / "eight_bits.md",
-    **dict.fromkeys(
-        (f"bench-cifar10{part}" for part in ("", " hour", " options", " contenders")), _DOCS / "cifar10.md"
-    ),
+    **dict.fromkeys((f"bench-cifar10 {part}" for part in ("hour", "options", "contenders")), _DOCS / "cifar10.md"),
     "mutation": _DOCS / "testing.md",
 }
 """The page that each command writes its table into."""

@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 PRIVATE = {
     "_all_reduce_sum_gradients": ("training/engine/optimizers.py", "gradients are summed over the replicas once"),
     "_apply_weight_decay": ("training/engine/optimizers.py", "kernels alone decay, at the rate of their layer"),
+    "_backend_update_step": ("training/engine/optimizers.py", "Muon makes all gradients orthogonal together"),
     "_clip_gradients": ("training/engine/optimizers.py", "the sum over the replicas is clipped"),
     "_flatten_layers": ("keras_vit/graph.py", "the layers inside layers are listed"),
     "_get_variable_index": ("training/engine/optimizers.py", "a weight has the learning rate of its layer"),

@@ -86,7 +86,7 @@ def main(arguments=None):
     add("--contenders", nargs="+", choices=LEARNING_RATES, help="names of contenders; all by default")
     add("--seeds", nargs="+", type=int, default=[0])
     add("--minutes", type=float, default=15, help="time of an option, and of a contender with each learning rate")
-    add_options(parser, "bench-cifar10", "cifar10")
+    add_options(parser, "bench-cifar10 hour", "cifar10")
     options = parser.parse_args(arguments)
     if options.command:
         state = provenance() | {"device": processor()}  # Read first: the code may change meanwhile.
