@@ -20,10 +20,12 @@ import sys
 import tempfile
 
 from benchmarks.cifar10 import document
-from benchmarks.cifar10.options import BASE, OPTIONS
-from benchmarks.cifar10.ours import images_per_second, trained, write_splits
+from benchmarks.cifar10.options import OPTIONS
+from benchmarks.cifar10.ours import MODEL, images_per_second, trained, write_splits
 from benchmarks.provenance import processor, provenance
 from benchmarks.records import add_options, append, read
+from training import recipes
+from training.recipe.assignments import override
 
 RECIPE = "cifar10_hour"
 PATCHES = ("model.config.stem=none", "model.config.patch_size=4")
@@ -34,13 +36,25 @@ PYTHON = ".venv-peers/bin/python"
 
 def measure_options(options):
     """Yields the results of each option: its validation accuracy after some minutes."""
+    seed = f"seed={options.seeds[0]}"
     for name in options.options or OPTIONS:
-        changes = (*BASE, *OPTIONS[name])
-        speed = images_per_second(RECIPE, changes)
-        batch_size = next((int(c.partition("=")[2]) for c in changes if c.startswith("fit.batch_size")), 128)
-        steps = round(60 * options.minutes * speed / batch_size)
-        changes = (*changes, f"fit.steps={steps}", f"seed={options.seeds[0]}")
-        yield {"kind": "option", "name": name, "changes": changes, **trained(RECIPE, changes, evaluate=False)}
+        option = OPTIONS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            changes = [*option.changes, seed]
+            if option.first:
+                first = (*changes, *option.first)
+                trained(RECIPE, (*first, _steps(first, options.minutes / 2)), folder=folder)
+                weights = f"model.weights={folder}/{MODEL}"
+                changes += ["model.config=none", "model.attention_initialization=random", weights]
+            minutes = options.minutes / 2 if option.first else options.minutes
+            changes.append(_steps(changes, minutes))
+            yield {"kind": "option", "name": name, "changes": option.changes, **trained(RECIPE, changes)}
+
+
+def _steps(changes, minutes):
+    """The assignment of the number of steps that take some minutes."""
+    batch_size = override(recipes.load(RECIPE), changes).fit.batch_size
+    return f"fit.steps={round(60 * minutes * images_per_second(RECIPE, changes) / batch_size)}"
 
 
 def measure_hour(options):
@@ -48,7 +62,13 @@ def measure_hour(options):
     for seed in options.seeds:
         for name, changes in (("stem", ()), ("patches", PATCHES)):
             changes = (*changes, f"seed={seed}")
-            yield {"kind": "hour", "name": name, "seed": seed, "changes": changes, **trained(RECIPE, changes)}
+            yield {
+                "kind": "hour",
+                "name": name,
+                "seed": seed,
+                "changes": changes,
+                **trained(RECIPE, changes, evaluate=True),
+            }
 
 
 def measure_contenders(options):

@@ -1,7 +1,36 @@
 """The options of a small Vision Transformer that are compared, as changes to the recipe `cifar10_hour`."""
 
-BASE = ()
-"""Changes that all options have in common."""
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """Changes to the recipe. `first`: further changes in the first half of the time. The second half starts from the
+    weights of the first half."""
+
+    changes: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+
+
 OPTIONS = {
-    "recipe": (),
+    "recipe": Option(),
+    "patches of 4 x 4 pixels, no stem": Option(("model.config.stem=none", "model.config.patch_size=4")),
+    "3 blocks of width 192": Option(
+        (
+            *("model.config.num_layers=3", "model.config.hidden_dim=192"),
+            *("model.config.num_heads=3", "model.config.mlp_dim=384"),
+        )
+    ),
+    "all patches in training": Option(("model.config.patch_dropout_rate=0",)),
+    "random attention kernels": Option(("model.attention_initialization=random",)),
+    "AdamW": Option(("optimizer.kind=adamw", "optimizer.learning_rate=0.002", "optimizer.momentum=0.9")),
+    "batches of 64": Option(("fit.batch_size=64",)),
+    "no label smoothing": Option(("fit.label_smoothing=0",)),
+    "stochastic depth 0.1": Option(("model.config.drop_path_rate=0.1",)),
+    "RandAugment and erasing": Option(
+        ("augment.randaugment_ops=2", "augment.randaugment_magnitude=5", "augment.erasing=0.25")
+    ),
+    "constant learning rate, moving average": Option(("schedule.decay=constant", "optimizer.ema=0.999")),
+    "class token, four registers": Option(("model.config.pooling=token", "model.config.num_register_tokens=4")),
+    "24 x 24 pixels in the first half": Option((), ("model.input_shape=24,24,3", "schedule.decay=constant")),
 }

@@ -6,30 +6,35 @@ import tempfile
 
 from benchmarks.workers import elsewhere
 
-PROBE = ("fit.epochs=none", "fit.steps=300", "fit.report_every=100 steps")
+PROBE = ("fit.steps=300", "fit.report_every=100 steps")
+MODEL = "run/model.keras"
+"""File of a trained model in its folder."""
 
 
-def trained(recipe_name, changes=(), evaluate=True):
+def trained(recipe_name, changes=(), evaluate=False, folder=None):
     """Trains a recipe in a separate process.
 
     Args:
         recipe_name: Name of the recipe.
         changes: Changes to the recipe, `section.field=value`.
         evaluate: Whether the test images are looked at.
+        folder: Folder in which the model remains, as `MODEL`. `None`: it does not remain.
 
     Returns:
         {"steps", "parameters", "seconds": time of training, "images_per_second": in the last interval of the history,
         "curve": a pair (step, validation accuracy) for each row of the history, "test_accuracy": `None` without
         `evaluate`}
     """
-    with tempfile.TemporaryDirectory() as folder:
-        elsewhere(_train, recipe_name, tuple(changes), evaluate, folder)
-        return json.loads((pathlib.Path(folder) / "outcome.json").read_text())
+    if folder is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            return trained(recipe_name, changes, evaluate, temporary)
+    elsewhere(_train, recipe_name, tuple(changes), evaluate, folder)
+    return json.loads((pathlib.Path(folder) / "outcome.json").read_text())
 
 
 def images_per_second(recipe_name, changes=()):
     """Speed of a recipe's training steps, measured in 100 steps after 200 others."""
-    return trained(recipe_name, (*changes, *PROBE), evaluate=False)["images_per_second"]
+    return trained(recipe_name, (*changes, *PROBE))["images_per_second"]
 
 
 def write_splits(recipe_name, path):
@@ -39,20 +44,20 @@ def write_splits(recipe_name, path):
 
 def _train(recipe_name, changes, evaluate, folder):
     from training import recipes
-    from training.engine.train import save_and_evaluate, train
+    from training.engine.train import save_model, train
     from training.recipe.assignments import override
 
     outcome = {}
 
     def leave(task, dataset, run, weights, keeper):
-        evaluation = save_and_evaluate(task, dataset, run, weights)[1] if evaluate else None
+        model = save_model(task, dataset, run, weights)
         outcome.update(
             steps=keeper.step,
-            parameters=keeper.kept.count_params(),
+            parameters=model.count_params(),
             seconds=round(keeper.seconds, 1),
             images_per_second=round(keeper.throughput[-1], 1),
             curve=[(row["step"], round(row["val_accuracy"], 4)) for row in keeper.history],
-            test_accuracy=evaluation and round(evaluation.accuracy, 4),
+            test_accuracy=round(task.evaluate(model, dataset, "test").accuracy, 4) if evaluate else None,
         )
 
     train(override(recipes.load(recipe_name), changes), folder=pathlib.Path(folder) / "run", leave=leave)

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.cifar10 import __main__ as program
 from benchmarks.cifar10 import contenders, document
+from benchmarks.cifar10.options import Option
 from benchmarks.records import PAGES
 
 pytestmark = pytest.mark.slow
@@ -52,16 +53,23 @@ def test_the_clock_counts_steps_but_no_evaluations(monkeypatch, capsys):
 
 def test_an_option_gets_as_many_steps_as_its_speed_allows(monkeypatch, tmp_path):
     calls = []
-    monkeypatch.setattr(program, "OPTIONS", {"recipe": (), "batch": ("fit.batch_size=64",)})
+    larger = Option((), ("model.input_shape=24,24,3",))
+    monkeypatch.setattr(
+        program, "OPTIONS", {"recipe": Option(), "batch": Option(("fit.batch_size=64",)), "larger": larger}
+    )
     monkeypatch.setattr(program, "images_per_second", lambda recipe, changes: 512.0)
-    monkeypatch.setattr(program, "trained", lambda recipe, changes, evaluate: calls.append((changes, evaluate)) or OURS)
+    monkeypatch.setattr(program, "trained", lambda recipe, changes, folder=None: calls.append([*changes]) or OURS)
     results = tmp_path / "cifar10.jsonl"
     assert program.main(["options", "--minutes", "10", "--results", str(results), "--seeds", "3"]) == 0
-    assert calls == [
-        (("fit.steps=2400", "seed=3"), False),
-        (("fit.batch_size=64", "fit.steps=4800", "seed=3"), False),
+    assert calls[:3] == [
+        ["seed=3", "fit.steps=2400"],
+        ["fit.batch_size=64", "seed=3", "fit.steps=4800"],
+        ["seed=3", "model.input_shape=24,24,3", "fit.steps=1200"],
     ]
-    assert [json.loads(line)["name"] for line in results.open()] == ["recipe", "batch"]
+    [(*_, weights, steps)] = calls[3:]
+    assert weights.startswith("model.weights=")
+    assert steps == "fit.steps=1200"
+    assert [json.loads(line)["name"] for line in results.open()] == ["recipe", "batch", "larger"]
 
 
 def test_tables_and_figure(monkeypatch, tmp_path):

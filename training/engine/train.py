@@ -112,7 +112,8 @@ def finish(task, dataset, run, weights, keeper):
         The task's evaluation on the test images.
     """
     print(f"Evaluating {dataset.splits['test'].size:,} test images, exporting, writing the report …", flush=True)
-    model, evaluation = save_and_evaluate(task, dataset, run, weights)
+    model = save_model(task, dataset, run, weights)
+    evaluation = task.evaluate(model, dataset, "test")
     samples = task.write_samples(dataset, run)
     is_exported = export(task.recipe, run, model, dataset.class_names, samples)
     result = task.report(run, dataset, keeper, evaluation, model)
@@ -123,14 +124,14 @@ def finish(task, dataset, run, weights, keeper):
     return evaluation
 
 
-def save_and_evaluate(task, dataset, run, weights):
-    """Saves a run's model with its final weights. Returns the model and its evaluation on the test images."""
+def save_model(task, dataset, run, weights):
+    """Saves a run's model with its final weights. Returns the model."""
     model = build_model(task.recipe, len(dataset.class_names))
     for variable, array in zip(model.variables, weights, strict=True):
         variable.assign(array)
     with replace_file_atomically(run.model) as unfinished:
         model.save(unfinished)
-    return model, task.evaluate(model, dataset, "test")
+    return model
 
 
 def export(recipe, run, model, class_names, samples):

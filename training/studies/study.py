@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import keras_vit
 from training import recipes
-from training.engine.train import save_and_evaluate, train_once
+from training.engine.train import save_model, train_once
 from training.errors import InputError
 from training.evaluation.metrics import wilson_interval
 from training.planning.plan_report import training_flops
@@ -158,7 +158,8 @@ def leave(task, dataset, run, weights, keeper):
     Returns:
         The `training.evaluation.classification.Evaluation` on the test images.
     """
-    model, evaluation = save_and_evaluate(task, dataset, run, weights)
+    model = save_model(task, dataset, run, weights)
+    evaluation = task.evaluate(model, dataset, "test")
     cost = keras_vit.profile(model)
     images = round(keeper.intervals.total * keeper.intervals.images)
     add_result(
