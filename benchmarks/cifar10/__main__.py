@@ -20,7 +20,8 @@ import sys
 import tempfile
 
 from benchmarks.cifar10 import document
-from benchmarks.cifar10.options import OPTIONS
+from benchmarks.cifar10.contenders import CONTENDERS
+from benchmarks.cifar10.options import LINEAR, OPTIONS
 from benchmarks.cifar10.ours import MODEL, images_per_second, trained, write_splits
 from benchmarks.provenance import processor, provenance
 from benchmarks.records import add_options, append, read
@@ -28,9 +29,8 @@ from training import recipes
 from training.recipe.assignments import override
 
 RECIPE = "cifar10_hour"
-PATCHES = ("model.config.stem=none", "model.config.patch_size=4")
-"""Changes to the recipe for a linear embedding of patches."""
-LEARNING_RATES = {"keras_hub": (3e-4, 1e-3, 3e-3), "timm": (3e-4, 1e-3, 3e-3), "tutorial": (3e-4, 1e-3, 3e-3)}
+LEARNING_RATES = (3e-4, 1e-3, 3e-3)
+"""Learning rates that are tried for each contender."""
 PYTHON = ".venv-peers/bin/python"
 
 
@@ -60,15 +60,10 @@ def _steps(changes, minutes):
 def measure_hour(options):
     """Yields the results of the recipe for each seed: test accuracy and validation accuracy."""
     for seed in options.seeds:
-        for name, changes in (("stem", ()), ("patches", PATCHES)):
+        for name, changes in (("stem", ()), ("patches", LINEAR)):
             changes = (*changes, f"seed={seed}")
-            yield {
-                "kind": "hour",
-                "name": name,
-                "seed": seed,
-                "changes": changes,
-                **trained(RECIPE, changes, evaluate=True),
-            }
+            facts = {"kind": "hour", "name": name, "seed": seed, "changes": changes}
+            yield facts | trained(RECIPE, changes, evaluate=True)
 
 
 def measure_contenders(options):
@@ -76,9 +71,8 @@ def measure_contenders(options):
     with tempfile.TemporaryDirectory() as folder:
         images = pathlib.Path(folder) / "images.npz"
         write_splits(RECIPE, images)
-        for name in options.contenders or LEARNING_RATES:
-            rates = LEARNING_RATES[name]
-            searched = [_contender(name, rate, options.minutes, images) for rate in rates]
+        for name in options.contenders or CONTENDERS:
+            searched = [_contender(name, rate, options.minutes, images) for rate in LEARNING_RATES]
             yield from searched
             best = max(searched, key=lambda row: row["curve"][-1][-1])
             yield _contender(name, best["learning_rate"], 60, images)
@@ -103,7 +97,7 @@ def main(arguments=None):
     add = parser.add_argument
     add("command", choices=COMMANDS, nargs="?")
     add("--options", nargs="+", choices=OPTIONS, help="names of options; all by default")
-    add("--contenders", nargs="+", choices=LEARNING_RATES, help="names of contenders; all by default")
+    add("--contenders", nargs="+", choices=CONTENDERS, help="names of contenders; all by default")
     add("--seeds", nargs="+", type=int, default=[0])
     add("--minutes", type=float, default=15, help="time of an option, and of a contender with each learning rate")
     add_options(parser, "bench-cifar10 hour", "cifar10")

@@ -19,9 +19,10 @@ import numpy as np
 BATCH_SIZE = 128
 EVALUATIONS = 12
 WARMUP = 0.05  # Fraction of the time.
-SIZES = {"patch_size": 4, "num_layers": 7, "num_heads": 2, "hidden_dim": 128, "mlp_dim": 256}
+# Not read from the recipe: its import loads TensorFlow, with which torch's data loader crashes.
+SIZES = {"num_layers": 7, "num_heads": 2, "hidden_dim": 128, "mlp_dim": 256}
 """The sizes of the encoder in the recipe `cifar10_hour`."""
-TUTORIAL = "https://keras.io/examples/vision/image_classification_with_vision_transformer/"
+PATCH_SIZE = 4
 
 
 def cosine(part):
@@ -57,7 +58,7 @@ class Training:
         return self._peak * self._decay(self._elapsed / self._seconds)
 
     def start(self):
-        """Starts the clock. Called before each step."""
+        """Starts the clock, before the first step."""
         self._since = time.perf_counter()
 
     def is_over(self, classify):
@@ -84,12 +85,15 @@ def keras_hub(images, learning_rate, minutes):
     from keras_hub.models import ViTBackbone, ViTImageClassifier
 
     keras.config.set_dtype_policy("mixed_bfloat16")
-    model = ViTImageClassifier(ViTBackbone(image_shape=(32, 32, 3), **SIZES), num_classes=10)
+    model = ViTImageClassifier(ViTBackbone(image_shape=(32, 32, 3), patch_size=PATCH_SIZE, **SIZES), num_classes=10)
     _fit(model, _keras_augmentation(), 0.05, Training(images, learning_rate, minutes))
 
 
 def tutorial(images, learning_rate, minutes):
-    """The model and the settings of Keras's example (`TUTORIAL`): 144 patches, a large head, dropout."""
+    """The model and the settings of a widely read tutorial: 144 patches, a large head, dropout.
+
+    https://keras.io/examples/vision/image_classification_with_vision_transformer/
+    """
     import keras
     from keras import layers
 
@@ -117,7 +121,7 @@ def _mlp(x, widths, dropout):
 
 
 def _keras_augmentation():
-    """The augmentation of Keras's example."""
+    """The augmentation of the tutorial."""
     from keras import layers
 
     return [layers.RandomFlip("horizontal"), layers.RandomRotation(0.02), layers.RandomZoom(0.2, 0.2)]
@@ -165,9 +169,9 @@ def timm(images, learning_rate, minutes):
         def __getitem__(self, i):
             return self.transform(Image.fromarray(images["train_pixels"][i])), int(images["train_labels"][i])
 
-    sizes = {"patch_size": 4, "depth": SIZES["num_layers"], "num_heads": SIZES["num_heads"]}
-    ratio = SIZES["mlp_dim"] / SIZES["hidden_dim"]
-    model = VisionTransformer(32, num_classes=10, embed_dim=SIZES["hidden_dim"], mlp_ratio=ratio, **sizes)
+    sizes = {"embed_dim": SIZES["hidden_dim"], "depth": SIZES["num_layers"], "num_heads": SIZES["num_heads"]}
+    sizes["mlp_ratio"] = SIZES["mlp_dim"] / SIZES["hidden_dim"]
+    model = VisionTransformer(32, patch_size=PATCH_SIZE, num_classes=10, **sizes)
     optimizer = create_optimizer_v2(model, "adamw", weight_decay=0.05)
     training, smoothed = Training(images, learning_rate, minutes), LabelSmoothingCrossEntropy(0.1)
 
@@ -202,7 +206,7 @@ def main():
     parser.add_argument("name", choices=CONTENDERS)
     parser.add_argument("learning_rate", type=float)
     parser.add_argument("minutes", type=float)
-    parser.add_argument("images", help="file written by benchmarks.cifar10.images")
+    parser.add_argument("images", help="file that ours.write_splits wrote")
     arguments = parser.parse_args()
     CONTENDERS[arguments.name](_normalized(arguments.images), arguments.learning_rate, arguments.minutes)
 

@@ -12,9 +12,11 @@ class Option:
     first: tuple[str, ...] = ()
 
 
+LINEAR = ("model.config.stem=none", "model.config.patch_size=4")
+"""Changes for a linear embedding of patches of 4 x 4 pixels."""
 OPTIONS = {
     "recipe": Option(),
-    "patches of 4 x 4 pixels, no stem": Option(("model.config.stem=none", "model.config.patch_size=4")),
+    "patches of 4 x 4 pixels, no stem": Option(LINEAR),
     "3 blocks of width 192": Option(
         (
             *("model.config.num_layers=3", "model.config.hidden_dim=192"),

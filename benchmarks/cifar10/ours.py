@@ -1,5 +1,6 @@
 """Trainings of our recipes on CIFAR-10, each in a process of its own, as `python -m training train` runs them."""
 
+import contextlib
 import json
 import pathlib
 import tempfile
@@ -25,11 +26,9 @@ def trained(recipe_name, changes=(), evaluate=False, folder=None):
         "curve": a pair (step, validation accuracy) for each row of the history, "test_accuracy": `None` without
         `evaluate`}
     """
-    if folder is None:
-        with tempfile.TemporaryDirectory() as temporary:
-            return trained(recipe_name, changes, evaluate, temporary)
-    elsewhere(_train, recipe_name, tuple(changes), evaluate, folder)
-    return json.loads((pathlib.Path(folder) / "outcome.json").read_text())
+    with contextlib.nullcontext(folder) if folder else tempfile.TemporaryDirectory() as used:
+        elsewhere(_train, recipe_name, tuple(changes), evaluate, used)
+        return json.loads((pathlib.Path(used) / "outcome.json").read_text())
 
 
 def images_per_second(recipe_name, changes=()):

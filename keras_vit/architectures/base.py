@@ -41,8 +41,21 @@ def _as_json(value):
     return [_as_json(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-def read_nested(config_class, fields):
-    """Returns the config of a part of a model, such as a `StemConfig`. Raises a ValueError for an unknown field."""
+def class_with(names, classes):
+    """Returns the dataclass with most of these fields, the first one of several. `None` if there are no classes."""
+    return max(
+        classes, key=lambda each: len({field.name for field in dataclasses.fields(each)} & {*names}), default=None
+    )
+
+
+def read_nested(config_classes, fields):
+    """Returns the config of a part of a model, such as a `StemConfig`. Raises a ValueError for an unknown field.
+
+    Args:
+        config_classes: The classes that the config may have. The fields decide between them.
+        fields: {name: value}
+    """
+    config_class = class_with(fields, config_classes)
     names = [field.name for field in dataclasses.fields(config_class)]
     unknown = [name for name in fields if name not in names]
     if unknown:

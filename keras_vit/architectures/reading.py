@@ -8,10 +8,9 @@ import dataclasses
 
 from keras_vit.architectures.base import read_nested
 from keras_vit.architectures.resnets import AxialResNetConfig, BiTResNetConfig, ResNetConfig, SelfAttentionNetworkConfig
-from keras_vit.architectures.rotary import RotaryConfig
-from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
+from keras_vit.architectures.vit_checks import PARTS
 
 _KINDS = {
     config.kind: config
@@ -62,10 +61,7 @@ def with_earlier_fields(fields):
 
 def read_fields(fields):
     """Returns the fields of a config. A dictionary of the field `stem` or `rotary` becomes the config of this field."""
-    return {name: _read_part(name, value) if isinstance(value, dict) else value for name, value in fields.items()}
-
-
-def _read_part(name, fields):
-    if name == "stem":
-        return read_nested(ConvStemConfig if "widths" in fields else StemConfig, fields)
-    return read_nested(RotaryConfig, fields) if name == "rotary" else fields
+    return {
+        name: read_nested(PARTS[name], value) if name in PARTS and isinstance(value, dict) else value
+        for name, value in fields.items()
+    }

@@ -86,7 +86,7 @@ class RotaryConfig:
 
 def as_rotary_config(rotary):
     """Returns a `RotaryConfig` for a dictionary of its fields, as in the configs of layers, or for a `RotaryConfig`."""
-    rotary = read_nested(RotaryConfig, rotary) if isinstance(rotary, dict) else rotary
+    rotary = read_nested((RotaryConfig,), rotary) if isinstance(rotary, dict) else rotary
     if not isinstance(rotary, RotaryConfig):
         raise ValueError(f"rotary must be a keras_vit.RotaryConfig. Received: {rotary!r}")
     return rotary

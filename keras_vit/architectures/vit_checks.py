@@ -32,6 +32,8 @@ CHOICES = {
 _SIZES = ("hidden_dim", "num_layers", "num_heads", "mlp_dim")
 _OPTIONAL_SIZES = ("representation_dim", "pooling_num_heads", "pooling_mlp_dim")
 _COUNTS = ("num_register_tokens", "token_merging")
+PARTS = {"stem": (StemConfig, ConvStemConfig), "rotary": (RotaryConfig,)}
+"""{field: classes of its value, besides `None`}"""
 _RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate", "patch_dropout_rate")
 
 
@@ -51,7 +53,7 @@ def checked_fields(config):
     check_epsilon("layer_norm_epsilon", config.layer_norm_epsilon)
     if config.layer_scale is not None:
         check_positive("layer_scale", config.layer_scale)
-    for field, kinds in (("stem", (StemConfig, ConvStemConfig)), ("rotary", (RotaryConfig,))):
+    for field, kinds in PARTS.items():
         if not isinstance(getattr(config, field), (*kinds, type(None))):
             names = " or ".join(f"a keras_vit.{kind.__name__}" for kind in kinds)
             raise ValueError(f"{field} must be None or {names}. Received: {getattr(config, field)!r}")
@@ -108,6 +110,11 @@ def _check_pooling(config):
         )
 
 
+def _present(config, conflicts):
+    """The assignments of those fields that are a conflict, as text. `conflicts`: {field: whether it is one}."""
+    return ", ".join(f"{field}={getattr(config, field)!r}" for field, is_present in conflicts.items() if is_present)
+
+
 def _check_rotary(config):
     if config.rotary is None:
         return
@@ -118,11 +125,11 @@ def _check_rotary(config):
         )
     conflicts = {"axial": config.axial, "token_merging": config.token_merging}
     conflicts["position_embedding"] = config.position_embedding == "relative"
-    wrong = [f"{field}={getattr(config, field)!r}" for field, is_present in conflicts.items() if is_present]
+    wrong = _present(config, conflicts)
     if wrong:
         raise ValueError(
             f"rotary needs one sequence of tokens in which each patch keeps its position. Set axial=False, "
-            f"token_merging=0 and a position_embedding other than 'relative'. Received: {', '.join(wrong)}"
+            f"token_merging=0 and a position_embedding other than 'relative'. Received: {wrong}"
         )
 
 
@@ -157,12 +164,12 @@ def _check_patch_dropout(config):
     conflicts = {"axial": config.axial, "position_placement": config.position_placement != "stem"}
     conflicts |= {"rotary": config.rotary is not None, "pooling": config.pooling is None}
     conflicts["position_embedding"] = config.position_embedding == "relative"
-    wrong = [f"{field}={getattr(config, field)!r}" for field, is_present in conflicts.items() if is_present]
+    wrong = _present(config, conflicts)
     if config.patch_dropout_rate and wrong:
         raise ValueError(
             f"patch_dropout_rate={config.patch_dropout_rate} removes patches before the first block, so it needs "
             f"axial=False, position_placement='stem', a position_embedding other than 'relative', rotary=None and a "
-            f"pooling. Received: {', '.join(wrong)}"
+            f"pooling. Received: {wrong}"
         )
 
 

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_vit import graph, layers
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.transformer.patch_dropout import count
+from keras_vit.layers.transformer.patch_dropout import count, keep
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.pretrainer import Pretrainer
 
@@ -132,7 +132,7 @@ class MaskedAutoencoder(Pretrainer):
                 values = _check_noise(noise, (batch_size, num_patches))
             ranks = masking.ranks(values)
             ranks_and_mask.extend([ranks, ops.cast(ranks >= num_visible, "float32")])
-            return masking.keep(tokens, ranks, num_visible, num_prefix_tokens)
+            return keep(tokens, ranks, num_visible, num_prefix_tokens)
 
         tokens, images, patches = self.encode(images, {"position_dropout": hide})
         ranks, mask = ranks_and_mask

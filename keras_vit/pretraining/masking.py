@@ -9,7 +9,6 @@ import keras
 from keras import ops
 
 from keras_vit.layers.ops.drawn_seed import DrawnSeed
-from keras_vit.layers.ops.layouts import gather_rows
 from keras_vit.layers.transformer.patch_dropout import count
 
 
@@ -28,22 +27,6 @@ def check_share(name, value):
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
         raise ValueError(f"{name} must be between 0 and 1, both excluded. Received: {value!r}")
     return value
-
-
-def keep(tokens, patch_ranks, num_visible, num_prefix_tokens):
-    """Returns the prefix tokens, and the tokens of the patches with the lowest ranks, in the order of their ranks.
-
-    Args:
-        tokens: (B, p + N, D)
-        patch_ranks: (B, N)
-        num_visible: Number V of patches that remain.
-        num_prefix_tokens: Number p of prefix tokens.
-
-    Returns:
-        (B, p + V, D)
-    """
-    visible = ops.argsort(patch_ranks, axis=1)[:, :num_visible] + num_prefix_tokens
-    return ops.concatenate([tokens[:, :num_prefix_tokens], gather_rows(tokens, visible)], axis=1)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -9,6 +9,7 @@ from benchmarks.cifar10 import __main__ as program
 from benchmarks.cifar10 import contenders, document
 from benchmarks.cifar10.options import Option
 from benchmarks.records import PAGES
+from training import recipes
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +24,12 @@ def hour(name, seed, accuracy):
 def contender(name, learning_rate, minutes, accuracy):
     facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": 30}
     return {"kind": "contender", **facts, "curve": [(minutes / 2, 0.3), (minutes, accuracy)], **ORIGIN}
+
+
+def test_the_contenders_have_the_sizes_of_the_recipe():
+    config = recipes.load(program.RECIPE).model.config
+    assert {name: getattr(config, name) for name in contenders.SIZES} == contenders.SIZES
+    assert config.total_stride == (contenders.PATCH_SIZE,) * 2
 
 
 def test_the_clock_counts_steps_but_no_evaluations(monkeypatch, capsys):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers.transformer.patch_dropout import count
+from keras_vit.layers.transformer.patch_dropout import count, keep
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.masking import PatchCorruption
 from tests.test_case import MIXED_POLICIES, gradients, random_inputs, to_numpy
@@ -126,6 +126,6 @@ def test_count(number, share, expected):
 def test_keep():
     tokens = np.arange(2 * 7 * 3).reshape(2, 7, 3).astype("float32")  # Two prefix tokens and five patches.
     noise = np.array([[0.3, 0.1, 0.9, 0.2, 0.8], [0.5, 0.6, 0.4, 0.1, 0.7]], "float32")
-    kept = to_numpy(masking.keep(ops.convert_to_tensor(tokens), masking.ranks(ops.convert_to_tensor(noise)), 2, 2))
+    kept = to_numpy(keep(ops.convert_to_tensor(tokens), masking.ranks(ops.convert_to_tensor(noise)), 2, 2))
     np.testing.assert_array_equal(kept[0], tokens[0, [0, 1, 3, 5]])
     np.testing.assert_array_equal(kept[1], tokens[1, [0, 1, 5, 4]])

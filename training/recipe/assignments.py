@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import itertools
 import re
 import types
 import typing
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 import pydantic
 import pydantic_core
 
+from keras_vit.architectures.base import class_with
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
 from keras_vit.checks import nearest_names
 from training.errors import InputError, without_queries
@@ -221,10 +221,10 @@ def _find_field(path):
     """The dataclass and the `dataclasses.Field` of a field, which is given by its dotted name."""
     next_section = Recipe
     names = path.split(".")
-    for name, *next_name in itertools.zip_longest(names, names[1:]):
+    for i, name in enumerate(names):
         section = next_section
         field = {field.name: field for field in dataclasses.fields(section)}[name]
-        next_section = _section_type(name, field.type, next_name)
+        next_section = _section_type(name, field.type, names[i + 1 :])
     return section, field
 
 
@@ -232,5 +232,4 @@ def _section_type(name, field_type, names):
     """The dataclass of a field that is a section, the one with most of these names. `None` for all other fields."""
     if name in _VIT_CONFIG_SECTIONS:
         return ViTConfig
-    sections = filter(dataclasses.is_dataclass, (field_type, *typing.get_args(field_type)))
-    return max(sections, key=lambda section: len(section.__dataclass_fields__.keys() & {*names}), default=None)
+    return class_with(names, filter(dataclasses.is_dataclass, (field_type, *typing.get_args(field_type))))

@@ -47,10 +47,24 @@ class PatchDropout(Dropout):
     def _drop(self, values, seed):
         num_images, num_tokens, _ = ops.shape(values)
         num_patches = num_tokens - self.num_prefix_tokens
-        num_kept = num_patches - count(num_patches, self.rate)
         noise = keras.random.uniform((num_images, num_patches), seed=seed, dtype="float32")
-        kept = ops.argsort(noise, axis=1)[:, :num_kept] + self.num_prefix_tokens
-        return ops.concatenate([values[:, : self.num_prefix_tokens], gather_rows(values, kept)], axis=1)
+        return keep(values, noise, num_patches - count(num_patches, self.rate), self.num_prefix_tokens)
+
+
+def keep(tokens, order, num_kept, num_prefix_tokens):
+    """Returns the prefix tokens, and the tokens of the patches with the lowest numbers, sorted by these numbers.
+
+    Args:
+        tokens: (B, p + N, D)
+        order: (B, N), a number for each patch: random numbers or their ranks.
+        num_kept: Number V of patches that remain.
+        num_prefix_tokens: Number p of prefix tokens.
+
+    Returns:
+        (B, p + V, D)
+    """
+    kept = ops.argsort(order, axis=1)[:, :num_kept] + num_prefix_tokens
+    return ops.concatenate([tokens[:, :num_prefix_tokens], gather_rows(tokens, kept)], axis=1)
 
 
 def count(num_patches, share):
