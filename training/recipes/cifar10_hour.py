@@ -31,5 +31,5 @@ RECIPE = Recipe(
     augment=Augment(flip=True, translation=0.125),
     optimizer=Optimizer(kind="muon", learning_rate=4e-3, momentum=0.95, weight_decay=0.05),
     schedule=Schedule(warmup="5%"),
-    fit=Fit(steps=23_000, batch_size=128, label_smoothing=0.1, precision="mixed_bfloat16", report_every="5%"),
+    fit=Fit(steps=22_000, batch_size=128, label_smoothing=0.1, precision="mixed_bfloat16", report_every="5%"),
 )
