@@ -21,7 +21,7 @@ import tempfile
 
 from benchmarks.cifar10 import document
 from benchmarks.cifar10.contenders import CONTENDERS
-from benchmarks.cifar10.options import LINEAR, OPTIONS
+from benchmarks.cifar10.options import LINEAR, OPTIONS, WITHOUT_MIXING
 from benchmarks.cifar10.ours import MODEL, images_per_second, trained, write_splits
 from benchmarks.provenance import processor, provenance
 from benchmarks.records import add_options, append, read
@@ -40,7 +40,7 @@ def measure_options(options):
     for name in options.options or OPTIONS:
         option = OPTIONS[name]
         with tempfile.TemporaryDirectory() as folder:
-            changes = [*option.changes, seed]
+            changes = [*WITHOUT_MIXING, *option.changes, seed]
             if option.first:
                 first = (*changes, *option.first)
                 trained(RECIPE, (*first, _steps(first, options.minutes / 2)), folder=folder)

@@ -14,9 +14,12 @@ class Option:
 
 LINEAR = ("model.config.stem=none", "model.config.patch_size=4")
 """Changes for a linear embedding of patches of 4 x 4 pixels."""
+WITHOUT_MIXING = ("augment.cutmix=0", "augment.mixup=0")
+"""Changes that each option begins with: in a quarter of the time, mixed images cost accuracy."""
 OPTIONS = {
     "recipe": Option(),
     "patches of 4 x 4 pixels, no stem": Option(LINEAR),
+    "patches of 8 x 8 pixels": Option(("model.config.patch_size=2",)),
     "3 blocks of width 192": Option(
         (
             *("model.config.num_layers=3", "model.config.hidden_dim=192"),
@@ -27,11 +30,8 @@ OPTIONS = {
     "random attention kernels": Option(("model.attention_initialization=random",)),
     "AdamW": Option(("optimizer.kind=adamw", "optimizer.learning_rate=0.002", "optimizer.momentum=0.9")),
     "batches of 64": Option(("fit.batch_size=64",)),
-    "no label smoothing": Option(("fit.label_smoothing=0",)),
-    "stochastic depth 0.1": Option(("model.config.drop_path_rate=0.1",)),
-    "RandAugment and erasing": Option(
-        ("augment.randaugment_ops=2", "augment.randaugment_magnitude=5", "augment.erasing=0.25")
-    ),
+    "stochastic depth, no label smoothing": Option(("model.config.drop_path_rate=0.1", "fit.label_smoothing=0")),
+    "CutMix and Mixup": Option(("augment.cutmix=1", "augment.mixup=0.2")),
     "constant learning rate, moving average": Option(("schedule.decay=constant", "optimizer.ema=0.999")),
     "class token, four registers": Option(("model.config.pooling=token", "model.config.num_register_tokens=4")),
     "24 x 24 pixels in the first half": Option((), ("model.input_shape=24,24,3", "schedule.decay=constant")),

@@ -28,7 +28,7 @@ RECIPE = Recipe(
         attention_initialization="mimetic",
     ),
     data=Data(dataset="cifar10"),
-    augment=Augment(flip=True, translation=0.125),
+    augment=Augment(flip=True, translation=0.125, mixup=0.2, cutmix=1.0),
     optimizer=Optimizer(kind="muon", learning_rate=4e-3, momentum=0.95, weight_decay=0.05),
     schedule=Schedule(warmup="5%"),
     fit=Fit(steps=22_000, batch_size=128, label_smoothing=0.1, precision="mixed_bfloat16", report_every="5%"),
