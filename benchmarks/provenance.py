@@ -90,7 +90,8 @@ def processor():
     # On many virtual machines the name is only a brand, and generations of a brand differ by a factor of two.
     generation = [f"{key.removeprefix('cpu ')} {facts[key]}" for key in ("cpu family", "model") if key in facts]
     name = facts.get("model name", platform.machine()) + (f" ({', '.join(generation)})" if generation else "")
-    return f"{name}, {len(os.sched_getaffinity(0))} cores"
+    cores = len(os.sched_getaffinity(0))
+    return f"{name}, {cores} core{'s' if cores > 1 else ''}"
 
 
 def _processor_facts():

@@ -2,6 +2,7 @@
 
 import statistics
 
+from benchmarks.cifar10.options import OPTIONS
 from benchmarks.records import FIGURES, markdown_table, newest, put_between
 from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels
 
@@ -51,13 +52,13 @@ def hour_table(rows):
 
 
 def option_table(rows):
-    """Markdown: a row for each option, the first of which is the recipe itself."""
-    base = rows[0]["curve"][-1][1]
+    """Markdown: a row for each option. The differences are those from the option "recipe"."""
+    accuracies = {row["name"]: row["curve"][-1][1] for row in rows}
     cells = []
-    for row in rows:
-        accuracy = row["curve"][-1][1]
+    for row in sorted(rows, key=lambda row: list(OPTIONS).index(row["name"])):
+        accuracy = accuracies[row["name"]]
         facts = (f"{row['parameters']:,}", f"{row['images_per_second']:.0f}", f"{row['steps']:,}")
-        cells.append((row["name"], *facts, f"{accuracy:.1%}", f"{100 * (accuracy - base):+.1f}"))
+        cells.append((row["name"], *facts, f"{accuracy:.1%}", f"{100 * (accuracy - accuracies['recipe']):+.1f}"))
     columns = ("option", "parameters", "images a second", "steps", "validation accuracy", "difference")
     return _with_origin(rows, columns, cells)
 

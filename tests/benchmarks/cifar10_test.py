@@ -89,13 +89,13 @@ def test_tables_and_figure(monkeypatch, tmp_path):
     monkeypatch.setattr(document, "FIGURES", tmp_path)
     options = [
         {**OURS, "kind": "option", "name": name, "curve": [(40, accuracy)]}
-        for name, accuracy in (("recipe", 0.7), ("batch", 0.68))
+        for name, accuracy in (("batches of 64", 0.68), ("recipe", 0.7))
     ]
     hours = [hour("stem", 0, 0.85), hour("stem", 1, 0.87), hour("patches", 0, 0.8)]
     others = [contender("timm", 1e-3, 15, 0.5), contender("timm", 3e-3, 15, 0.6), contender("timm", 3e-3, 60, 0.7)]
     document.write([*options, *hours, *others])
     lines = page.read_text().splitlines()
     assert "| keras_vit, convolutional stem | 900 | 50 to 50 | 86.00% | 85.00%, 87.00% |" in lines
-    assert "| batch | 900 | 500 | 40 | 68.0% | -2.0 |" in lines
+    assert "| batches of 64 | 900 | 500 | 40 | 68.0% | -2.0 |" in lines
     assert "| timm's ViT of the same size | 0.001: 50.0%, 0.003: 60.0% | 0.003 | 30 | 70.0% |" in lines
     assert (tmp_path / "cifar10.png").stat().st_size > 10_000
