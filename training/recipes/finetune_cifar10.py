@@ -16,5 +16,5 @@ RECIPE = Recipe(
     augment=Augment(crop="random", crop_from=144, flip=True),
     optimizer=Optimizer(kind="sgd", learning_rate=0.01, weight_decay=0.0),
     schedule=Schedule(warmup="5%"),
-    fit=Fit(steps=2_000, batch_size=128, precision="mixed_bfloat16", report_every="10%"),
+    fit=Fit(steps=600, batch_size=128, report_every="20%"),
 )
