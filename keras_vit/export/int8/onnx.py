@@ -27,7 +27,8 @@ def quantize(float_file, file, batches):
     with one scale that follows from the smallest and the largest value for the given images. The file contains standard
     operators only. ONNX Runtime replaces `DequantizeLinear` and a product by a product of integers when it loads the
     file. Such products are fast on processors with AVX512-VNNI, AVX-VNNI or NEON dot products. On x86 processors
-    without these instructions, ONNX Runtime adds pairs of products in 16 bits, and large sums are cut off.
+    without these instructions, ONNX Runtime adds pairs of products in 16 bits, and large sums are cut off. The session
+    option `session.x64quantprecision=1` prevents this.
 
     Matrix products with a kernel and convolutions are computed in 8 bits. The first convolution, products of two
     activations, norms and softmaxes stay in float32. A matrix product also stays in float32 if its relative error for
