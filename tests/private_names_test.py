@@ -21,6 +21,8 @@ PRIVATE = {
     "_model_variables_moving_average": ("training/engine/optimizers.py", "moving averages of the weights are used"),
     "_nodes_by_depth": ("keras_vit/graph.py", "what reads a tensor of a model's graph is found"),
     "_run_through_graph": ("keras_vit/graph.py", "a model is run layer by layer"),
+    "_muon_update_step": ("training/engine/optimizers.py", "Muon steps of kernels of any rank are made"),
+    "_should_use_adamw": ("training/engine/optimizers.py", "Muon trains the kernels of attentions"),
     "_standardize_inputs": ("keras_vit/graph.py", "a model's graph is run as Keras runs it"),
 }
 # Names of our own classes, unrelated to Keras's names.
@@ -34,7 +36,8 @@ def objects():
     optimizer = keras.optimizers.AdamW(use_ema=True)
     optimizer.build(model.trainable_variables)
     functional = keras.Model(model.inputs, model.outputs)
-    return [functional, model.layers[0], model.layers[0].kernel, optimizer, keras.losses.MeanSquaredError()]
+    layer, muon = model.layers[0], keras.optimizers.Muon()
+    return [functional, layer, layer.kernel, optimizer, muon, keras.losses.MeanSquaredError()]
 
 
 def _private_names(path):

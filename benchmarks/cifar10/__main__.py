@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 from benchmarks.cifar10 import document
-from benchmarks.cifar10.contenders import CONTENDERS
+from benchmarks.cifar10.contenders import CONTENDERS, HOUR
 from benchmarks.cifar10.options import LINEAR, OPTIONS, WITHOUT_MIXING
 from benchmarks.cifar10.ours import MODEL, images_per_second, trained, write_splits
 from benchmarks.provenance import processor, provenance
@@ -72,19 +72,21 @@ def measure_contenders(options):
         images = pathlib.Path(folder) / "images.npz"
         write_splits(RECIPE, images)
         for name in options.contenders or CONTENDERS:
-            searched = [_contender(name, rate, options.minutes, images) for rate in LEARNING_RATES]
-            yield from searched
-            best = max(searched, key=lambda row: row["curve"][-1][-1])
-            yield _contender(name, best["learning_rate"], 60, images)
+            searched = []
+            for rate in LEARNING_RATES:
+                searched.append(_contender(name, rate, options.minutes, images))
+                yield searched[-1]
+            best = max(searched, key=document.best)
+            yield _contender(name, best["learning_rate"], HOUR, images)
 
 
 def _contender(name, learning_rate, minutes, images):
     arguments = [name, str(learning_rate), str(minutes), str(images)]
     command = [PYTHON, "-m", "benchmarks.cifar10.contenders", *arguments]
     lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    versions, *rows = [json.loads(line) for line in lines if line.startswith("{")]
     curve = [(row["minutes"], row["accuracy"]) for row in rows]
-    facts = {"learning_rate": learning_rate, "minutes": minutes, "steps": rows[-1]["steps"]}
+    facts = {"learning_rate": learning_rate, "minutes": minutes, "steps": rows[-1]["steps"], "versions": versions}
     return {"kind": "contender", "name": name, **facts, "curve": curve}
 
 
@@ -105,7 +107,7 @@ def main(arguments=None):
     if options.command:
         state = provenance() | {"device": processor()}  # Read first: the code may change meanwhile.
         for row in COMMANDS[options.command](options):
-            append([row | state], options.results)
+            append([state | row], options.results)
             print(json.dumps(row), flush=True)
     if options.document:
         document.write(read(options.results))

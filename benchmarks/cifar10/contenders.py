@@ -5,10 +5,12 @@ that each training uses all of its minutes whatever its speed. Time for evaluati
 
     python -m benchmarks.cifar10.contenders NAME LEARNING_RATE MINUTES IMAGES.npz
 
-prints a line of JSON for each evaluation. It needs what `setup.cfg` names for `peers`.
+prints a line of JSON with the versions of its packages, and a line for each evaluation. It needs what `setup.cfg` names
+for `peers`.
 """
 
 import argparse
+import importlib.metadata
 import itertools
 import json
 import math
@@ -16,6 +18,8 @@ import time
 
 import numpy as np
 
+SEED = 0
+HOUR = 60  # Minutes of the longest training.
 BATCH_SIZE = 128
 EVALUATIONS = 12
 WARMUP = 0.05  # Fraction of the time.
@@ -23,6 +27,12 @@ WARMUP = 0.05  # Fraction of the time.
 SIZES = {"num_layers": 7, "num_heads": 2, "hidden_dim": 128, "mlp_dim": 256}
 """The sizes of the encoder in the recipe `cifar10_hour`."""
 PATCH_SIZE = 4
+PACKAGES = {
+    "keras_hub": ("keras-hub", "keras", "tensorflow"),
+    "timm": ("timm", "torch"),
+    "tutorial": ("keras", "tensorflow"),
+}
+"""The packages that each contender runs on."""
 
 
 def cosine(part):
@@ -84,32 +94,46 @@ def keras_hub(images, learning_rate, minutes):
     import keras
     from keras_hub.models import ViTBackbone, ViTImageClassifier
 
+    keras.utils.set_random_seed(SEED)
     keras.config.set_dtype_policy("mixed_bfloat16")
     model = ViTImageClassifier(ViTBackbone(image_shape=(32, 32, 3), patch_size=PATCH_SIZE, **SIZES), num_classes=10)
     _fit(model, _keras_augmentation(), 0.05, Training(images, learning_rate, minutes))
 
 
 def tutorial(images, learning_rate, minutes):
-    """The model and the settings of a widely read tutorial: 144 patches, a large head, dropout.
+    """The model, augmentation, batch and optimizer of a widely read tutorial: 144 patches, a large head, dropout.
 
-    https://keras.io/examples/vision/image_classification_with_vision_transformer/
+    https://keras.io/examples/vision/image_classification_with_vision_transformer/, with tokens of width 64, as in its
+    text. (In commit 07721306 of keras-io, its code has tokens of width 256, which take several times as long.)
     """
+    _fit(tutorial_model(), [], 1e-4, Training(images, learning_rate, minutes, constant), batch_size=256)
+
+
+def tutorial_model():
+    """The model of `tutorial`."""
     import keras
     from keras import layers
 
+    class Positions(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.embedding = layers.Embedding(144, 64)
+
+        def call(self, tokens):
+            return tokens + self.embedding(keras.ops.arange(144))
+
+    keras.utils.set_random_seed(SEED)
     pixels = keras.Input((32, 32, 3))
     x = layers.Resizing(72, 72)(pixels)
     for layer in _keras_augmentation():
         x = layer(x)
-    x = layers.Reshape((144, 64))(layers.Conv2D(64, 6, 6)(x))
-    x = x + layers.Embedding(144, 64)(keras.ops.arange(144))
+    x = Positions()(layers.Reshape((144, 64))(layers.Conv2D(64, 6, 6)(x)))
     for _ in range(8):
         y = layers.LayerNormalization(epsilon=1e-6)(x)
         x = x + layers.MultiHeadAttention(num_heads=4, key_dim=64, dropout=0.1)(y, y)
         x = x + _mlp(layers.LayerNormalization(epsilon=1e-6)(x), (128, 64), 0.1)
     x = layers.Dropout(0.5)(layers.Flatten()(layers.LayerNormalization(epsilon=1e-6)(x)))
-    model = keras.Model(pixels, layers.Dense(10)(_mlp(x, (2048, 1024), 0.5)))
-    _fit(model, [], 1e-4, Training(images, learning_rate, minutes, constant))
+    return keras.Model(pixels, layers.Dense(10)(_mlp(x, (2048, 1024), 0.5)))
 
 
 def _mlp(x, widths, dropout):
@@ -127,13 +151,13 @@ def _keras_augmentation():
     return [layers.RandomFlip("horizontal"), layers.RandomRotation(0.02), layers.RandomZoom(0.2, 0.2)]
 
 
-def _fit(model, augmentation, weight_decay, training):
+def _fit(model, augmentation, weight_decay, training, batch_size=BATCH_SIZE):
     """Trains a Keras model with `model.fit`. `augmentation` is a list of layers for the input pipeline."""
     import keras
     import tensorflow as tf
 
     images, labels = training.images["train_images"], training.images["train_labels"]
-    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(labels)).repeat().batch(BATCH_SIZE)
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(labels)).repeat().batch(batch_size)
     for layer in augmentation:
         dataset = dataset.map(lambda batch, labels, layer=layer: (layer(batch), labels), tf.data.AUTOTUNE)
 
@@ -161,7 +185,9 @@ def timm(images, learning_rate, minutes):
     from timm.optim import create_optimizer_v2
 
     class Augmented(torch.utils.data.Dataset):
-        transform = create_transform(32, is_training=True, color_jitter=0.4, mean=images["mean"], std=images["std"])
+        transform = create_transform(
+            32, is_training=True, color_jitter=0.4, interpolation="random", mean=images["mean"], std=images["std"]
+        )
 
         def __len__(self):
             return len(images["train_labels"])
@@ -169,6 +195,7 @@ def timm(images, learning_rate, minutes):
         def __getitem__(self, i):
             return self.transform(Image.fromarray(images["train_pixels"][i])), int(images["train_labels"][i])
 
+    torch.manual_seed(SEED)
     sizes = {"embed_dim": SIZES["hidden_dim"], "depth": SIZES["num_layers"], "num_heads": SIZES["num_heads"]}
     sizes["mlp_ratio"] = SIZES["mlp_dim"] / SIZES["hidden_dim"]
     model = VisionTransformer(32, patch_size=PATCH_SIZE, num_classes=10, **sizes)
@@ -183,7 +210,8 @@ def timm(images, learning_rate, minutes):
         model.train()
         return logits
 
-    loader = torch.utils.data.DataLoader(Augmented(), BATCH_SIZE, shuffle=True, num_workers=1, drop_last=True)
+    options = {"shuffle": True, "drop_last": True, "num_workers": 1, "persistent_workers": True}
+    loader = torch.utils.data.DataLoader(Augmented(), BATCH_SIZE, **options)
     batches = (batch for _ in itertools.count() for batch in loader)
     training.start()
     for pixels, labels in batches:
@@ -208,6 +236,7 @@ def main():
     parser.add_argument("minutes", type=float)
     parser.add_argument("images", help="file that ours.write_splits wrote")
     arguments = parser.parse_args()
+    print(json.dumps({name: importlib.metadata.version(name) for name in PACKAGES[arguments.name]}), flush=True)
     CONTENDERS[arguments.name](_normalized(arguments.images), arguments.learning_rate, arguments.minutes)
 
 

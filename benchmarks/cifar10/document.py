@@ -2,6 +2,7 @@
 
 import statistics
 
+from benchmarks.cifar10.contenders import HOUR
 from benchmarks.cifar10.options import OPTIONS
 from benchmarks.records import FIGURES, markdown_table, newest, put_between
 from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels
@@ -31,24 +32,29 @@ def write(rows):
         put_between("bench-cifar10 hour", hour_table(hours))
     if options:
         put_between("bench-cifar10 options", option_table(options))
-    if contenders:
-        put_between("bench-cifar10 contenders", contender_table(contenders))
-    if hours and contenders:
-        plot(hours, contenders).savefig(FIGURES / "cifar10.png", dpi=200)
+    if hours and (of_an_hour := _of_an_hour(contenders)):
+        put_between("bench-cifar10 contenders", contender_table(hours, contenders))
+        plot(hours, of_an_hour).savefig(FIGURES / "cifar10.png", dpi=200)
+
+
+def best(row):
+    """The highest validation accuracy of a training."""
+    return max(accuracy for _, accuracy in row["curve"])
 
 
 def hour_table(rows):
     """Markdown: a row for each training of the recipe, with all its seeds."""
     cells = []
-    for name in dict.fromkeys(row["name"] for row in rows):
-        runs = [row for row in rows if row["name"] == name]
+    seeds = sorted({row["seed"] for row in rows})
+    for name, runs in _by_name(rows):
         accuracies = [row["test_accuracy"] for row in runs]
         minutes = [row["seconds"] / 60 for row in runs]
-        seeds = ", ".join(f"{accuracy:.2%}" for accuracy in accuracies)
         spread = f"{min(minutes):.0f} to {max(minutes):.0f}"
-        parameters = f"{runs[0]['parameters']:,}"
-        cells.append((NAMES[name], parameters, spread, f"{statistics.mean(accuracies):.2%}", seeds))
-    return _with_origin(rows, ("model", "parameters", "minutes", "test accuracy, mean", "seeds 0, 1, 2"), cells)
+        by_seed = {row["seed"]: f"{row['test_accuracy']:.2%}" for row in runs}
+        facts = (f"{runs[0]['parameters']:,}", spread, f"{statistics.mean(accuracies):.2%}")
+        cells.append((NAMES[name], *facts, *(by_seed.get(seed, "") for seed in seeds)))
+    columns = ("model", "parameters", "minutes", "test accuracy, mean", *(f"seed {seed}" for seed in seeds))
+    return _with_origin(rows, columns, cells)
 
 
 def option_table(rows):
@@ -63,38 +69,52 @@ def option_table(rows):
     return _with_origin(rows, columns, cells)
 
 
-def contender_table(rows):
-    """Markdown: a row for each contender, with the accuracy for each learning rate and after an hour."""
-    hour = max(row["minutes"] for row in rows)
+def contender_table(hours, contenders):
+    """Markdown: the validation accuracy of our models and of each contender, whose learning rates are listed."""
     cells = []
-    for name in dict.fromkeys(row["name"] for row in rows):
-        runs = [row for row in rows if row["name"] == name]
-        searched = [f"{row['learning_rate']:g}: {row['curve'][-1][1]:.1%}" for row in runs if row["minutes"] < hour]
-        [longest] = [row for row in runs if row["minutes"] == hour]
-        facts = (f"{longest['learning_rate']:g}", f"{longest['steps']:,}", f"{longest['curve'][-1][1]:.1%}")
-        cells.append((NAMES[name], ", ".join(searched), *facts))
+    for name, runs in _by_name(hours):
+        mean = statistics.mean(row["curve"][-1][1] for row in runs)
+        cells.append((NAMES[name], "", "", f"{runs[0]['steps']:,}", f"{mean:.1%}"))
+    for row in _of_an_hour(contenders):
+        searched = [each for each in contenders if each["name"] == row["name"] and each["minutes"] < HOUR]
+        rates = ", ".join(f"{each['learning_rate']:g}: {best(each):.1%}" for each in searched)
+        facts = (f"{row['learning_rate']:g}", f"{row['steps']:,}", f"{best(row):.1%}")
+        cells.append((NAMES[row["name"]], rates, *facts))
     columns = ("model", "learning rates, after 15 minutes", "chosen", "steps in an hour", "validation accuracy")
-    return _with_origin(rows, columns, cells)
+    return _with_origin(contenders, columns, cells, packages=None)
 
 
-def _with_origin(rows, columns, cells):
-    newest_row = rows[-1]
-    versions = ", ".join(f"{name} {newest_row['versions'][name]}" for name in ("keras", "tensorflow"))
-    origin = f"{newest_row['device']}; {versions}; {newest_row['time'][:10]}:"
+def _by_name(rows):
+    """Pairs (name, rows of this name)."""
+    return [(name, [row for row in rows if row["name"] == name]) for name in dict.fromkeys(row["name"] for row in rows)]
+
+
+def _of_an_hour(contenders):
+    """The newest training of an hour of each contender."""
+    return [row for row in newest(contenders, ("name", "minutes")) if row["minutes"] == HOUR]
+
+
+def _with_origin(rows, columns, cells, packages=("keras", "tensorflow")):
+    versions = {name: version for row in rows for name, version in row["versions"].items()}
+    in_words = ", ".join(f"{name} {versions[name]}" for name in packages or sorted(versions))
+    origin = f"{rows[-1]['device']}; {in_words}; {rows[-1]['time'][:10]}:"
     return f"{origin}\n\n{markdown_table(columns, cells, columns[1:])}\n"
 
 
 def plot(hours, contenders):
-    """A matplotlib figure of the validation accuracy over the minutes of training."""
+    """A matplotlib figure of the validation accuracy over the minutes of training.
+
+    Args:
+        hours: Rows of our recipe.
+        contenders: The training of an hour of each contender.
+    """
     figure, [[ax]] = panels((6.4, 3.6))
     for row in hours:
         minutes = [row["seconds"] / 60 * step / row["steps"] for step, _ in row["curve"]]
         _draw(ax, row["name"], minutes, [accuracy for _, accuracy in row["curve"]], row["seed"] == 0)
-    longest = max(row["minutes"] for row in contenders)
     for row in contenders:
-        if row["minutes"] == longest:
-            _draw(ax, row["name"], *zip(*row["curve"], strict=True), True)
-    ax.set(xlabel="minutes of training on two CPU cores", ylabel="validation accuracy, %", xlim=(0, longest * 1.02))
+        _draw(ax, row["name"], *zip(*row["curve"], strict=True), True)
+    ax.set(xlabel="minutes of training on two CPU cores", ylabel="validation accuracy, %", xlim=(0, 1.02 * HOUR))
     ax.grid(axis="y", color=FAINT)
     return figure
 

@@ -6,7 +6,7 @@ import dataclasses
 @dataclasses.dataclass(frozen=True)
 class Option:
     """Changes to the recipe. `first`: further changes in the first half of the time. The second half starts from the
-    weights of the first half."""
+    weights of the first half, with a new classifier."""
 
     changes: tuple[str, ...] = ()
     first: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_vit import graph
 from keras_vit.analysis.architecture import is_vision_transformer, model_config
+from keras_vit.architectures.stem import FIRST_KERNELS
 from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import DEFAULT_IMAGE_SIZE
 from keras_vit.preprocessing import vision_model
@@ -73,10 +74,10 @@ def num_filters(model):
 def _first_kernel(model):
     """The kernel of the first layer that is applied to pixels, float64 (P, Q, C, D)."""
     variables = canonical_variables(model)
-    kernel = variables.get("stem_conv/kernel", variables.get("patch_embedding/kernel"))
-    if kernel is None:
-        raise ValueError(f"{model.name!r} has neither a patch embedding nor the stem of this package.")
-    return graph.to_array(kernel).astype("float64")
+    for path in FIRST_KERNELS:
+        if path in variables:
+            return graph.to_array(variables[path]).astype("float64")
+    raise ValueError(f"{model.name!r} has neither a patch embedding nor the stem of this package.")
 
 
 def position_similarity(model: keras.Model, block: int = 0) -> np.ndarray:

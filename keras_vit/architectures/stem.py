@@ -5,6 +5,9 @@ import math
 
 from keras_vit.checks import check_epsilon, check_positive_integer
 
+FIRST_KERNELS = ("stem_conv/kernel", "stem_conv_0/kernel", "patch_embedding/kernel")
+"""Paths of a kernel that is applied to pixels. The first of them that a model has is this kernel."""
+
 
 @dataclasses.dataclass(frozen=True)
 class StemConfig:

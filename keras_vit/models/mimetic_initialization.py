@@ -17,7 +17,7 @@ def initialize_attention(model: keras.Model, seed: int) -> None:
     2305.09828):
 
     * The product of the query kernel and the transposed key kernel of each head is the best approximation of rank D / K
-      of 0.7 Z + 0.7 I. Each token thus attends to similar tokens, and at first to nearby ones.
+      of 0.7 Z + 0.7 I. Each token thus attends to similar tokens.
     * The product of the value kernel and the output kernel is 0.4 Z - 0.4 I.
 
     Both factors of a product are computed from its singular value decomposition U S Vᵀ, as U √S and √S Vᵀ. Biases and

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_vit import graph, layers
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.transformer.patch_dropout import count, keep
+from keras_vit.layers.ops.kept_patches import keep_patches, share_of
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.pretrainer import Pretrainer
 
@@ -132,7 +132,7 @@ class MaskedAutoencoder(Pretrainer):
                 values = _check_noise(noise, (batch_size, num_patches))
             ranks = masking.ranks(values)
             ranks_and_mask.extend([ranks, ops.cast(ranks >= num_visible, "float32")])
-            return keep(tokens, ranks, num_visible, num_prefix_tokens)
+            return keep_patches(tokens, ranks, num_visible, num_prefix_tokens)
 
         tokens, images, patches = self.encode(images, {"position_dropout": hide})
         ranks, mask = ranks_and_mask
@@ -143,7 +143,7 @@ class MaskedAutoencoder(Pretrainer):
         return {"predictions": self.decoder(tokens, ranks, patches), "targets": targets, "mask": mask}, images
 
     def _num_visible(self, num_patches):
-        num_visible = count(num_patches, 1 - self.mask_ratio)
+        num_visible = share_of(num_patches, 1 - self.mask_ratio)
         if isinstance(num_patches, int) and not 0 < num_visible < num_patches:
             raise ValueError(
                 f"mask_ratio={self.mask_ratio} of {num_patches} patches leaves {num_visible} of them visible. At least "

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.ops.drawn_seed import DrawnSeed
-from keras_vit.layers.transformer.patch_dropout import count
+from keras_vit.layers.ops.kept_patches import share_of
 
 
 def draw(batch_size, num_patches, generator):
@@ -72,14 +72,14 @@ class PatchCorruption(keras.layers.Layer):
     def call(self, patches):
         batch_size, height, width, hidden_dim = ops.shape(patches)
         num_patches = height * width
-        if isinstance(num_patches, int) and (num_patches < 2 or not count(num_patches, self.rate)):
+        if isinstance(num_patches, int) and (num_patches < 2 or not share_of(num_patches, self.rate)):
             raise ValueError(
                 f"There must be at least two patches, and at least one of them must be corrupted. Received: rate="
                 f"{self.rate}, {num_patches} patches. Use larger images, smaller patches or a higher rate."
             )
         tokens = ops.reshape(patches, (batch_size, num_patches, hidden_dim))
         order, change, source = (draw(batch_size, num_patches, self.seed_generator) for _ in range(3))
-        is_corrupted = ranks(order) < count(num_patches, self.rate)  # (B, N)
+        is_corrupted = ranks(order) < share_of(num_patches, self.rate)  # (B, N)
         corrupted = ops.where(change[:, :, None] < _MASKED, ops.cast(self.mask_embedding, tokens.dtype), tokens)
         is_other = ops.logical_and(change >= _MASKED, change < _MASKED + _OTHER)
         corrupted = ops.where(is_other[:, :, None], _other_tokens(tokens, source), corrupted)

@@ -9,14 +9,17 @@ import math
 import numpy as np
 
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
-from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.stem import FIRST_KERNELS, ConvStemConfig, StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.resampling import resize_grid, resize_patches
 
 HEAD = ("predictions/", "distillation_predictions/")
 _POSITIONS = "position_embedding/embedding"
 _TRUNK = ("stem_", "stage_")
-FIRST_KERNELS = ("stem_conv/kernel", "patch_embedding/kernel")
+_COMPARED_IN_STEMS = {
+    StemConfig: ("group_norm_epsilon", "weight_standardization_epsilon"),
+    ConvStemConfig: ("convolutions",),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,11 @@ class Target:
         """(height, width) in pixels of the images that fit the position table, or `None` without a table."""
         stride = self.config.total_stride
         return self.grid_size and tuple(rows * side for rows, side in zip(self.grid_size, stride, strict=True))
+
+    @property
+    def first_kernel(self):
+        """Path of the kernel that is applied to pixels."""
+        return next(path for path in FIRST_KERNELS if path in self.shapes)
 
     @property
     def classes(self):
@@ -186,7 +194,7 @@ def _adapt_patches(adaptation, target):
 
 
 def _adapt_channels(adaptation, pixels, target):
-    path = next(path for path in FIRST_KERNELS if path in target.shapes)
+    path = target.first_kernel
     kernel, channels = adaptation.weights.get(path), target.shapes[path][2]
     if kernel is None or kernel.ndim != 4 or kernel.shape[2] == channels:
         return
@@ -275,8 +283,8 @@ def _compare_numerics(adaptation, config, target):
     if target.has_variable_size:
         fields.append("position_interpolation")
     _compare_fields(adaptation, fields, config, target.config)
-    if isinstance(config.stem, StemConfig) and isinstance(target.config.stem, StemConfig):
-        fields = ["group_norm_epsilon", "weight_standardization_epsilon"]
+    if config.stem is not None and type(config.stem) is type(target.config.stem):
+        fields = _COMPARED_IN_STEMS[type(config.stem)]
         _compare_fields(adaptation, fields, config.stem, target.config.stem)
 
 

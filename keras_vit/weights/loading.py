@@ -11,7 +11,7 @@ from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.graph import is_quantized
 from keras_vit.licences import warn_if_restricted
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
-from keras_vit.weights.adapt import FIRST_KERNELS, HEAD, Target, adapt, adapt_pixels
+from keras_vit.weights.adapt import HEAD, Target, adapt, adapt_pixels
 from keras_vit.weights.assign import (
     assign,
     canonical_variables,
@@ -146,7 +146,8 @@ def build_with_weights(build, checkpoint, head="keep"):
         model = build()
         try:
             target = target_of(model)
-            check_published(target.config)
+            if checkpoint.format != "keras":
+                check_published(target.config)
             _load(model, checkpoint, target, head, assign_later)
         except BaseException:
             leave_empty(model.variables)
@@ -244,7 +245,7 @@ def _protocol(model, checkpoint, target, adaptation):
     """New arguments of the model's `Preprocessing` layer, or `None` if they remain the same."""
     if checkpoint.pixels is None:
         return None
-    channels = next(shape[2] for path, shape in target.shapes.items() if path in FIRST_KERNELS)
+    channels = target.shapes[target.first_kernel][2]
     pixels = adapt_pixels(checkpoint.pixels, vision_model(model).input_shape[1:3], checkpoint.image_size, channels)
     if isinstance(target.config, PanopticFPNConfig):  # A segmentation mask covers the whole image, so there is no crop.
         pixels |= {"resize": preprocessing_layer(model).resize, "crop": None}

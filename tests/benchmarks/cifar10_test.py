@@ -22,14 +22,22 @@ def hour(name, seed, accuracy):
 
 
 def contender(name, learning_rate, minutes, accuracy):
-    facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": 30}
-    return {"kind": "contender", **facts, "curve": [(minutes / 2, 0.3), (minutes, accuracy)], **ORIGIN}
+    facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": 30, "versions": {"timm": "1"}}
+    return {"kind": "contender", **ORIGIN, **facts, "curve": [(minutes / 2, 0.3), (minutes, accuracy)]}
 
 
 def test_the_contenders_have_the_sizes_of_the_recipe():
     config = recipes.load(program.RECIPE).model.config
     assert {name: getattr(config, name) for name in contenders.SIZES} == contenders.SIZES
     assert config.total_stride == (contenders.PATCH_SIZE,) * 2
+
+
+def test_all_weights_of_the_tutorials_model_are_trained():
+    """Embedding, positions, eight blocks and a norm of width 64, and the classifier."""
+    block = 4 * 64 * 256 + 3 * 256 + 64 + 64 * 128 + 128 + 128 * 64 + 64 + 4 * 64
+    classifier = 144 * 64 * 2048 + 2048 + 2048 * 1024 + 1024 + 1024 * 10 + 10
+    weights = contenders.tutorial_model().trainable_weights
+    assert sum(np.prod(weight.shape) for weight in weights) == (108 * 64 + 64 + 144 * 64 + 8 * block + 128 + classifier)
 
 
 def test_the_clock_counts_steps_but_no_evaluations(monkeypatch, capsys):
@@ -91,11 +99,14 @@ def test_tables_and_figure(monkeypatch, tmp_path):
         {**OURS, "kind": "option", "name": name, "curve": [(40, accuracy)]}
         for name, accuracy in (("batches of 64", 0.68), ("recipe", 0.7))
     ]
-    hours = [hour("stem", 0, 0.85), hour("stem", 1, 0.87), hour("patches", 0, 0.8)]
+    hours = [hour("stem", 1, 0.87), hour("stem", 0, 0.85), hour("patches", 0, 0.8)]
     others = [contender("timm", 1e-3, 15, 0.5), contender("timm", 3e-3, 15, 0.6), contender("timm", 3e-3, 60, 0.7)]
     document.write([*options, *hours, *others])
     lines = page.read_text().splitlines()
-    assert "| keras_vit, convolutional stem | 900 | 50 to 50 | 86.00% | 85.00%, 87.00% |" in lines
+    assert "| keras_vit, convolutional stem | 900 | 50 to 50 | 86.00% | 85.00% | 87.00% |" in lines
+    assert "| keras_vit, linear patch embedding | 900 | 50 to 50 | 80.00% | 80.00% |  |" in lines
     assert "| batches of 64 | 900 | 500 | 40 | 68.0% | -2.0 |" in lines
+    assert "| keras_vit, convolutional stem |  |  | 40 | 86.0% |" in lines
     assert "| timm's ViT of the same size | 0.001: 50.0%, 0.003: 60.0% | 0.003 | 30 | 70.0% |" in lines
+    assert "a processor; timm 1; 2026-11-26:" in lines
     assert (tmp_path / "cifar10.png").stat().st_size > 10_000

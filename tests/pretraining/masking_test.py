@@ -3,10 +3,7 @@ import math
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
-from keras_vit.layers.transformer.patch_dropout import count, keep
-from keras_vit.pretraining import masking
 from keras_vit.pretraining.masking import PatchCorruption
 from tests.test_case import MIXED_POLICIES, gradients, random_inputs, to_numpy
 
@@ -115,17 +112,3 @@ def test_impossible_rates(rate):
 def test_too_few_patches(grid, rate):
     with pytest.raises(ValueError, match=r"There must be at least two patches, .* Received: rate="):
         PatchCorruption(rate)(np.zeros((2, *grid, 4), "float32"))
-
-
-@pytest.mark.parametrize(("number", "share", "expected"), [(10, 1 - 0.9, 1), (10, 0.1, 1), (49, 0.25, 12), (7, 0.3, 2)])
-def test_count(number, share, expected):
-    assert count(number, share) == expected
-    assert to_numpy(count(ops.convert_to_tensor(number), share)) == expected
-
-
-def test_keep():
-    tokens = np.arange(2 * 7 * 3).reshape(2, 7, 3).astype("float32")  # Two prefix tokens and five patches.
-    noise = np.array([[0.3, 0.1, 0.9, 0.2, 0.8], [0.5, 0.6, 0.4, 0.1, 0.7]], "float32")
-    kept = to_numpy(keep(ops.convert_to_tensor(tokens), masking.ranks(ops.convert_to_tensor(noise)), 2, 2))
-    np.testing.assert_array_equal(kept[0], tokens[0, [0, 1, 3, 5]])
-    np.testing.assert_array_equal(kept[1], tokens[1, [0, 1, 5, 4]])

@@ -57,6 +57,11 @@ DINOV3 = {
 }
 TINY_SEGMENTER = {"backbone": "R18", "width": 4, "neck_dim": 16, "token_dim": 16, "num_heads": 2, "head_dim": 8}
 TINY_STEM = keras_vit.StemConfig(stage_depths=(1, 1, 1), width=32)
+TINY_STEMS = {
+    type(None): None,
+    keras_vit.StemConfig: TINY_STEM,
+    keras_vit.ConvStemConfig: keras_vit.ConvStemConfig((4, 5)),
+}
 TINY_TOKENS = {
     "stage_depths": (1, 1),
     "width": 8,
@@ -143,7 +148,7 @@ def shrink(mocked, photographs, masked_photographs, shards, weights, teacher):
         config = model.config
         if config is not None:
             representation_dim = 8 if config.representation_dim else None
-            config = config.replace(**TINY, representation_dim=representation_dim, stem=config.stem and TINY_STEM)
+            config = config.replace(**TINY, representation_dim=representation_dim, stem=TINY_STEMS[type(config.stem)])
         function, arguments = _shrunk_function(model)
         model = dataclasses.replace(
             model,
@@ -199,9 +204,9 @@ def assert_changed(before, after):
 
 # One recipe for each kind of data, changes, model and optimizer.
 KINDS = (
-    *("cifar10", "coco_stuff_vt_fpn_r50", "finetune_dinov3_s16", "finetune_flowers", "finetune_imagenet_512"),
-    *("finetune_mae_b16", "finetune_vtab", "folder", "pretrain_imagenet21k_b16_augreg", "pretrain_imagenet21k_r50_b16"),
-    *("pretrain_imagenet_s16", "pretrain_imagenet_vt_r18_advanced"),
+    *("cifar10", "cifar10_hour", "coco_stuff_vt_fpn_r50", "finetune_dinov3_s16", "finetune_flowers"),
+    *("finetune_imagenet_512", "finetune_mae_b16", "finetune_vtab", "folder", "pretrain_imagenet21k_b16_augreg"),
+    *("pretrain_imagenet21k_r50_b16", "pretrain_imagenet_s16", "pretrain_imagenet_vt_r18_advanced"),
 )
 
 

@@ -132,15 +132,31 @@ def test_channels_positions_and_patches_at_once(google):
     _assert_others_are_kept(found, weights, [KERNEL, POSITIONS])
 
 
-def test_channels_of_a_stem(tmp_path):
-    config = ONE_LAYER.replace(stem=keras_vit.StemConfig((), 32), patch_size=(3, 4))
-    model = make(config, input_shape=(21, 30, 3))
-    path = save(model, tmp_path / "saved", "google")
+@pytest.mark.parametrize(
+    ("stem", "kernel"),
+    [
+        (keras_vit.StemConfig((), 32), "stem_conv/kernel"),
+        (keras_vit.ConvStemConfig((4, 6)), "stem_conv_0/kernel"),
+    ],
+)
+def test_channels_of_a_stem(stem, kernel, tmp_path):
+    model = make(ONE_LAYER.replace(stem=stem, patch_size=(3, 4)), input_shape=(21, 30, 3))
+    path = tmp_path / "model.keras"
+    model.save(path)
     found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(21, 30, 1)))
     weights = canonical_weights(model)
-    assert_close(found["stem_conv/kernel"], weights["stem_conv/kernel"].sum(axis=2, keepdims=True))
-    assert adaptations == {"stem_conv/kernel": "3 input channels made 1"}
-    _assert_others_are_kept(found, weights, ["stem_conv/kernel"])
+    assert_close(found[kernel], weights[kernel].sum(axis=2, keepdims=True))
+    assert adaptations == {kernel: "3 input channels made 1"}
+    _assert_others_are_kept(found, weights, [kernel])
+
+
+def test_other_strides_of_a_stem(tmp_path):
+    path = tmp_path / "model.keras"
+    stem = keras_vit.ConvStemConfig((4, 6))
+    make(ONE_LAYER.replace(stem=stem, patch_size=1, position_embedding="none")).save(path)
+    model = keras_vit.from_pretrained(path, stem=keras_vit.ConvStemConfig((4, 6), strides=(2, 1)))
+    message = "the weights were made for ((4, 2), (6, 2)), the model has ((4, 2), (6, 1))"
+    assert keras_vit.describe(model).adaptations == {"convolutions": message}
 
 
 def test_adapt_channels_uses_every_channel_once():

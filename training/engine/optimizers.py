@@ -182,8 +182,8 @@ class Muon(_Update, keras.optimizers.Muon):
     """Keras's Muon with the changes of `_Update`, and for kernels of any rank.
 
     Muon (https://kellerjordan.github.io/posts/muon) makes the momentum of each kernel orthogonal. Steps are scaled as
-    in arXiv 2502.16982, eq. 4, so that learning rates and weight decays of AdamW can be used. As there, everything
-    except the kernels between the first and the last layer is trained with AdamW.
+    in arXiv 2502.16982, eq. 4, so that learning rates and weight decays of AdamW can be used. The stem, the
+    patch embedding, the classifier, and all weights that are not kernels are trained with AdamW, with a beta 1 of 0.9.
 
     Keras's Muon leaves kernels of attentions and convolutions to AdamW, because they are not matrices. Here they are
     reshaped to matrices with a row for each input and a column for each output. All matrices of the same shape are made
@@ -206,22 +206,24 @@ class Muon(_Update, keras.optimizers.Muon):
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         matrices = collections.defaultdict(dict)
+        self._new_momentums, self._orthogonal = {}, {}
         for gradient, variable in zip(grads, trainable_variables, strict=True):
             index = self._get_variable_index(variable)
             if self.adam_velocities[index] is None:
                 momentum = self.momentums[index] * self.momentum + gradient
                 matrix = ops.reshape(gradient + momentum * self.momentum, (-1, self._nums_outputs[index]))
                 matrices[tuple(matrix.shape)][index] = matrix
-        self._orthogonal = {}
+                self._new_momentums[index] = momentum
         for group in matrices.values():
             orthogonal = self.zeropower_via_newtonschulz5(ops.stack(list(group.values())), self.ns_steps)
             self._orthogonal |= dict(zip(group, ops.unstack(orthogonal, len(group)), strict=True))
         super()._backend_update_step(grads, trainable_variables, learning_rate)
-        self._orthogonal = {}
+        self._new_momentums, self._orthogonal = {}, {}  # Tensors of a graph must not outlive it.
 
     def _muon_update_step(self, gradient, variable, lr, m):
-        self.assign(m, m * self.momentum + gradient)
-        step = self.lr_adjust(self._orthogonal[self._get_variable_index(variable)] * lr)
+        index = self._get_variable_index(variable)
+        self.assign(m, self._new_momentums[index])
+        step = self.lr_adjust(self._orthogonal[index] * lr)
         self.assign_sub(variable, ops.reshape(step, variable.shape))
 
 

@@ -112,7 +112,8 @@ def activations(recipe, model, engine):
     T tokens, D hidden width, K heads, M width of the MLP. A block keeps T (8 D + 2 M) + K T^2 numbers per image (arXiv
     2205.05198, equation 2, without the masks of dropout). With SwiGLU, 3 M replaces 2 M. Every device keeps
     4 T D of these numbers. The others are split over `model_devices`. With rematerialisation, each block keeps only its
-    input (T D numbers), except the block that is being recomputed, which keeps all numbers. Token merging is ignored.
+    input (T D numbers), except the block that is being recomputed, which keeps all numbers. Token merging and patch
+    dropout are ignored.
     """
     config, model_devices = keras_vit.describe(model).config, recipe.distribution.model_devices
     if not isinstance(config, keras_vit.ViTConfig):

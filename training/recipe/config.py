@@ -234,11 +234,13 @@ class Optimizer:
 
     kind: Literal["adamw", "muon", "sgd", "rmsprop"] = Field(
         "adamw",
-        description="AdamW, Muon (first and last layer, norms and biases: AdamW), SGD with momentum, or RMSProp",
+        description="AdamW, Muon (stem, patch embedding, classifier, norms and biases: AdamW), SGD, or RMSProp",
     )
     learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
     weight_decay: NonNegativeFloat = Field(0.1, description="each step subtracts weight_decay x learning rate x kernel")
-    momentum: Fraction = Field(0.9, description="beta 1 of AdamW, or momentum of Muon, SGD and RMSProp")
+    momentum: Fraction = Field(
+        0.9, description="beta 1 of AdamW (within Muon: 0.9), or momentum of Muon, SGD and RMSProp"
+    )
     square_momentum: Fraction | None = Field(
         None, description="beta 2 of AdamW, also within Muon (none: 0.999), or rho of RMSProp (none: 0.9)"
     )

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_count
-from keras_vit.layers.ops.layouts import gather_rows
+from keras_vit.layers.ops.kept_patches import keep_patches, share_of
 from keras_vit.layers.transformer.dropout import Dropout
 
 
@@ -48,28 +48,4 @@ class PatchDropout(Dropout):
         num_images, num_tokens, _ = ops.shape(values)
         num_patches = num_tokens - self.num_prefix_tokens
         noise = keras.random.uniform((num_images, num_patches), seed=seed, dtype="float32")
-        return keep(values, noise, num_patches - count(num_patches, self.rate), self.num_prefix_tokens)
-
-
-def keep(tokens, order, num_kept, num_prefix_tokens):
-    """Returns the prefix tokens, and the tokens of the patches with the lowest numbers, sorted by these numbers.
-
-    Args:
-        tokens: (B, p + N, D)
-        order: (B, N), a number for each patch: random numbers or their ranks.
-        num_kept: Number V of patches that remain.
-        num_prefix_tokens: Number p of prefix tokens.
-
-    Returns:
-        (B, p + V, D)
-    """
-    kept = ops.argsort(order, axis=1)[:, :num_kept] + num_prefix_tokens
-    return ops.concatenate([tokens[:, :num_prefix_tokens], gather_rows(tokens, kept)], axis=1)
-
-
-def count(num_patches, share):
-    """Returns `num_patches * share`, rounded down. The result is a tensor if `num_patches` is a tensor."""
-    # 1e-4 is added because of rounding: 10 * (1 - 0.9) is a little less than 1.
-    if isinstance(num_patches, int):
-        return int(num_patches * share + 1e-4)
-    return ops.cast(ops.floor(ops.cast(num_patches, "float32") * share + 1e-4), "int32")
+        return keep_patches(values, noise, num_patches - share_of(num_patches, self.rate), self.num_prefix_tokens)

@@ -1,3 +1,5 @@
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -40,6 +42,11 @@ def test_a_model_with_patch_dropout_trains_and_predicts_with_all_patches(changes
     whole.set_weights([weight for weight in model.get_weights() if weight.dtype == "float32"])
     images = np.random.default_rng(0).normal(size=(2, *SHAPE)).astype("float32")
     assert_close(model(images), to_numpy(whole(images)))
+    layer, num_prefix_tokens = model.get_layer("patch_dropout"), keras_vit.describe(model).config.num_prefix_tokens
+    num_patches = math.prod(model.get_layer("patch_embedding").output.shape[1:3])
+    tokens = keras.Model(model.inputs, model.get_layer("encoder_block_0").input)(images, training=True)
+    assert layer.num_prefix_tokens == num_prefix_tokens
+    assert tokens.shape[1] == num_prefix_tokens + num_patches - num_patches // 2
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,19 @@ def test_muon_steps_of_attention_kernels_equal_numpys():
     assert trained == {"query", "key", "value", "output", "hidden"}
 
 
+def test_muon_steps_of_convolutions_equal_numpys():
+    """A kernel has a row for each position and input, and a column for each output. A stem is trained with AdamW."""
+    layers = [keras.layers.Conv2D(3, (2, 3), name="stem_conv_1"), keras.layers.Conv2D(4, (1, 2), name="conv_1")]
+    model = keras.Sequential([keras.Input((5, 7, 2)), *layers])
+    [step], before = draw_gradients(model, 1), model.get_weights()
+    recipe = make_recipe(*RAMP, "optimizer.kind=muon", "optimizer.clip_norm=none", "optimizer.weight_decay=0")
+    apply(build_optimizer(recipe, model, 1), step, model)
+    stem, hidden = (gradient.astype("float64") for gradient in (step[0], step[2]))
+    assert_close(layers[0].kernel, before[0] - next(adamw([stem], RATES[:1])))
+    update = RATES[0] * orthogonalized(hidden.reshape(1 * 2 * 3, 4))
+    assert_close(layers[1].kernel, before[2] - update.reshape(hidden.shape))
+
+
 def sgd(gradients, rates):
     velocity = 0
     for gradient, rate in zip(gradients, rates, strict=True):
