@@ -284,8 +284,7 @@ def _compare_numerics(adaptation, config, target):
         fields.append("position_interpolation")
     _compare_fields(adaptation, fields, config, target.config)
     if config.stem is not None and type(config.stem) is type(target.config.stem):
-        fields = _COMPARED_IN_STEMS[type(config.stem)]
-        _compare_fields(adaptation, fields, config.stem, target.config.stem)
+        _compare_fields(adaptation, _COMPARED_IN_STEMS[type(config.stem)], config.stem, target.config.stem)
 
 
 def _compare_fields(adaptation, fields, source_config, model_config):
