@@ -238,9 +238,7 @@ class Optimizer:
     )
     learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
     weight_decay: NonNegativeFloat = Field(0.1, description="each step subtracts weight_decay x learning rate x kernel")
-    momentum: Fraction = Field(
-        0.9, description="beta 1 of AdamW (within Muon: 0.9), or momentum of Muon, SGD and RMSProp"
-    )
+    momentum: Fraction = Field(0.9, description="beta 1 of AdamW (in Muon: 0.9), or momentum of Muon, SGD and RMSProp")
     square_momentum: Fraction | None = Field(
         None, description="beta 2 of AdamW, also within Muon (none: 0.999), or rho of RMSProp (none: 0.9)"
     )
