@@ -19,9 +19,9 @@ PRIVATE = {
     "_initializer": ("keras_vit/weights/assign.py", "weights are loaded in place of initial values"),
     "_maybe_symbolic_build": ("training/engine/step.py", "a model is built without drawing a batch"),
     "_model_variables_moving_average": ("training/engine/optimizers.py", "moving averages of the weights are used"),
+    "_muon_update_step": ("training/engine/optimizers.py", "Muon steps of kernels of any rank are made"),
     "_nodes_by_depth": ("keras_vit/graph.py", "what reads a tensor of a model's graph is found"),
     "_run_through_graph": ("keras_vit/graph.py", "a model is run layer by layer"),
-    "_muon_update_step": ("training/engine/optimizers.py", "Muon steps of kernels of any rank are made"),
     "_should_use_adamw": ("training/engine/optimizers.py", "Muon trains the kernels of attentions"),
     "_standardize_inputs": ("keras_vit/graph.py", "a model's graph is run as Keras runs it"),
 }

@@ -133,16 +133,19 @@ def test_channels_positions_and_patches_at_once(google):
 
 
 @pytest.mark.parametrize(
-    ("stem", "kernel"),
+    ("stem", "kernel", "format"),
     [
-        (keras_vit.StemConfig((), 32), "stem_conv/kernel"),
-        (keras_vit.ConvStemConfig((4, 6)), "stem_conv_0/kernel"),
+        (keras_vit.StemConfig((), 32), "stem_conv/kernel", "google"),
+        (keras_vit.ConvStemConfig((4, 6)), "stem_conv_0/kernel", "keras"),
     ],
 )
-def test_channels_of_a_stem(stem, kernel, tmp_path):
+def test_channels_of_a_stem(stem, kernel, format, tmp_path):
     model = make(ONE_LAYER.replace(stem=stem, patch_size=(3, 4)), input_shape=(21, 30, 3))
     path = tmp_path / "model.keras"
-    model.save(path)
+    if format == "keras":
+        model.save(path)
+    else:
+        path = save(model, tmp_path / "saved", format)
     found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(21, 30, 1)))
     weights = canonical_weights(model)
     assert_close(found[kernel], weights[kernel].sum(axis=2, keepdims=True))
