@@ -29,6 +29,8 @@ from training import recipes
 from training.recipe.assignments import override
 
 RECIPE = "cifar10_hour"
+EMBEDDINGS = {"stem": (), "patches": LINEAR}
+"""How the recipe embeds images, as changes to it."""
 LEARNING_RATES = (3e-4, 1e-3, 3e-3)
 """Learning rates that are tried for each contender."""
 PYTHON = ".venv-peers/bin/python"
@@ -60,8 +62,8 @@ def _steps(changes, minutes):
 def measure_hour(options):
     """Yields the results of the recipe for each seed: test accuracy and validation accuracy."""
     for seed in options.seeds:
-        for name, changes in (("stem", ()), ("patches", LINEAR)):
-            changes = (*changes, f"seed={seed}")
+        for name in options.embeddings or EMBEDDINGS:
+            changes = (*EMBEDDINGS[name], f"seed={seed}")
             facts = {"kind": "hour", "name": name, "seed": seed, "changes": changes}
             yield facts | trained(RECIPE, changes, evaluate=True)
 
@@ -100,6 +102,7 @@ def main(arguments=None):
     add("command", choices=COMMANDS, nargs="?")
     add("--options", nargs="+", choices=OPTIONS, help="names of options; all by default")
     add("--contenders", nargs="+", choices=CONTENDERS, help="names of contenders; all by default")
+    add("--embeddings", nargs="+", choices=EMBEDDINGS, help="embeddings of the command `hour`; both by default")
     add("--seeds", nargs="+", type=int, default=[0])
     add("--minutes", type=float, default=15, help="time of an option, and of a contender with each learning rate")
     add_options(parser, "bench-cifar10 hour", "cifar10")

@@ -2,7 +2,8 @@
 
 Paper: none; the data are from Krizhevsky, 2009 (60,000 colour photographs of 32 x 32 pixels).
 Command: python -m training train cifar10_hour
-Hardware: two CPU cores with instructions for bfloat16. Others are slower, and fastest with fit.precision=float32.
+Hardware: two CPU cores. Cores with instructions for bfloat16 are faster with fit.precision=mixed_bfloat16, and have time
+    for more steps, on mixed images: fit.steps=22000 augment.mixup=0.2 augment.cutmix=1.
 Expected: not known.
 Measured: nothing yet. Tests check only that the recipe runs.
 """
@@ -28,8 +29,8 @@ RECIPE = Recipe(
         attention_initialization="mimetic",
     ),
     data=Data(dataset="cifar10"),
-    augment=Augment(flip=True, translation=0.125, mixup=0.2, cutmix=1.0),
+    augment=Augment(flip=True, translation=0.125),
     optimizer=Optimizer(kind="muon", learning_rate=4e-3, momentum=0.95, weight_decay=0.05),
     schedule=Schedule(warmup="5%"),
-    fit=Fit(steps=22_000, batch_size=128, label_smoothing=0.1, precision="mixed_bfloat16", report_every="5%"),
+    fit=Fit(steps=5_200, batch_size=128, label_smoothing=0.1, report_every="5%"),
 )
