@@ -2,11 +2,16 @@
 
     make bench-cifar10 ARGS="options"                  each option of the recipe cifar10_hour, in 15 minutes
     make bench-cifar10 ARGS="hour --seeds 0 1 2"       the recipe cifar10_hour, with its stem and with patches
+    make bench-cifar10 ARGS="speed"                    the steps of all models in an hour, measured in turn
     make bench-cifar10 ARGS="contenders"               other projects' models: three learning rates, then an hour
     make bench-cifar10 ARGS="--document"               writes the tables and the figure of all results
 
 CIFAR-10 must be prepared for TFDS (docs/recipes.md). Each result is a line of JSON that is added to
 benchmarks/results/cifar10.jsonl. Use a machine with nothing else to do.
+
+For `hour` and `contenders`, an hour is a number of steps: those that `speed` counted on one machine. The accuracies
+therefore do not depend on the machine. Two trainings side by side, each on one core (`taskset -c 0`), take less time
+than one after the other on two cores.
 
 The last tenth of the training images are the validation images. Everything is chosen by their accuracy. The test images
 are looked at once at the end of each training of the command `hour`.
@@ -20,8 +25,9 @@ import sys
 import tempfile
 
 from benchmarks.cifar10 import document
-from benchmarks.cifar10.contenders import CONTENDERS, HOUR
-from benchmarks.cifar10.options import LINEAR, OPTIONS, WITHOUT_MIXING
+from benchmarks.cifar10.contenders import CONTENDERS
+from benchmarks.cifar10.document import HOUR
+from benchmarks.cifar10.options import LINEAR, OPTIONS
 from benchmarks.cifar10.ours import MODEL, images_per_second, trained, write_splits
 from benchmarks.provenance import processor, provenance
 from benchmarks.records import add_options, append, read
@@ -33,6 +39,10 @@ EMBEDDINGS = {"stem": (), "patches": LINEAR}
 """How the recipe embeds images, as changes to it."""
 LEARNING_RATES = (3e-4, 1e-3, 3e-3)
 """Learning rates that are tried for each contender."""
+EVALUATIONS = 12
+"""Number of evaluations of a contender in a training."""
+ROUNDS, PROBE_STEPS = 2, 200
+"""How often the speed of each model is measured, and the steps of a contender for it."""
 PYTHON = ".venv-peers/bin/python"
 
 
@@ -42,7 +52,7 @@ def measure_options(options):
     for name in options.options or OPTIONS:
         option = OPTIONS[name]
         with tempfile.TemporaryDirectory() as folder:
-            changes = [*WITHOUT_MIXING, *option.changes, seed]
+            changes = [*option.changes, seed]
             if option.first:
                 first = (*changes, *option.first)
                 trained(RECIPE, (*first, _steps(first, options.minutes / 2)), folder=folder)
@@ -68,31 +78,67 @@ def measure_hour(options):
             yield facts | trained(RECIPE, changes, evaluate=True)
 
 
-def measure_contenders(options):
-    """Yields the results of each contender for three learning rates, and for the best of them in an hour."""
+def measure_speed(options):
+    """Yields the number of steps in an hour of each model on all cores, without evaluations, for each round."""
     with tempfile.TemporaryDirectory() as folder:
-        images = pathlib.Path(folder) / "images.npz"
-        write_splits(RECIPE, images)
+        images = _write_images(folder)
+        for turn in range(ROUNDS):
+            for name, changes in EMBEDDINGS.items():
+                steps = 3600 * images_per_second(RECIPE, changes) / recipes.load(RECIPE).fit.batch_size
+                yield {"kind": "speed", "name": name, "round": turn, "steps_per_hour": round(steps)}
+            for name in CONTENDERS:
+                _, first, last = _contender(name, LEARNING_RATES[0], PROBE_STEPS, 2, images)
+                steps = 3600 * (last["step"] - first["step"]) / (last["seconds"] - first["seconds"])
+                yield {"kind": "speed", "name": name, "round": turn, "steps_per_hour": round(steps)}
+
+
+def measure_contenders(options):
+    """Yields the results of each contender for three learning rates, and for the best of them in an hour.
+
+    Trainings that are already in the file of results are not repeated.
+    """
+    rows = read(options.results)
+    known = {(row["name"], row["learning_rate"], row["minutes"]): row for row in rows if row["kind"] == "contender"}
+    speeds = document.steps_per_hour(rows)
+    with tempfile.TemporaryDirectory() as folder:
+        images = _write_images(folder)
+
+        def measure(name, learning_rate, minutes):
+            key = (name, learning_rate, minutes)
+            if key not in known:
+                steps = round(speeds[name] * minutes / HOUR)
+                versions, *evaluations = _contender(name, learning_rate, steps, EVALUATIONS, images)
+                curve = [(row["step"], row["accuracy"]) for row in evaluations]
+                known[key] = dict(zip(("name", "learning_rate", "minutes"), key, strict=True))
+                known[key] |= {"kind": "contender", "steps": steps, "versions": versions, "curve": curve}
+                yield known[key]
+
         for name in options.contenders or CONTENDERS:
-            searched = []
             for rate in LEARNING_RATES:
-                searched.append(_contender(name, rate, options.minutes, images))
-                yield searched[-1]
-            best = max(searched, key=document.best)
-            yield _contender(name, best["learning_rate"], HOUR, images)
+                yield from measure(name, rate, options.minutes)
+            best = max(LEARNING_RATES, key=lambda rate: document.best(known[name, rate, options.minutes]))
+            yield from measure(name, best, HOUR)
 
 
-def _contender(name, learning_rate, minutes, images):
-    arguments = [name, str(learning_rate), str(minutes), str(images)]
-    command = [PYTHON, "-m", "benchmarks.cifar10.contenders", *arguments]
+def _write_images(folder):
+    images = pathlib.Path(folder) / "images.npz"
+    write_splits(RECIPE, images)
+    return images
+
+
+def _contender(*arguments):
+    """The lines of JSON that `contenders.py` prints."""
+    command = [PYTHON, "-m", "benchmarks.cifar10.contenders", *map(str, arguments)]
     lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    versions, *rows = [json.loads(line) for line in lines if line.startswith("{")]
-    curve = [(row["minutes"], row["accuracy"]) for row in rows]
-    facts = {"learning_rate": learning_rate, "minutes": minutes, "steps": rows[-1]["steps"], "versions": versions}
-    return {"kind": "contender", "name": name, **facts, "curve": curve}
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-COMMANDS = {"options": measure_options, "hour": measure_hour, "contenders": measure_contenders}
+COMMANDS = {
+    "options": measure_options,
+    "hour": measure_hour,
+    "speed": measure_speed,
+    "contenders": measure_contenders,
+}
 
 
 def main(arguments=None):

@@ -1,9 +1,8 @@
-"""Vision Transformers of other projects, trained from scratch on CIFAR-10 for some minutes.
+"""Vision Transformers of other projects, trained from scratch on CIFAR-10.
 
-Each project trains with its own or the usual augmentation, loss and optimizer. The learning rate follows the time, so
-that each training uses all of its minutes whatever its speed. Time for evaluation does not count.
+Each project trains with its own or the usual augmentation, loss and optimizer, in float32.
 
-    python -m benchmarks.cifar10.contenders NAME LEARNING_RATE MINUTES IMAGES.npz
+    python -m benchmarks.cifar10.contenders NAME LEARNING_RATE STEPS EVALUATIONS IMAGES.npz
 
 prints a line of JSON with the versions of its packages, and a line for each evaluation. It needs what `setup.cfg` names
 for `peers`.
@@ -19,10 +18,8 @@ import time
 import numpy as np
 
 SEED = 0
-HOUR = 60  # Minutes of the longest training.
 BATCH_SIZE = 128
-EVALUATIONS = 12
-WARMUP = 0.05  # Fraction of the time.
+WARMUP = 0.05  # Fraction of the steps.
 # Not read from the recipe: its import loads TensorFlow, with which torch's data loader crashes.
 SIZES = {"num_layers": 7, "num_heads": 2, "hidden_dim": 128, "mlp_dim": 256}
 """The sizes of the encoder in the recipe `cifar10_hour`."""
@@ -36,7 +33,7 @@ PACKAGES = {
 
 
 def cosine(part):
-    """The factor of the learning rate after a part of the time: linear warm-up, then half a cosine."""
+    """The factor of the learning rate after a part of the steps: linear warm-up, then half a cosine."""
     if part < WARMUP:
         return part / WARMUP
     return (1 + math.cos(math.pi * min(1.0, (part - WARMUP) / (1 - WARMUP)))) / 2
@@ -48,65 +45,64 @@ def constant(_):
 
 
 class Training:
-    """One training: the images, the time and the learning rate.
+    """One training: the images, the learning rate and the evaluations.
 
     Args:
         images: {"train_images": (N, 32, 32, 3), "train_labels": (N,), "validation_images", "validation_labels"}. Pixels
             are normalised by the means and standard deviations of the channels.
         learning_rate: Peak learning rate.
-        minutes: Time of training. The time of evaluations does not count.
+        steps: Number of steps.
+        evaluations: Number of evaluations, at equal intervals. The last one is after the last step.
         decay: `cosine` or `constant`
     """
 
-    def __init__(self, images, learning_rate, minutes, decay=cosine):
-        self.images, self._peak, self._decay, self._seconds = images, learning_rate, decay, 60 * minutes
-        self._elapsed, self._evaluations, self._steps, self._since = 0.0, 0, 0, time.perf_counter()
+    def __init__(self, images, learning_rate, steps, evaluations, decay=cosine):
+        self.images, self.steps, self._peak, self._decay = images, steps, learning_rate, decay
+        self._due = {round(steps * (i + 1) / evaluations) for i in range(evaluations)}
+        self._step, self._seconds, self._since = 0, 0.0, time.perf_counter()
 
     @property
     def learning_rate(self):
         """The learning rate of the next step."""
-        return self._peak * self._decay(self._elapsed / self._seconds)
+        return self._peak * self._decay(self._step / self.steps)
 
     def start(self):
         """Starts the clock, before the first step."""
         self._since = time.perf_counter()
 
-    def is_over(self, classify):
-        """Counts a step, and prints the validation accuracy at equal intervals. Returns whether the time is over.
+    def count_step(self, classify):
+        """Counts a step. If an evaluation is due, prints its accuracy and the seconds of all steps so far.
 
         Args:
             classify: Function from images to logits or probabilities, (N, 10).
         """
-        self._steps += 1
-        self._elapsed += time.perf_counter() - self._since
-        if self._elapsed >= self._seconds * (self._evaluations + 1) / EVALUATIONS:
-            self._evaluations += 1
+        self._step += 1
+        if self._step in self._due:
+            self._seconds += time.perf_counter() - self._since
             classes = classify(self.images["validation_images"]).argmax(-1)
             accuracy = float((classes == self.images["validation_labels"]).mean())
-            row = {"minutes": round(self._elapsed / 60, 2), "steps": self._steps, "accuracy": accuracy}
+            row = {"step": self._step, "seconds": round(self._seconds, 1), "accuracy": accuracy}
             print(json.dumps(row), flush=True)
-        self.start()
-        return self._elapsed >= self._seconds
+            self.start()
 
 
-def keras_hub(images, learning_rate, minutes):
+def keras_hub(*training):
     """KerasHub's ViT with the sizes of our model. The images are augmented by Keras's layers, in the input pipeline."""
     import keras
     from keras_hub.models import ViTBackbone, ViTImageClassifier
 
     keras.utils.set_random_seed(SEED)
-    keras.config.set_dtype_policy("mixed_bfloat16")
     model = ViTImageClassifier(ViTBackbone(image_shape=(32, 32, 3), patch_size=PATCH_SIZE, **SIZES), num_classes=10)
-    _fit(model, _keras_augmentation(), 0.05, Training(images, learning_rate, minutes))
+    _fit(model, _keras_augmentation(), 0.05, Training(*training))
 
 
-def tutorial(images, learning_rate, minutes):
+def tutorial(*training):
     """The model, augmentation, batch and optimizer of a widely read tutorial: 144 patches, a large head, dropout.
 
     https://keras.io/examples/vision/image_classification_with_vision_transformer/, with tokens of width 64, as in its
     text. (In commit 07721306 of keras-io, its code has tokens of width 256, which take several times as long.)
     """
-    _fit(tutorial_model(), [], 1e-4, Training(images, learning_rate, minutes, constant), batch_size=256)
+    _fit(tutorial_model(), [], 1e-4, Training(*training, constant), batch_size=256)
 
 
 def tutorial_model():
@@ -161,21 +157,21 @@ def _fit(model, augmentation, weight_decay, training, batch_size=BATCH_SIZE):
     for layer in augmentation:
         dataset = dataset.map(lambda batch, labels, layer=layer: (layer(batch), labels), tf.data.AUTOTUNE)
 
-    class Clock(keras.callbacks.Callback):
+    class Schedule(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
             model.optimizer.learning_rate = training.learning_rate
 
         def on_train_batch_end(self, batch, logs=None):
-            model.stop_training = training.is_over(lambda pixels: model.predict(pixels, 500, verbose=0))
+            training.count_step(lambda pixels: model.predict(pixels, 500, verbose=0))
 
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.AdamW(weight_decay=weight_decay), loss)
     training.start()
-    # An epoch without end: the clock stops it.
-    model.fit(dataset.prefetch(tf.data.AUTOTUNE), steps_per_epoch=10**9, callbacks=[Clock()], verbose=0)
+    batches = dataset.prefetch(tf.data.AUTOTUNE)
+    model.fit(batches, steps_per_epoch=training.steps, callbacks=[Schedule()], verbose=0)
 
 
-def timm(images, learning_rate, minutes):
+def timm(images, *training):
     """timm's ViT with the sizes of our model, and the default augmentation and loss of timm's training script."""
     import torch
     from PIL import Image
@@ -200,7 +196,7 @@ def timm(images, learning_rate, minutes):
     sizes["mlp_ratio"] = SIZES["mlp_dim"] / SIZES["hidden_dim"]
     model = VisionTransformer(32, patch_size=PATCH_SIZE, num_classes=10, **sizes)
     optimizer = create_optimizer_v2(model, "adamw", weight_decay=0.05)
-    training, smoothed = Training(images, learning_rate, minutes), LabelSmoothingCrossEntropy(0.1)
+    training, smoothed = Training(images, *training), LabelSmoothingCrossEntropy(0.1)
 
     def classify(pixels):
         model.eval()
@@ -214,16 +210,13 @@ def timm(images, learning_rate, minutes):
     loader = torch.utils.data.DataLoader(Augmented(), BATCH_SIZE, **options)
     batches = (batch for _ in itertools.count() for batch in loader)
     training.start()
-    for pixels, labels in batches:
+    for pixels, labels in itertools.islice(batches, training.steps):
         for group in optimizer.param_groups:
             group["lr"] = training.learning_rate
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = smoothed(model(pixels), labels)
-        loss.backward()
+        smoothed(model(pixels), labels).backward()
         optimizer.step()
-        if training.is_over(classify):
-            return
+        training.count_step(classify)
 
 
 CONTENDERS = {"keras_hub": keras_hub, "timm": timm, "tutorial": tutorial}
@@ -233,11 +226,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=CONTENDERS)
     parser.add_argument("learning_rate", type=float)
-    parser.add_argument("minutes", type=float)
+    parser.add_argument("steps", type=int)
+    parser.add_argument("evaluations", type=int)
     parser.add_argument("images", help="file that ours.write_splits wrote")
     arguments = parser.parse_args()
     print(json.dumps({name: importlib.metadata.version(name) for name in PACKAGES[arguments.name]}), flush=True)
-    CONTENDERS[arguments.name](_normalized(arguments.images), arguments.learning_rate, arguments.minutes)
+    schedule = arguments.learning_rate, arguments.steps, arguments.evaluations
+    CONTENDERS[arguments.name](_normalized(arguments.images), *schedule)
 
 
 def _normalized(path):

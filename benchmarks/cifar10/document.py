@@ -2,11 +2,11 @@
 
 import statistics
 
-from benchmarks.cifar10.contenders import HOUR
 from benchmarks.cifar10.options import OPTIONS
 from benchmarks.records import FIGURES, markdown_table, newest, put_between
 from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels
 
+HOUR = 60  # Minutes.
 NAMES = {
     "stem": "keras_vit, convolutional stem",
     "patches": "keras_vit, linear patch embedding",
@@ -16,7 +16,12 @@ NAMES = {
 }
 """Names of trainings in tables and the figure."""
 _COLOURS = {"stem": ACCENT, "patches": "#6ea1d4", "keras_hub": INK, "timm": MUTED, "tutorial": "#a8b0bb"}
-_KEYS = {"hour": ("name", "seed"), "option": ("name",), "contender": ("name", "learning_rate", "minutes")}
+_KEYS = {
+    "hour": ("name", "seed"),
+    "option": ("name",),
+    "speed": ("name", "round"),
+    "contender": ("name", "learning_rate", "minutes"),
+}
 
 
 def write(rows):
@@ -25,16 +30,25 @@ def write(rows):
     Args:
         rows: Lines of the results. Of equal measurements, the newest counts.
     """
-    hours, options, contenders = (
-        newest([row for row in rows if row["kind"] == kind], keys) for kind, keys in _KEYS.items()
-    )
+    hours, options, contenders = (_of_kind(rows, kind) for kind in ("hour", "option", "contender"))
+    speeds = steps_per_hour(rows)
     if hours:
-        put_between("bench-cifar10 hour", hour_table(hours))
+        put_between("bench-cifar10 hour", hour_table(hours, speeds))
     if options:
         put_between("bench-cifar10 options", option_table(options))
     if hours and (of_an_hour := _of_an_hour(contenders)):
         put_between("bench-cifar10 contenders", contender_table(hours, contenders))
-        plot(hours, of_an_hour).savefig(FIGURES / "cifar10.png", dpi=200)
+        plot(hours, of_an_hour, speeds).savefig(FIGURES / "cifar10.png", dpi=200)
+
+
+def steps_per_hour(rows):
+    """The number of training steps in an hour of each model, without evaluations: the mean of all rounds."""
+    speeds = _of_kind(rows, "speed")
+    return {name: statistics.mean(row["steps_per_hour"] for row in runs) for name, runs in _by_name(speeds)}
+
+
+def _of_kind(rows, kind):
+    return newest([row for row in rows if row["kind"] == kind], _KEYS[kind])
 
 
 def best(row):
@@ -42,16 +56,15 @@ def best(row):
     return max(accuracy for _, accuracy in row["curve"])
 
 
-def hour_table(rows):
-    """Markdown: a row for each training of the recipe, with all its seeds."""
+def hour_table(rows, speeds):
+    """Markdown: a row for each embedding in the recipe, with all seeds. `speeds` are those of `steps_per_hour`."""
     cells = []
     seeds = sorted({row["seed"] for row in rows})
     for name, runs in _by_name(rows):
         accuracies = [row["test_accuracy"] for row in runs]
-        minutes = [row["seconds"] / 60 for row in runs]
-        spread = f"{min(minutes):.0f} to {max(minutes):.0f}"
+        minutes = HOUR * runs[0]["steps"] / speeds[name]
         by_seed = {row["seed"]: f"{row['test_accuracy']:.2%}" for row in runs}
-        facts = (f"{runs[0]['parameters']:,}", spread, f"{statistics.mean(accuracies):.2%}")
+        facts = (f"{runs[0]['parameters']:,}", f"{minutes:.0f}", f"{statistics.mean(accuracies):.2%}")
         cells.append((NAMES[name], *facts, *(by_seed.get(seed, "") for seed in seeds)))
     columns = ("model", "parameters", "minutes", "test accuracy, mean", *(f"seed {seed}" for seed in seeds))
     return _with_origin(rows, columns, cells)
@@ -101,19 +114,19 @@ def _with_origin(rows, columns, cells, packages=("keras", "tensorflow")):
     return f"{origin}\n\n{markdown_table(columns, cells, columns[1:])}\n"
 
 
-def plot(hours, contenders):
+def plot(hours, contenders, speeds):
     """A matplotlib figure of the validation accuracy over the minutes of training.
 
     Args:
         hours: Rows of our recipe.
         contenders: The training of an hour of each contender.
+        speeds: As from `steps_per_hour`.
     """
     figure, [[ax]] = panels((6.4, 3.6))
-    for row in hours:
-        minutes = [row["seconds"] / 60 * step / row["steps"] for step, _ in row["curve"]]
-        _draw(ax, row["name"], minutes, [accuracy for _, accuracy in row["curve"]], row["seed"] == 0)
-    for row in contenders:
-        _draw(ax, row["name"], *zip(*row["curve"], strict=True), True)
+    for row in (*hours, *contenders):
+        steps, accuracies = zip(*row["curve"], strict=True)
+        minutes = [HOUR * step / speeds[row["name"]] for step in steps]
+        _draw(ax, row["name"], minutes, accuracies, row.get("seed", 0) == 0)
     ax.set(xlabel="minutes of training on two CPU cores", ylabel="validation accuracy, %", xlim=(0, 1.02 * HOUR))
     ax.grid(axis="y", color=FAINT)
     return figure

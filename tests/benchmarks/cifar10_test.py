@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.cifar10 import __main__ as program
 from benchmarks.cifar10 import contenders, document
-from benchmarks.cifar10.options import WITHOUT_MIXING, Option
+from benchmarks.cifar10.options import Option
 from benchmarks.records import PAGES
 from training import recipes
 
@@ -23,7 +23,11 @@ def hour(name, seed, accuracy):
 
 def contender(name, learning_rate, minutes, accuracy):
     facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": 30, "versions": {"timm": "1"}}
-    return {"kind": "contender", **ORIGIN, **facts, "curve": [(minutes / 2, 0.3), (minutes, accuracy)]}
+    return {"kind": "contender", **ORIGIN, **facts, "curve": [(15, 0.3), (30, accuracy)]}
+
+
+def speed(name, turn, steps):
+    return {"kind": "speed", **ORIGIN, "name": name, "round": turn, "steps_per_hour": steps}
 
 
 def test_the_contenders_have_the_sizes_of_the_recipe():
@@ -40,27 +44,24 @@ def test_all_weights_of_the_tutorials_model_are_trained():
     assert sum(np.prod(weight.shape) for weight in weights) == (108 * 64 + 64 + 144 * 64 + 8 * block + 128 + classifier)
 
 
-def test_the_clock_counts_steps_but_no_evaluations(monkeypatch, capsys):
+def test_evaluations_are_at_equal_intervals_and_take_no_time(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(contenders.time, "perf_counter", lambda: now[0])
     images = {"validation_images": np.eye(4), "validation_labels": np.array([0, 1, 2, 0])}
-    training = contenders.Training(images, 0.4, 1)
+    training = contenders.Training(images, 0.4, 24, 4)
 
     def classify(pixels):
         now[0] += 1000
         return pixels
 
-    rates, is_over = [], False
+    rates = []
     training.start()
-    while not is_over:
+    for _ in range(24):
         rates.append(training.learning_rate)
         now[0] += 2.5
-        is_over = training.is_over(classify)
+        training.count_step(classify)
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(rates) == 24
-    assert [row["steps"] for row in rows] == [2 * i for i in range(1, 13)]
-    assert {row["accuracy"] for row in rows} == {0.75}
-    assert rows[-1]["minutes"] == 1
+    assert rows == [{"step": 6 * i, "seconds": 15.0 * i, "accuracy": 0.75} for i in range(1, 5)]
     assert rates[0] == 0
     assert max(rates) == pytest.approx(0.4, rel=0.02)
     assert 0 < rates[-1] < 0.02
@@ -77,14 +78,46 @@ def test_an_option_gets_as_many_steps_as_its_speed_allows(monkeypatch, tmp_path)
     results = tmp_path / "cifar10.jsonl"
     assert program.main(["options", "--minutes", "10", "--results", str(results), "--seeds", "3"]) == 0
     assert calls[:3] == [
-        [*WITHOUT_MIXING, "seed=3", "fit.steps=2400"],
-        [*WITHOUT_MIXING, "fit.batch_size=64", "seed=3", "fit.steps=4800"],
-        [*WITHOUT_MIXING, "seed=3", "model.input_shape=24,24,3", "fit.steps=1200"],
+        ["seed=3", "fit.steps=2400"],
+        ["fit.batch_size=64", "seed=3", "fit.steps=4800"],
+        ["seed=3", "model.input_shape=24,24,3", "fit.steps=1200"],
     ]
     [(*_, weights, steps)] = calls[3:]
     assert weights.startswith("model.weights=")
     assert steps == "fit.steps=1200"
     assert [json.loads(line)["name"] for line in results.open()] == ["recipe", "batch", "larger"]
+
+
+def test_a_contender_trains_for_the_steps_of_an_hour_with_its_best_learning_rate(monkeypatch, tmp_path):
+    calls = []
+
+    def train(name, learning_rate, steps, evaluations, images):
+        calls.append((name, learning_rate, steps))
+        return {"timm": "1"}, {"step": steps // 2, "accuracy": learning_rate}, {"step": steps, "accuracy": 0.0}
+
+    monkeypatch.setattr(program, "_contender", train)
+    monkeypatch.setattr(program, "_write_images", lambda folder: folder)
+    results = tmp_path / "cifar10.jsonl"
+    rows = [speed("timm", 0, 300), speed("timm", 1, 500), contender("timm", 1e-3, 15, 0.9)]
+    results.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert program.main(["contenders", "--contenders", "timm", "--results", str(results)]) == 0
+    # The training with 0.001 is in the file. It has the highest accuracy.
+    assert calls == [("timm", 3e-4, 100), ("timm", 3e-3, 100), ("timm", 1e-3, 400)]
+    newest = json.loads(results.read_text().splitlines()[-1])
+    assert (newest["steps"], newest["minutes"], newest["curve"]) == (400, 60, [[200, 0.001], [400, 0.0]])
+
+
+def test_speed_is_measured_in_turn(monkeypatch, tmp_path):
+    monkeypatch.setattr(program, "images_per_second", lambda recipe, changes: 256.0)
+    monkeypatch.setattr(program, "_write_images", lambda folder: folder)
+    evaluations = {"step": 100, "seconds": 90.0}, {"step": 200, "seconds": 130.0}
+    monkeypatch.setattr(program, "_contender", lambda *arguments: ({}, *evaluations))
+    results = tmp_path / "cifar10.jsonl"
+    assert program.main(["speed", "--results", str(results)]) == 0
+    rows = [json.loads(line) for line in results.open()]
+    names = ["stem", "patches", "keras_hub", "timm", "tutorial"]
+    assert [(row["round"], row["name"]) for row in rows] == [(turn, name) for turn in (0, 1) for name in names]
+    assert [row["steps_per_hour"] for row in rows] == 2 * [7200, 7200, 9000, 9000, 9000]
 
 
 def test_tables_and_figure(monkeypatch, tmp_path):
@@ -101,10 +134,11 @@ def test_tables_and_figure(monkeypatch, tmp_path):
     ]
     hours = [hour("stem", 1, 0.87), hour("stem", 0, 0.85), hour("patches", 0, 0.8)]
     others = [contender("timm", 1e-3, 15, 0.5), contender("timm", 3e-3, 15, 0.6), contender("timm", 3e-3, 60, 0.7)]
-    document.write([*options, *hours, *others])
+    speeds = [speed("stem", 0, 40), speed("stem", 1, 56), speed("patches", 0, 60), speed("timm", 0, 30)]
+    document.write([*options, *hours, *speeds, *others])
     lines = page.read_text().splitlines()
-    assert "| keras_vit, convolutional stem | 900 | 50 to 50 | 86.00% | 85.00% | 87.00% |" in lines
-    assert "| keras_vit, linear patch embedding | 900 | 50 to 50 | 80.00% | 80.00% |  |" in lines
+    assert "| keras_vit, convolutional stem | 900 | 50 | 86.00% | 85.00% | 87.00% |" in lines
+    assert "| keras_vit, linear patch embedding | 900 | 40 | 80.00% | 80.00% |  |" in lines
     assert "| batches of 64 | 900 | 500 | 40 | 68.0% | -2.0 |" in lines
     assert "| keras_vit, convolutional stem |  |  | 40 | 86.0% |" in lines
     assert "| timm's ViT of the same size | 0.001: 50.0%, 0.003: 60.0% | 0.003 | 30 | 70.0% |" in lines
