@@ -36,7 +36,7 @@ def cosine(part):
     """The factor of the learning rate after a part of the steps: linear warm-up, then half a cosine."""
     if part < WARMUP:
         return part / WARMUP
-    return (1 + math.cos(math.pi * min(1.0, (part - WARMUP) / (1 - WARMUP)))) / 2
+    return (1 + math.cos(math.pi * (part - WARMUP) / (1 - WARMUP))) / 2
 
 
 def constant(_):
@@ -58,7 +58,7 @@ class Training:
 
     def __init__(self, images, learning_rate, steps, evaluations, decay=cosine):
         self.images, self.steps, self._peak, self._decay = images, steps, learning_rate, decay
-        self._due = {round(steps * (i + 1) / evaluations) for i in range(evaluations)}
+        self._due = {round(steps * i / evaluations) for i in range(1, evaluations + 1)}
         self._step, self._seconds, self._since = 0, 0.0, time.perf_counter()
 
     @property
