@@ -41,7 +41,7 @@ LEARNING_RATES = (3e-4, 1e-3, 3e-3)
 """Learning rates that are tried for each contender."""
 EVALUATIONS = 12
 """Number of evaluations of a contender in a training."""
-ROUNDS, PROBE_STEPS = 2, 200
+ROUNDS, PROBE_STEPS = 2, 60
 """How often the speed of each model is measured, and the steps of a contender for it."""
 PYTHON = ".venv-peers/bin/python"
 
