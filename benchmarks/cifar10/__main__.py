@@ -83,13 +83,17 @@ def measure_speed(options):
     with tempfile.TemporaryDirectory() as folder:
         images = _write_images(folder)
         for turn in range(ROUNDS):
-            for name, changes in EMBEDDINGS.items():
-                steps = 3600 * images_per_second(RECIPE, changes) / recipes.load(RECIPE).fit.batch_size
-                yield {"kind": "speed", "name": name, "round": turn, "steps_per_hour": round(steps)}
-            for name in CONTENDERS:
-                _, first, last = _contender(name, LEARNING_RATES[0], PROBE_STEPS, 2, images)
-                steps = 3600 * (last["step"] - first["step"]) / (last["seconds"] - first["seconds"])
-                yield {"kind": "speed", "name": name, "round": turn, "steps_per_hour": round(steps)}
+            for name in (*EMBEDDINGS, *CONTENDERS):
+                yield {"kind": "speed", "name": name, "round": turn, "steps_per_hour": _steps_per_hour(name, images)}
+
+
+def _steps_per_hour(name, images):
+    if name in EMBEDDINGS:
+        per_second = images_per_second(RECIPE, EMBEDDINGS[name]) / recipes.load(RECIPE).fit.batch_size
+    else:
+        _, first, last = _contender(name, LEARNING_RATES[0], PROBE_STEPS, 2, images)
+        per_second = (last["step"] - first["step"]) / (last["seconds"] - first["seconds"])
+    return round(3600 * per_second)
 
 
 def measure_contenders(options):
@@ -104,14 +108,15 @@ def measure_contenders(options):
         images = _write_images(folder)
 
         def measure(name, learning_rate, minutes):
-            key = (name, learning_rate, minutes)
-            if key not in known:
-                steps = round(speeds[name] * minutes / HOUR)
-                versions, *evaluations = _contender(name, learning_rate, steps, EVALUATIONS, images)
-                curve = [(row["step"], row["accuracy"]) for row in evaluations]
-                known[key] = dict(zip(("name", "learning_rate", "minutes"), key, strict=True))
-                known[key] |= {"kind": "contender", "steps": steps, "versions": versions, "curve": curve}
-                yield known[key]
+            if (name, learning_rate, minutes) in known:
+                return
+            steps = round(speeds[name] * minutes / HOUR)
+            versions, *evaluations = _contender(name, learning_rate, steps, EVALUATIONS, images)
+            facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": steps}
+            curve = [(row["step"], row["accuracy"]) for row in evaluations]
+            row = {"kind": "contender", **facts, "versions": versions, "curve": curve}
+            known[name, learning_rate, minutes] = row
+            yield row
 
         for name in options.contenders or CONTENDERS:
             for rate in LEARNING_RATES:
