@@ -83,7 +83,7 @@ def measure_speed(options):
     with tempfile.TemporaryDirectory() as folder:
         images = _write_images(folder)
         for turn in range(ROUNDS):
-            for name in (*EMBEDDINGS, *CONTENDERS):
+            for name in (*(options.embeddings or EMBEDDINGS), *(options.contenders or CONTENDERS)):
                 yield {"kind": "speed", "name": name, "round": turn, "steps_per_hour": _steps_per_hour(name, images)}
 
 
@@ -103,7 +103,8 @@ def measure_contenders(options):
     """
     rows = read(options.results)
     known = {(row["name"], row["learning_rate"], row["minutes"]): row for row in rows if row["kind"] == "contender"}
-    speeds = document.steps_per_hour(rows)
+    names = options.contenders or CONTENDERS
+    speeds = document.steps_per_hour(rows, names)
     with tempfile.TemporaryDirectory() as folder:
         images = _write_images(folder)
 
@@ -118,7 +119,7 @@ def measure_contenders(options):
             known[name, learning_rate, minutes] = row
             yield row
 
-        for name in options.contenders or CONTENDERS:
+        for name in names:
             for rate in LEARNING_RATES:
                 yield from measure(name, rate, options.minutes)
             best = max(LEARNING_RATES, key=lambda rate: document.best(known[name, rate, options.minutes]))
@@ -153,7 +154,7 @@ def main(arguments=None):
     add("command", choices=COMMANDS, nargs="?")
     add("--options", nargs="+", choices=OPTIONS, help="names of options; all by default")
     add("--contenders", nargs="+", choices=CONTENDERS, help="names of contenders; all by default")
-    add("--embeddings", nargs="+", choices=EMBEDDINGS, help="embeddings of the command `hour`; both by default")
+    add("--embeddings", nargs="+", choices=EMBEDDINGS, help="embeddings of our model; both by default")
     add("--seeds", nargs="+", type=int, default=[0])
     add("--minutes", type=float, default=15, help="time of an option, and of a contender with each learning rate")
     add_options(parser, "bench-cifar10 hour", "cifar10")

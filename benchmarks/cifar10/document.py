@@ -31,7 +31,7 @@ def write(rows):
         rows: Lines of the results. Of equal measurements, the newest counts.
     """
     hours, options, contenders = (_of_kind(rows, kind) for kind in ("hour", "option", "contender"))
-    speeds = steps_per_hour(rows)
+    speeds = steps_per_hour(rows, {row["name"] for row in (*hours, *_of_an_hour(contenders))})
     if hours:
         put_between("bench-cifar10 hour", hour_table(hours, speeds))
     if options:
@@ -41,10 +41,19 @@ def write(rows):
         plot(hours, of_an_hour, speeds).savefig(FIGURES / "cifar10.png", dpi=200)
 
 
-def steps_per_hour(rows):
-    """The number of training steps in an hour of each model, without evaluations: the mean of all rounds."""
-    speeds = _of_kind(rows, "speed")
-    return {name: statistics.mean(row["steps_per_hour"] for row in runs) for name, runs in _by_name(speeds)}
+def steps_per_hour(rows, names):
+    """The number of training steps in an hour of each model, without evaluations: the mean of all rounds.
+
+    Raises:
+        ValueError: The results have no speed of one of `names`.
+    """
+    speeds = _by_name(_of_kind(rows, "speed"))
+    means = {name: statistics.mean(row["steps_per_hour"] for row in runs) for name, runs in speeds}
+    if missing := sorted(set(names) - set(means)):
+        raise ValueError(
+            f"The results have no speed of {', '.join(missing)}. Measure it first: python -m benchmarks.cifar10 speed"
+        )
+    return means
 
 
 def _of_kind(rows, kind):
