@@ -49,7 +49,7 @@ PYTHON = ".venv-peers/bin/python"
 def measure_options(options):
     """Yields the results of each option: its validation accuracy after some minutes."""
     seed = f"seed={options.seeds[0]}"
-    for name in options.options or OPTIONS:
+    for name in options.options:
         option = OPTIONS[name]
         with tempfile.TemporaryDirectory() as folder:
             changes = [*option.changes, seed]
@@ -72,7 +72,7 @@ def _steps(changes, minutes):
 def measure_hour(options):
     """Yields the results of the recipe for each seed: test accuracy and validation accuracy."""
     for seed in options.seeds:
-        for name in options.embeddings or EMBEDDINGS:
+        for name in options.embeddings:
             changes = (*EMBEDDINGS[name], f"seed={seed}")
             facts = {"kind": "hour", "name": name, "seed": seed, "changes": changes}
             yield facts | trained(RECIPE, changes, evaluate=True)
@@ -83,7 +83,7 @@ def measure_speed(options):
     with tempfile.TemporaryDirectory() as folder:
         images = _write_images(folder)
         for turn in range(ROUNDS):
-            for name in (*(options.embeddings or EMBEDDINGS), *(options.contenders or CONTENDERS)):
+            for name in (*options.embeddings, *options.contenders):
                 yield {"kind": "speed", "name": name, "round": turn, "steps_per_hour": _steps_per_hour(name, images)}
 
 
@@ -103,8 +103,7 @@ def measure_contenders(options):
     """
     rows = read(options.results)
     known = {(row["name"], row["learning_rate"], row["minutes"]): row for row in rows if row["kind"] == "contender"}
-    names = options.contenders or CONTENDERS
-    speeds = document.steps_per_hour(rows, names)
+    speeds = document.steps_per_hour(rows, options.contenders)
     with tempfile.TemporaryDirectory() as folder:
         images = _write_images(folder)
 
@@ -119,7 +118,7 @@ def measure_contenders(options):
             known[name, learning_rate, minutes] = row
             yield row
 
-        for name in names:
+        for name in options.contenders:
             for rate in LEARNING_RATES:
                 yield from measure(name, rate, options.minutes)
             best = max(LEARNING_RATES, key=lambda rate: document.best(known[name, rate, options.minutes]))
@@ -152,9 +151,9 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("command", choices=COMMANDS, nargs="?")
-    add("--options", nargs="+", choices=OPTIONS, help="names of options; all by default")
-    add("--contenders", nargs="+", choices=CONTENDERS, help="names of contenders; all by default")
-    add("--embeddings", nargs="+", choices=EMBEDDINGS, help="embeddings of our model; both by default")
+    add("--options", nargs="+", choices=OPTIONS, default=OPTIONS, help="names of options; all by default")
+    add("--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS, help="names of contenders; all by default")
+    add("--embeddings", nargs="+", choices=EMBEDDINGS, default=EMBEDDINGS, help="names of embeddings; both by default")
     add("--seeds", nargs="+", type=int, default=[0])
     add("--minutes", type=float, default=15, help="time of an option, and of a contender with each learning rate")
     add_options(parser, "bench-cifar10 hour", "cifar10")

@@ -31,12 +31,13 @@ def write(rows):
         rows: Lines of the results. Of equal measurements, the newest counts.
     """
     hours, options, contenders = (_of_kind(rows, kind) for kind in ("hour", "option", "contender"))
-    speeds = steps_per_hour(rows, {row["name"] for row in (*hours, *_of_an_hour(contenders))})
+    of_an_hour = _of_an_hour(contenders)
+    speeds = steps_per_hour(rows, {row["name"] for row in (*hours, *of_an_hour)})
     if hours:
         put_between("bench-cifar10 hour", hour_table(hours, speeds))
     if options:
         put_between("bench-cifar10 options", option_table(options))
-    if hours and (of_an_hour := _of_an_hour(contenders)):
+    if hours and of_an_hour:
         put_between("bench-cifar10 contenders", contender_table(hours, contenders))
         plot(hours, of_an_hour, speeds).savefig(FIGURES / "cifar10.png", dpi=200)
 

@@ -120,11 +120,15 @@ def test_speed_is_measured_in_turn(monkeypatch, tmp_path):
     evaluations = {"step": 100, "seconds": 90.0}, {"step": 200, "seconds": 130.0}
     monkeypatch.setattr(program, "_contender", lambda *arguments: ({}, *evaluations))
     results = tmp_path / "cifar10.jsonl"
-    assert program.main(["speed", "--contenders", "timm", "tutorial", "--results", str(results)]) == 0
+    assert program.main(["speed", "--results", str(results)]) == 0
     rows = [json.loads(line) for line in results.open()]
-    names = ["stem", "patches", "timm", "tutorial"]
+    names = ["stem", "patches", "keras_hub", "timm", "tutorial"]
     assert [(row["round"], row["name"]) for row in rows] == [(turn, name) for turn in (0, 1) for name in names]
-    assert [row["steps_per_hour"] for row in rows] == 2 * [7200, 7200, 9000, 9000]
+    assert [row["steps_per_hour"] for row in rows] == 2 * [7200, 7200, 9000, 9000, 9000]
+    chosen = tmp_path / "chosen.jsonl"
+    arguments = ["--embeddings", "patches", "--contenders", "timm", "--results", str(chosen)]
+    assert program.main(["speed", *arguments]) == 0
+    assert [json.loads(line)["name"] for line in chosen.open()] == 2 * ["patches", "timm"]
 
 
 def test_tables_and_figure(monkeypatch, tmp_path):
