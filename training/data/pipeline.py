@@ -5,6 +5,7 @@ therefore has the same batches as an uninterrupted run.
 """
 
 import contextlib
+import dataclasses
 
 import numpy as np
 import psutil
@@ -172,17 +173,41 @@ def _in_memory(source, decode):
     for new_images, new_labels in examples.batch(_ROWS).as_numpy_iterator():
         rows = slice(count, count := count + len(new_labels))
         images[rows], labels[rows] = new_images, new_labels
+    return _MemorySource(images, labels)
 
-    def read(index):
-        # The examples are in NumPy arrays, not in TensorFlow variables. In deterministic mode, functions that read
-        # variables run sequentially.
-        values = tf.numpy_function(
-            lambda index: (images[index], labels[index]), [index], [spec.dtype for spec in specs], stateful=False
-        )
-        image, label = (tf.ensure_shape(value, spec.shape) for value, spec in zip(values, specs, strict=True))
-        return {"image": image, "label": label}
 
-    return IndexedSource(count, read)
+@dataclasses.dataclass(frozen=True)
+class _MemorySource:
+    """Training examples in NumPy arrays. The keys of an epoch are the examples.
+
+    The arrays are not TensorFlow variables, because in deterministic mode, functions that read variables run
+    sequentially. Many examples are read in one call of Python. Only one thread at a time can run Python, so a call for
+    each example would slow down the thread that starts the training steps.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+
+    @property
+    def size(self):
+        return len(self.labels)
+
+    @staticmethod
+    def read(example):
+        return example
+
+    def epoch(self, epoch, part, skip, seed):
+        """Same as `IndexedSource.epoch`."""
+        keys = IndexedSource(self.size, read=self.read).epoch(epoch, part, skip, seed)
+        return keys.batch(_ROWS).map(self._rows, tf.data.AUTOTUNE).unbatch()
+
+    def _rows(self, positions, indices):
+        arrays = self.images, self.labels
+        types = [tf.string if array.dtype == object else array.dtype for array in arrays]
+        rows = tf.numpy_function(lambda rows: [array[rows] for array in arrays], [indices], types, stateful=False)
+        shapes = [(None, *array.shape[1:]) for array in arrays]
+        image, label = map(tf.ensure_shape, rows, shapes)
+        return positions, {"image": image, "label": label}
 
 
 def _num_bytes(spec):

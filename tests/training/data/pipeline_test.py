@@ -267,6 +267,24 @@ def test_images_are_prepared_at_once_though_a_run_is_deterministic(brief_recipe,
     assert most > 1
 
 
+def test_cached_images_are_read_many_at_a_time(brief_recipe, monkeypatch):
+    """Only one thread at a time can run Python. Reading image by image would slow down the training steps."""
+    original, num_calls = tf.numpy_function, 0
+
+    def numpy_function(function, *arguments, **options):
+        def counted(*values):
+            nonlocal num_calls
+            num_calls += 1
+            return function(*values)
+
+        return original(counted, *arguments, **options)
+
+    monkeypatch.setattr(tf, "numpy_function", numpy_function)
+    recipe = override(brief_recipe, ["data.train_images=100", "fit.batch_size=20"])
+    assert len(prepared(recipe)(range(5), (0, 1, 20))) == 5
+    assert num_calls == 2  # 64 images, and the other 36
+
+
 @pytest.mark.parametrize("assignments", [(), ("data.dataset=folder", "data.cache=false", "data.tfds_directory=none")])
 def test_a_shuffle_buffer_that_nobody_reads_is_refused(brief_recipe, assignments):
     with pytest.raises(InputError, match=r"shuffle_buffer is only used with data\.cache=false, for records and .*TFDS"):
