@@ -5,8 +5,8 @@ Krizhevsky, 2009 (60,000 colour photographs of 32 x 32 pixels).
 Command: python -m training train cifar10
 Hardware: intended for one GPU; for two CPU cores there is cifar10_hour.
 Expected: 93.58 % test accuracy for the plain ViT of the paper, which was trained for 100 epochs.
-Measured: 68.7 % of the 1,000 validation images with fit.epochs=25, on an NVIDIA H200 with JAX (27 November 2026). All 100
-    epochs were not measured.
+Measured: 68.7 % of the 1,000 validation images with fit.epochs=25, on an NVIDIA H200 with JAX (27 November 2026). All
+    100 epochs were not measured.
 
 Like the paper, the recipe combines AutoAugment, Mixup, CutMix, random erasing, label smoothing, stochastic depth and
 AdamW. It differs from the paper as follows. AutoAugment uses the policy for ImageNet. Images are not repeated within a
