@@ -203,7 +203,7 @@ class _MemorySource:
 
     def _rows(self, positions, indices):
         arrays = self.images, self.labels
-        types = [tf.string if array.dtype == object else array.dtype for array in arrays]
+        types = [tf.as_dtype(array.dtype) for array in arrays]  # The type of bytes objects becomes tf.string.
         rows = tf.numpy_function(lambda rows: [array[rows] for array in arrays], [indices], types, stateful=False)
         shapes = [(None, *array.shape[1:]) for array in arrays]
         image, label = map(tf.ensure_shape, rows, shapes)
