@@ -48,11 +48,11 @@ PYTHON = ".venv-peers/bin/python"
 
 def measure_options(options):
     """Yields the results of each option: its validation accuracy after some minutes."""
-    seed = f"seed={options.seeds[0]}"
+    always = f"seed={options.seeds[0]}", "fit.report_every=50%"
     for name in options.options:
         option = OPTIONS[name]
         with tempfile.TemporaryDirectory() as folder:
-            changes = [*option.changes, seed]
+            changes = [*option.changes, *always]
             if option.first:
                 first = (*changes, *option.first)
                 trained(RECIPE, (*first, _steps(first, options.minutes / 2)), folder=folder)

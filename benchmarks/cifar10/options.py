@@ -30,7 +30,7 @@ OPTIONS = {
     "batches of 64": Option(("fit.batch_size=64",)),
     "stochastic depth, no label smoothing": Option(("model.config.drop_path_rate=0.1", "fit.label_smoothing=0")),
     "CutMix and Mixup": Option(("augment.cutmix=1", "augment.mixup=0.2")),
-    "constant learning rate, moving average": Option(("schedule.decay=constant", "optimizer.ema=0.999")),
+    "constant learning rate, moving average": Option(("schedule.decay=constant", "optimizer.ema=0.99")),
     "class token, four registers": Option(("model.config.pooling=token", "model.config.num_register_tokens=4")),
     "24 x 24 pixels in the first half": Option((), ("model.input_shape=24,24,3", "schedule.decay=constant")),
 }

@@ -7,7 +7,7 @@ import tempfile
 
 from benchmarks.workers import elsewhere
 
-PROBE = ("fit.steps=150", "fit.report_every=50 steps")
+PROBE = ("fit.steps=100", "fit.report_every=50 steps")
 MODEL = "run/model.keras"
 """File of a trained model in its folder."""
 
@@ -32,7 +32,7 @@ def trained(recipe_name, changes=(), evaluate=False, folder=None):
 
 
 def images_per_second(recipe_name, changes=()):
-    """Speed of a recipe's training steps, measured in 50 steps after 100 others."""
+    """Speed of a recipe's training steps, measured in 50 steps after 50 others."""
     return trained(recipe_name, (*changes, *PROBE))["images_per_second"]
 
 
