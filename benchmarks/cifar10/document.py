@@ -86,9 +86,9 @@ def option_table(rows):
     cells = []
     for row in sorted(rows, key=lambda row: list(OPTIONS).index(row["name"])):
         accuracy = accuracies[row["name"]]
-        facts = (f"{row['parameters']:,}", f"{row['images_per_second']:.0f}", f"{row['steps']:,}")
-        cells.append((row["name"], *facts, f"{accuracy:.1%}", f"{100 * (accuracy - accuracies['recipe']):+.1f}"))
-    columns = ("option", "parameters", "images a second", "steps", "validation accuracy", "difference")
+        facts = (f"{row['parameters']:,}", f"{row['steps']:,}", f"{accuracy:.1%}")
+        cells.append((row["name"], *facts, f"{100 * (accuracy - accuracies['recipe']):+.1f}"))
+    columns = ("option", "parameters", "steps", "validation accuracy", "difference")
     return _with_origin(rows, columns, cells)
 
 
