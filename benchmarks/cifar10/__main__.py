@@ -26,13 +26,11 @@ import tempfile
 
 from benchmarks.cifar10 import document
 from benchmarks.cifar10.contenders import CONTENDERS
-from benchmarks.cifar10.document import HOUR
 from benchmarks.cifar10.options import LINEAR, OPTIONS
-from benchmarks.cifar10.ours import MODEL, images_per_second, trained, write_splits
+from benchmarks.cifar10.ours import MODEL, probe_steps_per_hour, trained, write_splits
+from benchmarks.cifar10.results import HOUR, MINUTES, ROUNDS, final_accuracy, of_kind, steps_per_hour
 from benchmarks.provenance import processor, provenance
 from benchmarks.records import add_options, append, read
-from training import recipes
-from training.recipe.assignments import override
 
 RECIPE = "cifar10_hour"
 EMBEDDINGS = {"stem": (), "patches": LINEAR}
@@ -41,8 +39,8 @@ LEARNING_RATES = (3e-4, 1e-3, 3e-3)
 """Learning rates that are tried for each contender."""
 EVALUATIONS = 12
 """Number of evaluations of a contender in a training."""
-ROUNDS, PROBE_STEPS = 2, 60
-"""How often the speed of each model is measured, and the steps of a contender for it."""
+PROBE_STEPS = 60
+"""Number of steps of a contender for the measurement of its speed."""
 PYTHON = ".venv-peers/bin/python"
 
 
@@ -53,20 +51,20 @@ def measure_options(options):
         option = OPTIONS[name]
         with tempfile.TemporaryDirectory() as folder:
             changes = [*option.changes, *always]
+            minutes = MINUTES / 2 if option.first else MINUTES
             if option.first:
                 first = (*changes, *option.first)
-                trained(RECIPE, (*first, _steps(first, options.minutes / 2)), folder=folder)
+                trained(RECIPE, (*first, _steps(first, minutes)), folder=folder)
                 weights = f"model.weights={folder}/{MODEL}"
                 changes += ["model.config=none", "model.attention_initialization=random", weights]
-            minutes = options.minutes / 2 if option.first else options.minutes
             changes.append(_steps(changes, minutes))
-            yield {"kind": "option", "name": name, "changes": option.changes, **trained(RECIPE, changes)}
+            facts = {"kind": "option", "name": name, "changes": option.changes, "first": option.first}
+            yield facts | trained(RECIPE, changes)
 
 
 def _steps(changes, minutes):
     """The assignment of the number of steps that take some minutes."""
-    batch_size = override(recipes.load(RECIPE), changes).fit.batch_size
-    return f"fit.steps={round(60 * minutes * images_per_second(RECIPE, changes) / batch_size)}"
+    return f"fit.steps={round(probe_steps_per_hour(RECIPE, changes) * minutes / HOUR)}"
 
 
 def measure_hour(options):
@@ -89,30 +87,33 @@ def measure_speed(options):
 
 def _steps_per_hour(name, images):
     if name in EMBEDDINGS:
-        per_second = images_per_second(RECIPE, EMBEDDINGS[name]) / recipes.load(RECIPE).fit.batch_size
-    else:
-        _, first, last = _contender(name, LEARNING_RATES[0], PROBE_STEPS, 2, images)
-        per_second = (last["step"] - first["step"]) / (last["seconds"] - first["seconds"])
-    return round(3600 * per_second)
+        return probe_steps_per_hour(RECIPE, EMBEDDINGS[name])
+    _, first, last = _contender(name, LEARNING_RATES[0], PROBE_STEPS, 2, images)
+    return round(3600 * (last["step"] - first["step"]) / (last["seconds"] - first["seconds"]))
 
 
 def measure_contenders(options):
     """Yields the results of each contender for three learning rates, and for the best of them in an hour.
 
-    Trainings that are already in the file of results are not repeated.
+    Trainings that are already in the file of results, with as many steps, are not repeated.
     """
     rows = read(options.results)
-    known = {(row["name"], row["learning_rate"], row["minutes"]): row for row in rows if row["kind"] == "contender"}
-    speeds = document.steps_per_hour(rows, options.contenders)
+    speeds = steps_per_hour(rows, options.contenders)
+    steps = {(name, minutes): round(speeds[name] * minutes / HOUR) for name in speeds for minutes in (MINUTES, HOUR)}
+    known = {
+        (row["name"], row["learning_rate"], row["minutes"]): row
+        for row in of_kind(rows, "contender")
+        if row["steps"] == steps.get((row["name"], row["minutes"]))
+    }
     with tempfile.TemporaryDirectory() as folder:
         images = _write_images(folder)
 
         def measure(name, learning_rate, minutes):
             if (name, learning_rate, minutes) in known:
                 return
-            steps = round(speeds[name] * minutes / HOUR)
-            versions, *evaluations = _contender(name, learning_rate, steps, EVALUATIONS, images)
-            facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": steps}
+            number = steps[name, minutes]
+            versions, *evaluations = _contender(name, learning_rate, number, EVALUATIONS, images)
+            facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": number}
             curve = [(row["step"], row["accuracy"]) for row in evaluations]
             row = {"kind": "contender", **facts, "versions": versions, "curve": curve}
             known[name, learning_rate, minutes] = row
@@ -120,8 +121,8 @@ def measure_contenders(options):
 
         for name in options.contenders:
             for rate in LEARNING_RATES:
-                yield from measure(name, rate, options.minutes)
-            best = max(LEARNING_RATES, key=lambda rate: document.best(known[name, rate, options.minutes]))
+                yield from measure(name, rate, MINUTES)
+            best = max(LEARNING_RATES, key=lambda rate: final_accuracy([known[name, rate, MINUTES]]))
             yield from measure(name, best, HOUR)
 
 
@@ -155,7 +156,6 @@ def main(arguments=None):
     add("--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS, help="names of contenders; all by default")
     add("--embeddings", nargs="+", choices=EMBEDDINGS, default=EMBEDDINGS, help="names of embeddings; both by default")
     add("--seeds", nargs="+", type=int, default=[0])
-    add("--minutes", type=float, default=15, help="time of an option, and of a contender with each learning rate")
     add_options(parser, "bench-cifar10 hour", "cifar10")
     options = parser.parse_args(arguments)
     if options.command:

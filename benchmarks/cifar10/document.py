@@ -3,10 +3,18 @@
 import statistics
 
 from benchmarks.cifar10.options import OPTIONS
-from benchmarks.records import FIGURES, markdown_table, newest, put_between
+from benchmarks.cifar10.results import (
+    HOUR,
+    MINUTES,
+    by_name,
+    final_accuracy,
+    of_an_hour,
+    of_kind,
+    steps_per_hour,
+)
+from benchmarks.records import FIGURES, markdown_table, put_between
 from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels
 
-HOUR = 60  # Minutes.
 NAMES = {
     "stem": "keras_vit, convolutional stem",
     "patches": "keras_vit, linear patch embedding",
@@ -16,12 +24,6 @@ NAMES = {
 }
 """Names of trainings in tables and the figure."""
 _COLOURS = {"stem": ACCENT, "patches": "#6ea1d4", "keras_hub": INK, "timm": MUTED, "tutorial": "#a8b0bb"}
-_KEYS = {
-    "hour": ("name", "seed"),
-    "option": ("name",),
-    "speed": ("name", "round"),
-    "contender": ("name", "learning_rate", "minutes"),
-}
 
 
 def write(rows):
@@ -30,47 +32,23 @@ def write(rows):
     Args:
         rows: Lines of the results. Of equal measurements, the newest counts.
     """
-    hours, options, contenders = (_of_kind(rows, kind) for kind in ("hour", "option", "contender"))
-    of_an_hour = _of_an_hour(contenders)
-    speeds = steps_per_hour(rows, {row["name"] for row in (*hours, *of_an_hour)})
+    hours, options, contenders = (of_kind(rows, kind) for kind in ("hour", "option", "contender"))
+    others = of_an_hour(contenders)
+    speeds = steps_per_hour(rows, {row["name"] for row in (*hours, *others)})
     if hours:
         put_between("bench-cifar10 hour", hour_table(hours, speeds))
     if options:
         put_between("bench-cifar10 options", option_table(options))
-    if hours and of_an_hour:
+    if hours and others:
         put_between("bench-cifar10 contenders", contender_table(hours, contenders))
-        plot(hours, of_an_hour, speeds).savefig(FIGURES / "cifar10.png", dpi=200)
-
-
-def steps_per_hour(rows, names):
-    """The number of training steps in an hour of each model, without evaluations: the mean of all rounds.
-
-    Raises:
-        ValueError: The results have no speed of one of `names`.
-    """
-    speeds = _by_name(_of_kind(rows, "speed"))
-    means = {name: statistics.mean(row["steps_per_hour"] for row in runs) for name, runs in speeds}
-    if missing := sorted(set(names) - set(means)):
-        raise ValueError(
-            f"The results have no speed of {', '.join(missing)}. Measure it first: python -m benchmarks.cifar10 speed"
-        )
-    return means
-
-
-def _of_kind(rows, kind):
-    return newest([row for row in rows if row["kind"] == kind], _KEYS[kind])
-
-
-def best(row):
-    """The highest validation accuracy of a training."""
-    return max(accuracy for _, accuracy in row["curve"])
+        plot(hours, others, speeds).savefig(FIGURES / "cifar10.png", dpi=200)
 
 
 def hour_table(rows, speeds):
     """Markdown: a row for each embedding in the recipe, with all seeds. `speeds` are those of `steps_per_hour`."""
     cells = []
     seeds = sorted({row["seed"] for row in rows})
-    for name, runs in _by_name(rows):
+    for name, runs in by_name(rows).items():
         accuracies = [row["test_accuracy"] for row in runs]
         minutes = HOUR * runs[0]["steps"] / speeds[name]
         by_seed = {row["seed"]: f"{row['test_accuracy']:.2%}" for row in runs}
@@ -95,26 +73,15 @@ def option_table(rows):
 def contender_table(hours, contenders):
     """Markdown: the validation accuracy of our models and of each contender, whose learning rates are listed."""
     cells = []
-    for name, runs in _by_name(hours):
-        mean = statistics.mean(row["curve"][-1][1] for row in runs)
-        cells.append((NAMES[name], "", "", f"{runs[0]['steps']:,}", f"{mean:.1%}"))
-    for row in _of_an_hour(contenders):
-        searched = [each for each in contenders if each["name"] == row["name"] and each["minutes"] < HOUR]
-        rates = ", ".join(f"{each['learning_rate']:g}: {best(each):.1%}" for each in searched)
-        facts = (f"{row['learning_rate']:g}", f"{row['steps']:,}", f"{best(row):.1%}")
+    for name, runs in by_name(hours).items():
+        cells.append((NAMES[name], "", "", f"{runs[0]['steps']:,}", f"{final_accuracy(runs):.1%}"))
+    for row in of_an_hour(contenders):
+        tried = [each for each in contenders if each["name"] == row["name"] and each["minutes"] == MINUTES]
+        rates = ", ".join(f"{each['learning_rate']:g}: {final_accuracy([each]):.1%}" for each in tried)
+        facts = (f"{row['learning_rate']:g}", f"{row['steps']:,}", f"{final_accuracy([row]):.1%}")
         cells.append((NAMES[row["name"]], rates, *facts))
-    columns = ("model", "learning rates, after 15 minutes", "chosen", "steps in an hour", "validation accuracy")
+    columns = ("model", f"learning rates, after {MINUTES} minutes", "chosen", "steps", "validation accuracy")
     return _with_origin(contenders, columns, cells, packages=None)
-
-
-def _by_name(rows):
-    """Pairs (name, rows of this name)."""
-    return [(name, [row for row in rows if row["name"] == name]) for name in dict.fromkeys(row["name"] for row in rows)]
-
-
-def _of_an_hour(contenders):
-    """The newest training of an hour of each contender."""
-    return [row for row in newest(contenders, ("name", "minutes")) if row["minutes"] == HOUR]
 
 
 def _with_origin(rows, columns, cells, packages=("keras", "tensorflow")):
@@ -133,18 +100,14 @@ def plot(hours, contenders, speeds):
         speeds: As from `steps_per_hour`.
     """
     figure, [[ax]] = panels((6.4, 3.6))
-    for row in (*hours, *contenders):
-        steps, accuracies = zip(*row["curve"], strict=True)
-        minutes = [HOUR * step / speeds[row["name"]] for step in steps]
-        _draw(ax, row["name"], minutes, accuracies, row.get("seed", 0) == 0)
+    for name, runs in by_name([*hours, *contenders]).items():
+        for row in runs:
+            steps, accuracies = zip(*row["curve"], strict=True)
+            minutes = [HOUR * step / speeds[name] for step in steps]
+            ax.plot(minutes, [100 * accuracy for accuracy in accuracies], color=_COLOURS[name], linewidth=1.6)
+        end, percent = minutes[-1], 100 * final_accuracy(runs)
+        label = f"{NAMES[name]} {percent:.0f} %"
+        ax.annotate(label, (end, percent), (4, 0), textcoords="offset points", va="center", fontsize=7)
     ax.set(xlabel="minutes of training on two CPU cores", ylabel="validation accuracy, %", xlim=(0, 1.02 * HOUR))
     ax.grid(axis="y", color=FAINT)
     return figure
-
-
-def _draw(ax, name, minutes, accuracies, is_labelled):
-    percent = [100 * accuracy for accuracy in accuracies]
-    ax.plot(minutes, percent, color=_COLOURS[name], linewidth=1.6)
-    if is_labelled:
-        label = f"{NAMES[name]} {percent[-1]:.0f} %"
-        ax.annotate(label, (minutes[-1], percent[-1]), (4, 0), textcoords="offset points", va="center", fontsize=7)

@@ -1,4 +1,4 @@
-"""The benchmark of CIFAR-10 trains the recipe and the contenders for some minutes, and writes tables and a figure."""
+"""The benchmark of CIFAR-10 chooses the trainings, and writes tables and a figure. Nothing is trained here."""
 
 import json
 
@@ -21,9 +21,10 @@ def hour(name, seed, accuracy):
     return {**OURS, "name": name, "seed": seed, "curve": [(20, 0.5), (40, accuracy)], "test_accuracy": accuracy}
 
 
-def contender(name, learning_rate, minutes, accuracy):
-    facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": 30, "versions": {"timm": "1"}}
-    return {"kind": "contender", **ORIGIN, **facts, "curve": [(15, 0.3), (30, accuracy)]}
+def contender(name, learning_rate, minutes, accuracy, steps=30):
+    facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": steps}
+    curve = [(15, 0.3), (30, accuracy)]
+    return {"kind": "contender", **ORIGIN, "versions": {"timm": "1"}, **facts, "curve": curve}
 
 
 def speed(name, turn, steps):
@@ -73,20 +74,23 @@ def test_an_option_gets_as_many_steps_as_its_speed_allows(monkeypatch, tmp_path)
     monkeypatch.setattr(
         program, "OPTIONS", {"recipe": Option(), "batch": Option(("fit.batch_size=64",)), "larger": larger}
     )
-    monkeypatch.setattr(program, "images_per_second", lambda recipe, changes: 512.0)
+    speeds = {"fit.batch_size=64": 28_800}
+    monkeypatch.setattr(program, "probe_steps_per_hour", lambda recipe, changes: speeds.get(changes[0], 14_400))
     monkeypatch.setattr(program, "trained", lambda recipe, changes, folder=None: calls.append([*changes]) or OURS)
     results = tmp_path / "cifar10.jsonl"
-    assert program.main(["options", "--minutes", "10", "--results", str(results), "--seeds", "3"]) == 0
+    assert program.main(["options", "--results", str(results), "--seeds", "3"]) == 0
     always = ["seed=3", "fit.report_every=50%"]
     assert calls[:3] == [
-        [*always, "fit.steps=2400"],
-        ["fit.batch_size=64", *always, "fit.steps=4800"],
-        [*always, "model.input_shape=24,24,3", "fit.steps=1200"],
+        [*always, "fit.steps=3600"],
+        ["fit.batch_size=64", *always, "fit.steps=7200"],
+        [*always, "model.input_shape=24,24,3", "fit.steps=1800"],
     ]
     [(*_, weights, steps)] = calls[3:]
     assert weights.startswith("model.weights=")
-    assert steps == "fit.steps=1200"
-    assert [json.loads(line)["name"] for line in results.open()] == ["recipe", "batch", "larger"]
+    assert steps == "fit.steps=1800"
+    rows = [json.loads(line) for line in results.open()]
+    assert [row["name"] for row in rows] == ["recipe", "batch", "larger"]
+    assert rows[2]["first"] == ["model.input_shape=24,24,3"]
 
 
 def test_a_contender_trains_for_the_steps_of_an_hour_with_its_best_learning_rate(monkeypatch, tmp_path):
@@ -94,29 +98,34 @@ def test_a_contender_trains_for_the_steps_of_an_hour_with_its_best_learning_rate
 
     def train(name, learning_rate, steps, evaluations, images):
         calls.append((name, learning_rate, steps))
-        return {"timm": "1"}, {"step": steps // 2, "accuracy": learning_rate}, {"step": steps, "accuracy": 0.0}
+        return {"timm": "1"}, {"step": steps // 2, "accuracy": 0.95}, {"step": steps, "accuracy": learning_rate}
 
     monkeypatch.setattr(program, "_contender", train)
     monkeypatch.setattr(program, "_write_images", lambda folder: folder)
     results = tmp_path / "cifar10.jsonl"
-    rows = [speed("timm", 0, 300), speed("timm", 1, 500), contender("timm", 1e-3, 15, 0.9)]
+    known = contender("timm", 1e-3, 15, 0.9, steps=100), contender("timm", 3e-3, 15, 0.95, steps=90)
+    rows = [speed("timm", 0, 300), speed("timm", 1, 500), *known]
     results.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert program.main(["contenders", "--contenders", "timm", "--results", str(results)]) == 0
-    # The training with 0.001 is in the file. It has the highest accuracy.
+    # The training with 0.001 is in the file. It has the highest accuracy after the last step. That with 0.003 is in
+    # the file too, but has another number of steps.
     assert calls == [("timm", 3e-4, 100), ("timm", 3e-3, 100), ("timm", 1e-3, 400)]
     newest = json.loads(results.read_text().splitlines()[-1])
-    assert (newest["steps"], newest["minutes"], newest["curve"]) == (400, 60, [[200, 0.001], [400, 0.0]])
+    assert (newest["steps"], newest["minutes"], newest["curve"]) == (400, 60, [[200, 0.95], [400, 0.001]])
 
 
 def test_contenders_without_a_measured_speed_are_refused(tmp_path):
     results = tmp_path / "cifar10.jsonl"
-    results.write_text(f"{json.dumps(speed('timm', 0, 300))}\n")
-    with pytest.raises(ValueError, match=r"no speed of keras_hub, tutorial.*benchmarks\.cifar10 speed"):
+    rows = speed("timm", 0, 300), speed("timm", 1, 300), speed("tutorial", 0, 9)
+    results.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(
+        ValueError, match=r"2 measurements of the speed of keras_hub, tutorial.*benchmarks\.cifar10 speed"
+    ):
         program.main(["contenders", "--results", str(results)])
 
 
 def test_speed_is_measured_in_turn(monkeypatch, tmp_path):
-    monkeypatch.setattr(program, "images_per_second", lambda recipe, changes: 256.0)
+    monkeypatch.setattr(program, "probe_steps_per_hour", lambda recipe, changes: 7200)
     monkeypatch.setattr(program, "_write_images", lambda folder: folder)
     evaluations = {"step": 100, "seconds": 90.0}, {"step": 200, "seconds": 130.0}
     monkeypatch.setattr(program, "_contender", lambda *arguments: ({}, *evaluations))
@@ -146,7 +155,8 @@ def test_tables_and_figure(monkeypatch, tmp_path):
     ]
     hours = [hour("stem", 1, 0.87), hour("stem", 0, 0.85), hour("patches", 0, 0.8)]
     others = [contender("timm", 1e-3, 15, 0.5), contender("timm", 3e-3, 15, 0.6), contender("timm", 3e-3, 60, 0.7)]
-    speeds = [speed("stem", 0, 40), speed("stem", 1, 56), speed("patches", 0, 60), speed("timm", 0, 30)]
+    speeds = [speed("stem", 0, 40), speed("stem", 1, 56), speed("patches", 0, 60), speed("patches", 1, 60)]
+    speeds += [speed("timm", turn, 30) for turn in (0, 1)]
     document.write([*options, *hours, *speeds, *others])
     lines = page.read_text().splitlines()
     assert "| keras_vit, convolutional stem | 900 | 50 | 86.00% | 85.00% | 87.00% |" in lines
