@@ -2,7 +2,7 @@
 
 import statistics
 
-from benchmarks.cifar10.options import OPTIONS
+from benchmarks.cifar10.options import BASELINE, OPTIONS
 from benchmarks.cifar10.results import (
     HOUR,
     MINUTES,
@@ -59,13 +59,13 @@ def hour_table(rows, speeds):
 
 
 def option_table(rows):
-    """Markdown: a row for each option. The differences are those from the option "recipe"."""
+    """Markdown: a row for each option. The differences are those from the baseline."""
     accuracies = {row["name"]: row["curve"][-1][1] for row in rows}
     cells = []
     for row in sorted(rows, key=lambda row: list(OPTIONS).index(row["name"])):
         accuracy = accuracies[row["name"]]
         facts = (f"{row['parameters']:,}", f"{row['steps']:,}", f"{accuracy:.1%}")
-        cells.append((row["name"], *facts, f"{100 * (accuracy - accuracies['recipe']):+.1f}"))
+        cells.append((row["name"], *facts, f"{100 * (accuracy - accuracies[BASELINE]):+.1f}"))
     columns = ("option", "parameters", "steps", "validation accuracy", "difference")
     return _with_origin(rows, columns, cells)
 

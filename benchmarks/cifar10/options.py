@@ -1,22 +1,23 @@
-"""The options of a small Vision Transformer that are compared, as changes to the recipe `cifar10_hour`."""
+"""The options of a small Vision Transformer that are compared with a baseline."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """Changes to the recipe. `first`: further changes in the first half of the time. The second half starts from the
+    """Changes to the baseline. `first`: further changes in the first half of the time. The second half starts from the
     weights of the first half, with a new classifier."""
 
     changes: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
 
 
-LINEAR = ("model.config.stem=none", "model.config.patch_size=4")
-"""Changes for a linear embedding of patches of 4 x 4 pixels."""
+BASELINE = "baseline"
+CHANGES = ("model.config.patch_size=1", "model.config.patch_dropout_rate=0.5")
+"""Changes to the recipe `cifar10_hour` that make it the baseline."""
 OPTIONS = {
-    "recipe": Option(),
-    "patches of 4 x 4 pixels, no stem": Option(LINEAR),
+    BASELINE: Option(),
+    "patches of 4 x 4 pixels, no stem": Option(("model.config.stem=none", "model.config.patch_size=4")),
     "patches of 8 x 8 pixels": Option(("model.config.patch_size=2",)),
     "3 blocks of width 192": Option(
         (

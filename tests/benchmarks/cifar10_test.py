@@ -72,24 +72,25 @@ def test_an_option_gets_as_many_steps_as_its_speed_allows(monkeypatch, tmp_path)
     calls = []
     larger = Option((), ("model.input_shape=24,24,3",))
     monkeypatch.setattr(
-        program, "OPTIONS", {"recipe": Option(), "batch": Option(("fit.batch_size=64",)), "larger": larger}
+        program, "OPTIONS", {"baseline": Option(), "batch": Option(("fit.batch_size=64",)), "larger": larger}
     )
+    monkeypatch.setattr(program, "CHANGES", ("fit.ema=0",))
     speeds = {"fit.batch_size=64": 28_800}
-    monkeypatch.setattr(program, "probe_steps_per_hour", lambda recipe, changes: speeds.get(changes[0], 14_400))
+    monkeypatch.setattr(program, "probe_steps_per_hour", lambda recipe, changes: speeds.get(changes[1], 14_400))
     monkeypatch.setattr(program, "trained", lambda recipe, changes, folder=None: calls.append([*changes]) or OURS)
     results = tmp_path / "cifar10.jsonl"
     assert program.main(["options", "--results", str(results), "--seeds", "3"]) == 0
     always = ["seed=3", "fit.report_every=50%"]
     assert calls[:3] == [
-        [*always, "fit.steps=3600"],
-        ["fit.batch_size=64", *always, "fit.steps=7200"],
-        [*always, "model.input_shape=24,24,3", "fit.steps=1800"],
+        ["fit.ema=0", *always, "fit.steps=3600"],
+        ["fit.ema=0", "fit.batch_size=64", *always, "fit.steps=7200"],
+        ["fit.ema=0", *always, "model.input_shape=24,24,3", "fit.steps=1800"],
     ]
     [(*_, weights, steps)] = calls[3:]
     assert weights.startswith("model.weights=")
     assert steps == "fit.steps=1800"
     rows = [json.loads(line) for line in results.open()]
-    assert [row["name"] for row in rows] == ["recipe", "batch", "larger"]
+    assert [row["name"] for row in rows] == ["baseline", "batch", "larger"]
     assert rows[2]["first"] == ["model.input_shape=24,24,3"]
 
 
@@ -151,7 +152,7 @@ def test_tables_and_figure(monkeypatch, tmp_path):
     monkeypatch.setattr(document, "FIGURES", tmp_path)
     options = [
         {**OURS, "kind": "option", "name": name, "curve": [(40, accuracy)]}
-        for name, accuracy in (("batches of 64", 0.68), ("recipe", 0.7))
+        for name, accuracy in (("batches of 64", 0.68), ("baseline", 0.7))
     ]
     hours = [hour("stem", 1, 0.87), hour("stem", 0, 0.85), hour("patches", 0, 0.8)]
     others = [contender("timm", 1e-3, 15, 0.5), contender("timm", 3e-3, 15, 0.6), contender("timm", 3e-3, 60, 0.7)]
