@@ -171,7 +171,7 @@ bench-tensorflow-int8: .venv/training.installed
 # What a ViT learns from CIFAR-10 in an hour of two CPU cores, by option and against other projects: make bench-cifar10
 # ARGS="hour --seeds 0 1 2". Its module lists all commands. It wants a quiet machine, and CIFAR-10 prepared for TFDS.
 bench-cifar10: .venv/training.installed .venv-peers/installed
-	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.cifar10 $(ARGS)
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=1 .venv/bin/python -m benchmarks.cifar10 $(ARGS)
 
 # All of them but bench-agreement, bench-int8-settings and bench-cifar10, which need weights or images. Hours.
 bench-all:

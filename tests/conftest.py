@@ -12,6 +12,9 @@ import pytest
 
 from benchmarks import quick_xla
 
+# As in `python -m training`, so that processes that a test starts compute exactly the same.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
 # On JAX, most of the time is spent compiling. XLA optimises as little as possible, and its results are cached for other
 # workers, new processes and later runs. The variables must be set before Keras is imported.
 if os.environ.get("KERAS_BACKEND") == "jax":

@@ -40,7 +40,10 @@ def _missing(error):
 
 
 def _import_tensorflow():
-    """Imports TensorFlow. Hides the messages that its C++ code prints before it reads TF_CPP_MIN_LOG_LEVEL."""
+    """Imports TensorFlow with oneDNN, which is faster, but off by default on processors without VNNI.
+
+    Hides the messages that TensorFlow's C++ code prints before it reads TF_CPP_MIN_LOG_LEVEL.
+    """
     backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     if backend not in ("tensorflow", "jax"):
         raise InputError(f"The commands run Keras on TensorFlow or JAX. Received: KERAS_BACKEND={backend}")
@@ -49,6 +52,7 @@ def _import_tensorflow():
             f"KERAS_BACKEND={backend}: {backend} is not installed. Install it with: "
             f"{sys.executable} -m pip install {backend}"
         )
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     stderr = os.dup(2)

@@ -152,7 +152,7 @@ def test_compose(tmp_path):
     assert service["image"] == "tensorflow/serving:latest"
     assert service["ports"] == ["8500:8500", "8501:8501"]
     assert service["volumes"] == [".:/models/pets:ro"]
-    assert service["environment"] == {"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"}
+    assert service["environment"] == {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"}
     model, _ = _model(tmp_path)
     flags = dict(flag.removeprefix("--").split("=") for flag in service["command"])
     assert flags == {

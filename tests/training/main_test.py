@@ -166,6 +166,16 @@ def test_show_prints_the_recipe_as_changed(capsys):
     assert "fit.epochs=7 " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("0", "0")])
+def test_tensorflow_uses_onednn_unless_the_environment_says_otherwise(before, after, monkeypatch):
+    """TensorFlow reads the variable when it is imported, so the command has no other effect here."""
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", before or "")
+    if before is None:
+        monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")
+    assert not main(["train", "--show"])
+    assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == after
+
+
 def test_predict_names_classes_and_refuses_what_is_no_image(brief_run, tmp_path, capsys):
     run, *_ = brief_run
     images = sorted(run.samples.iterdir())
