@@ -26,7 +26,7 @@ import tempfile
 
 from benchmarks.cifar10 import document
 from benchmarks.cifar10.contenders import CONTENDERS
-from benchmarks.cifar10.options import CHANGES, OPTIONS
+from benchmarks.cifar10.options import BASELINE_CHANGES, OPTIONS
 from benchmarks.cifar10.ours import MODEL, probe_steps_per_hour, trained, write_splits
 from benchmarks.cifar10.results import HOUR, MINUTES, ROUNDS, final_accuracy, of_kind, steps_per_hour
 from benchmarks.provenance import processor, provenance
@@ -50,7 +50,7 @@ def measure_options(options):
     for name in options.options:
         option = OPTIONS[name]
         with tempfile.TemporaryDirectory() as folder:
-            changes = [*CHANGES, *option.changes, *always]
+            changes = [*BASELINE_CHANGES, *option.changes, *always]
             minutes = MINUTES / 2 if option.first else MINUTES
             if option.first:
                 first = (*changes, *option.first)
@@ -99,31 +99,28 @@ def measure_contenders(options):
     """
     rows = read(options.results)
     speeds = steps_per_hour(rows, options.contenders)
-    steps = {(name, minutes): round(speeds[name] * minutes / HOUR) for name in speeds for minutes in (MINUTES, HOUR)}
-    known = {
-        (row["name"], row["learning_rate"], row["minutes"]): row
-        for row in of_kind(rows, "contender")
-        if row["steps"] == steps.get((row["name"], row["minutes"]))
-    }
+    known = {(row["name"], row["learning_rate"], row["steps"]): row for row in of_kind(rows, "contender")}
     with tempfile.TemporaryDirectory() as folder:
         images = _write_images(folder)
 
         def measure(name, learning_rate, minutes):
-            if (name, learning_rate, minutes) in known:
-                return
-            number = steps[name, minutes]
-            versions, *evaluations = _contender(name, learning_rate, number, EVALUATIONS, images)
-            facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": number}
+            """Returns the row of a training. Yields it first if it is new."""
+            steps = round(speeds[name] * minutes / HOUR)
+            if row := known.get((name, learning_rate, steps)):
+                return row
+            versions, *evaluations = _contender(name, learning_rate, steps, EVALUATIONS, images)
+            facts = {"name": name, "learning_rate": learning_rate, "minutes": minutes, "steps": steps}
             curve = [(row["step"], row["accuracy"]) for row in evaluations]
             row = {"kind": "contender", **facts, "versions": versions, "curve": curve}
-            known[name, learning_rate, minutes] = row
             yield row
+            return row
 
         for name in options.contenders:
+            tried = []
             for rate in LEARNING_RATES:
-                yield from measure(name, rate, MINUTES)
-            best = max(LEARNING_RATES, key=lambda rate: final_accuracy([known[name, rate, MINUTES]]))
-            yield from measure(name, best, HOUR)
+                tried.append((yield from measure(name, rate, MINUTES)))
+            best = max(tried, key=lambda row: final_accuracy([row]))
+            yield from measure(name, best["learning_rate"], HOUR)
 
 
 def _write_images(folder):

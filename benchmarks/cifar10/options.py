@@ -13,7 +13,7 @@ class Option:
 
 
 BASELINE = "baseline"
-CHANGES = ("model.config.patch_size=1", "model.config.patch_dropout_rate=0.5")
+BASELINE_CHANGES = ("model.config.patch_size=1", "model.config.patch_dropout_rate=0.5")
 """Changes to the recipe `cifar10_hour` that make it the baseline."""
 OPTIONS = {
     BASELINE: Option(),

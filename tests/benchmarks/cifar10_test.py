@@ -74,7 +74,7 @@ def test_an_option_gets_as_many_steps_as_its_speed_allows(monkeypatch, tmp_path)
     monkeypatch.setattr(
         program, "OPTIONS", {"baseline": Option(), "batch": Option(("fit.batch_size=64",)), "larger": larger}
     )
-    monkeypatch.setattr(program, "CHANGES", ("fit.ema=0",))
+    monkeypatch.setattr(program, "BASELINE_CHANGES", ("optimizer.ema=0",))
     speeds = {"fit.batch_size=64": 28_800}
     monkeypatch.setattr(program, "probe_steps_per_hour", lambda recipe, changes: speeds.get(changes[1], 14_400))
     monkeypatch.setattr(program, "trained", lambda recipe, changes, folder=None: calls.append([*changes]) or OURS)
@@ -82,9 +82,9 @@ def test_an_option_gets_as_many_steps_as_its_speed_allows(monkeypatch, tmp_path)
     assert program.main(["options", "--results", str(results), "--seeds", "3"]) == 0
     always = ["seed=3", "fit.report_every=50%"]
     assert calls[:3] == [
-        ["fit.ema=0", *always, "fit.steps=3600"],
-        ["fit.ema=0", "fit.batch_size=64", *always, "fit.steps=7200"],
-        ["fit.ema=0", *always, "model.input_shape=24,24,3", "fit.steps=1800"],
+        ["optimizer.ema=0", *always, "fit.steps=3600"],
+        ["optimizer.ema=0", "fit.batch_size=64", *always, "fit.steps=7200"],
+        ["optimizer.ema=0", *always, "model.input_shape=24,24,3", "fit.steps=1800"],
     ]
     [(*_, weights, steps)] = calls[3:]
     assert weights.startswith("model.weights=")
