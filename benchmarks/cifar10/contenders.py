@@ -21,9 +21,9 @@ SEED = 0
 BATCH_SIZE = 128
 WARMUP = 0.05  # Fraction of the steps.
 # Not read from the recipe: its import loads TensorFlow, with which torch's data loader crashes.
-SIZES = {"num_layers": 7, "num_heads": 2, "hidden_dim": 128, "mlp_dim": 256}
+SIZES = {"num_layers": 6, "num_heads": 2, "hidden_dim": 128, "mlp_dim": 256}
 """The sizes of the encoder in the recipe `cifar10_hour`."""
-PATCH_SIZE = 4
+PATCH_SIZE = 8
 PACKAGES = {
     "keras_hub": ("keras-hub", "keras", "tensorflow"),
     "timm": ("timm", "torch"),

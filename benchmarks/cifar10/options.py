@@ -13,7 +13,10 @@ class Option:
 
 
 BASELINE = "baseline"
-BASELINE_CHANGES = ("model.config.patch_size=1", "model.config.patch_dropout_rate=0.5")
+BASELINE_CHANGES = (
+    *("model.config.stem.widths=32,64", "model.config.patch_size=1", "model.config.num_layers=7"),
+    *("model.config.patch_dropout_rate=0.5", "augment.mixup=0"),
+)
 """Changes to the recipe `cifar10_hour` that make it the baseline."""
 OPTIONS = {
     BASELINE: Option(),
