@@ -31,5 +31,5 @@ RECIPE = Recipe(
     augment=Augment(flip=True, translation=0.125, mixup=0.2),
     optimizer=Optimizer(kind="muon", learning_rate=4e-3, momentum=0.95, weight_decay=0.05),
     schedule=Schedule(warmup="5%"),
-    fit=Fit(steps=5_200, batch_size=128, label_smoothing=0.1, report_every="5%"),
+    fit=Fit(steps=10_000, batch_size=128, label_smoothing=0.1, report_every="5%"),
 )
