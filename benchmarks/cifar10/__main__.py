@@ -40,7 +40,7 @@ EMBEDDINGS = {
         *("model.config.patch_dropout_rate=0.5", "augment.mixup=0", "fit.steps=6600"),
     ),
 }
-"""How the recipe embeds images, as changes to it. Without a stem, smaller patches are better, and a step takes longer."""
+"""How the recipe embeds images, as changes to it. Without a stem, patches are smaller, and a step takes longer."""
 LEARNING_RATES = (3e-4, 1e-3, 3e-3)
 """Learning rates that are tried for each contender."""
 EVALUATIONS = 12

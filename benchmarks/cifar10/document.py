@@ -45,7 +45,7 @@ def write(rows):
 
 
 def hour_table(rows):
-    """Markdown: a row for each embedding in the recipe, with all seeds. The minutes are those of the slowest training."""
+    """Markdown: a row for each embedding in the recipe, with all seeds. Minutes are those of the slowest training."""
     cells = []
     seeds = sorted({row["seed"] for row in rows})
     for name, runs in by_name(rows).items():
