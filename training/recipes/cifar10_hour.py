@@ -2,8 +2,7 @@
 
 Paper: none; the data are from Krizhevsky, 2009 (60,000 colour photographs of 32 x 32 pixels).
 Command: python -m training train cifar10_hour
-Hardware: two CPU cores. With instructions for bfloat16, fit.precision=mixed_bfloat16 is faster and leaves time for more
-    steps, in which mixed images help: fit.steps=22000 augment.mixup=0.2 augment.cutmix=1.
+Hardware: two CPU cores.
 Expected: not known.
 Measured: nothing yet. Tests check only that the recipe runs.
 """
