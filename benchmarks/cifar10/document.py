@@ -87,7 +87,8 @@ def contender_table(hours, contenders):
 def _with_origin(rows, columns, cells, packages=("keras", "tensorflow")):
     versions = {name: version for row in rows for name, version in row["versions"].items()}
     in_words = ", ".join(f"{name} {versions[name]}" for name in packages or sorted(versions))
-    origin = f"{rows[-1]['device']}; {in_words}; {rows[-1]['time'][:10]}:"
+    devices = " and ".join(dict.fromkeys(row["device"] for row in rows))
+    origin = f"{devices}; {in_words}; {rows[-1]['time'][:10]}:"
     return f"{origin}\n\n{markdown_table(columns, cells, columns[1:])}\n"
 
 

@@ -163,6 +163,7 @@ def test_tables_and_figure(monkeypatch, tmp_path):
     ]
     hours = [hour("stem", 1, 0.87), hour("stem", 0, 0.85, 3300.0), hour("patches", 0, 0.8)]
     others = [contender("timm", 1e-3, 15, 0.5), contender("timm", 3e-3, 15, 0.6), contender("timm", 3e-3, 60, 0.7)]
+    others[0]["device"] = "another processor"
     speeds = [speed("stem", 0, 40), speed("stem", 1, 56), speed("patches", 0, 60), speed("patches", 1, 60)]
     speeds += [speed("timm", turn, 30) for turn in (0, 1)]
     document.write([*options, *hours, *speeds, *others])
@@ -172,5 +173,5 @@ def test_tables_and_figure(monkeypatch, tmp_path):
     assert "| batches of 64 | 900 | 40 | 68.0% | -2.0 |" in lines
     assert "| keras_vit, convolutional stem |  |  | 40 | 86.0% |" in lines
     assert "| timm's ViT of the same size | 0.001: 50.0%, 0.003: 60.0% | 0.003 | 30 | 70.0% |" in lines
-    assert "a processor; timm 1; 2026-11-26:" in lines
+    assert "another processor and a processor; timm 1; 2026-11-26:" in lines
     assert (tmp_path / "cifar10.png").stat().st_size > 10_000
