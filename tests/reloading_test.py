@@ -18,7 +18,7 @@ from tests.models import axial_resnet_test, convolutional_models_test
 from tests.models.baselines import resnets_test as resnet_baselines_test
 from tests.models.segmenters import tiny_segmenter
 from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
-from tests.test_case import compute, random_inputs, random_model, randomize
+from tests.test_case import compute, quantize, random_inputs, random_model, randomize
 
 
 def _classes():
@@ -66,7 +66,7 @@ def _nested():
 
 def _quantized(model):
     randomize(model)
-    model.quantize("int4", filters="query|output|hidden|predictions")  # "int8" would also quantize the activations.
+    quantize(model, "int4", filters="query|output|hidden|predictions")  # "int8" would also quantize the activations.
     return model
 
 

@@ -315,11 +315,16 @@ def _check_moving_statistics(layer, inputs):
             assert not np.array_equal(to_numpy(weight), array), weight.path
 
 
+def quantize(model, mode, **options):
+    """`model.quantize`, but without collecting garbage for each kernel. This would take a second for each."""
+    with warnings.catch_warnings(), unittest.mock.patch("gc.collect"):
+        warnings.simplefilter("ignore")  # Keras warns about each unquantized layer.
+        model.quantize(mode, **options)
+
+
 def _check_quantization(model, layer, inputs):
     """The config contains the quantization, so a saved file keeps it."""
-    with warnings.catch_warnings(), unittest.mock.patch("gc.collect"):  # Keras would call it for each kernel.
-        warnings.simplefilter("ignore")  # Keras warns about each unquantized layer.
-        model.quantize("int8")
+    quantize(model, "int8")
     modes = [part.quantization_mode for part in parts(layer)]
     if "int8" not in modes:
         return

@@ -7,7 +7,7 @@ import pytest
 import keras_vit
 from keras_vit.export.parity import Parity, compare, computes_in_float32, full_precision, read_images, verified
 from tests.models.tiny import tiny_model
-from tests.test_case import TENSORFLOW, randomize, to_numpy
+from tests.test_case import TENSORFLOW, quantize, randomize, to_numpy
 
 
 def test_photographs_are_images():
@@ -128,7 +128,7 @@ def test_a_model_that_looks_at_no_image_cannot_be_compared(tmp_path):
 def test_computes_in_float32():
     model = tiny_model()
     assert computes_in_float32(model)
-    model.quantize("int8", filters="hidden")
+    quantize(model, "int8", filters="hidden")
     assert not computes_in_float32(model)
     try:
         keras.config.set_dtype_policy("mixed_bfloat16")

@@ -12,7 +12,7 @@ from keras_vit.export import runtimes
 from keras_vit.export.runtimes import export_model
 from tests.export.exports import FILES, gray_of_any_size, multi_label, rotary
 from tests.models.tiny import tiny_model
-from tests.test_case import TENSORFLOW, assert_close, randomize
+from tests.test_case import TENSORFLOW, assert_close, quantize, randomize
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="another process writes the file: elsewhere_test.py")
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
@@ -323,7 +323,7 @@ def _in_bfloat16():
 
 def _quantized():
     model = _tiny()
-    model.quantize("int8", filters="hidden")
+    quantize(model, "int8", filters="hidden")
     return model
 
 

@@ -15,7 +15,7 @@ from keras_vit.label_spaces import imagenet1k_classes
 from tests.export.exports import LABELS, TOP_K
 from tests.models.tiny import tiny_model
 from tests.pictures import encoded, exif_segment, picture
-from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, quantize, randomize, to_numpy
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
@@ -325,7 +325,7 @@ def test_refused_arguments(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.export_saved_model(other, tmp_path)
-    model.quantize("int8", filters="hidden")
+    quantize(model, "int8", filters="hidden")
     with pytest.raises(ValueError, match=r"was quantized by Keras.* Received: precision='bfloat16'"):
         keras_vit.export_saved_model(model, tmp_path, precision="bfloat16")
     with pytest.raises(ValueError, match="must return probabilities, or logits"):

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
+import threading
 from typing import Any
 
 import tensorflow as tf
@@ -26,6 +27,7 @@ READABLE = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
 # Suffixes of photographs that TensorFlow cannot decode. Files with other suffixes are ignored.
 OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".raw", ".psd")
 _SPLIT_NAMES = {"train": "train", "test": "test"} | dict.fromkeys(("val", "valid", "validation"), "validation")
+_TRACING = threading.Lock()
 _MOST_COPIES = 10  # Maximum number of pairs that a message lists.
 _LAYOUT = "Expected one folder for each class with its images inside: cat/1.jpg, cat/2.png, dog/a.jpeg ..."
 
@@ -220,8 +222,14 @@ def examine(path):
     return hashlib.sha256(content).digest(), None
 
 
-@functools.cache
 def _decoder():
+    """The decoder that all threads share. Without the lock, several threads would trace it, which takes seconds."""
+    with _TRACING:
+        return _traced_decoder()
+
+
+@functools.cache
+def _traced_decoder():
     """A decoder that TensorFlow traces only once. This saves time for folders with many thousands of images."""
     signature = [tf.TensorSpec([], tf.string)]
     decoder = tf.function(lambda image_bytes: decode_upright(image_bytes, 3), signature, autograph=False)

@@ -3,11 +3,14 @@
 import os
 import shutil
 import struct
+import time
 
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 
+from training.data.sets import folder as folder_module
 from training.data.sets.folder import read_folder
 from training.errors import InputError
 
@@ -36,6 +39,23 @@ def test_split_is_stratified_complete_and_disjoint(photographs):
     paths = [path for images in folder.splits.values() for path, _ in images]
     assert len(paths) == len(set(paths)) == 16
     assert all(f"/{folder.class_names[label]}/" in path for images in folder.splits.values() for path, label in images)
+
+
+def test_threads_share_one_decoder(photographs, monkeypatch):
+    traced = []
+
+    def decode_upright(image_bytes, channels):
+        traced.append(image_bytes)
+        time.sleep(0.05)  # Meanwhile, the other threads ask for the decoder.
+        return tf.zeros((2, 2, channels))
+
+    monkeypatch.setattr(folder_module, "decode_upright", decode_upright)
+    folder_module._traced_decoder.cache_clear()
+    try:
+        read_folder(photographs, 0.2, 0.25)
+    finally:
+        folder_module._traced_decoder.cache_clear()
+    assert len(traced) == 1
 
 
 def test_split_is_the_same_wherever_the_directory_lies(photographs, tmp_path):
