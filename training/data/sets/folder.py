@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
-import threading
 from typing import Any
 
 import tensorflow as tf
@@ -27,7 +26,6 @@ READABLE = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
 # Suffixes of photographs that TensorFlow cannot decode. Files with other suffixes are ignored.
 OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".raw", ".psd")
 _SPLIT_NAMES = {"train": "train", "test": "test"} | dict.fromkeys(("val", "valid", "validation"), "validation")
-_TRACING = threading.Lock()
 _MOST_COPIES = 10  # Maximum number of pairs that a message lists.
 _LAYOUT = "Expected one folder for each class with its images inside: cat/1.jpg, cat/2.png, dog/a.jpeg ..."
 
@@ -114,9 +112,8 @@ def find_splits(directory, contents, unsplit_layout, layout):
 def _read_classes(root):
     """Returns {class: sorted paths of decodable images}, {skipped path: reason} and {path: digest of the file}."""
     paths_by_class = {folder.name: find_images(folder) for folder in _folders(root)}
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        paths = [path for paths in paths_by_class.values() for path in paths]
-        examined = dict(zip(paths, pool.map(examine, paths), strict=True))
+    paths = [path for paths in paths_by_class.values() for path in paths]
+    examined = dict(zip(paths, map_in_threads(examine, paths), strict=True))
     digests = {path: digest for path, (digest, _) in examined.items() if digest}
     images = {name: [path for path in paths if path in digests] for name, paths in paths_by_class.items()}
     skipped = {str(path): problem for path, (_, problem) in examined.items() if problem}
@@ -209,6 +206,16 @@ def _checked(paths):
     return paths
 
 
+def map_in_threads(function, items):
+    """Returns [function(item) for each item], computed in several threads.
+
+    The first item is processed before the threads start. During its call, TensorFlow traces and optimises the functions
+    that read images. Otherwise, each thread would do this, which takes seconds.
+    """
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return [*map(function, items[:1]), *pool.map(function, items[1:])]
+
+
 def examine(path):
     """Reads an image file. Returns (digest, `None`), or (`None`, reason) if the file cannot be decoded."""
     if path.suffix.lower() in OTHER_IMAGES:
@@ -222,14 +229,8 @@ def examine(path):
     return hashlib.sha256(content).digest(), None
 
 
-def _decoder():
-    """The decoder that all threads share. Without the lock, several threads would trace it, which takes seconds."""
-    with _TRACING:
-        return _traced_decoder()
-
-
 @functools.cache
-def _traced_decoder():
+def _decoder():
     """A decoder that TensorFlow traces only once. This saves time for folders with many thousands of images."""
     signature = [tf.TensorSpec([], tf.string)]
     decoder = tf.function(lambda image_bytes: decode_upright(image_bytes, 3), signature, autograph=False)

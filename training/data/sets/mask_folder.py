@@ -8,13 +8,20 @@ The directory may instead have the folders streets/train, streets/test and optio
 contains the folders images and masks.
 """
 
-import concurrent.futures
-
 import numpy as np
 import PIL.Image
 
 from training.data.masks import MAX_CLASSES, VOID, read_values
-from training.data.sets.folder import READABLE, FolderSplits, examine, find_copies, find_images, find_splits, hold_out
+from training.data.sets.folder import (
+    READABLE,
+    FolderSplits,
+    examine,
+    find_copies,
+    find_images,
+    find_splits,
+    hold_out,
+    map_in_threads,
+)
 from training.errors import InputError
 
 _LAYOUT = (
@@ -89,8 +96,7 @@ def _read_names(root):
 def _read_masks(pairs):
     """{image: classes in its mask} and {image: digest} for readable pairs, and {image: problem} for other pairs."""
     pairs = list(pairs)
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        results = dict(zip((image for image, _ in pairs), pool.map(_read_pair, pairs), strict=True))
+    results = dict(zip((image for image, _ in pairs), map_in_threads(_read_pair, pairs), strict=True))
     problems = {image: result for image, result in results.items() if isinstance(result, str)}
     readable = {image: result for image, result in results.items() if image not in problems}
     values = {image: classes for image, (classes, _) in readable.items()}

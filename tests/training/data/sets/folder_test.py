@@ -41,7 +41,7 @@ def test_split_is_stratified_complete_and_disjoint(photographs):
     assert all(f"/{folder.class_names[label]}/" in path for images in folder.splits.values() for path, label in images)
 
 
-def test_threads_share_one_decoder(photographs, monkeypatch):
+def test_the_decoder_is_traced_once_for_all_threads(photographs, monkeypatch):
     traced = []
 
     def decode_upright(image_bytes, channels):
@@ -50,11 +50,11 @@ def test_threads_share_one_decoder(photographs, monkeypatch):
         return tf.zeros((2, 2, channels))
 
     monkeypatch.setattr(folder_module, "decode_upright", decode_upright)
-    folder_module._traced_decoder.cache_clear()
+    folder_module._decoder.cache_clear()
     try:
         read_folder(photographs, 0.2, 0.25)
     finally:
-        folder_module._traced_decoder.cache_clear()
+        folder_module._decoder.cache_clear()
     assert len(traced) == 1
 
 
