@@ -13,7 +13,7 @@ import pytest
 import keras_vit
 from keras_vit.weights import fetch
 from keras_vit.weights.catalogue import get_entry
-from tests.test_case import assert_close, canonical_weights, random_inputs, random_model, randomize, to_numpy
+from tests.test_case import assert_close, canonical_weights, quantize, random_inputs, random_model, randomize, to_numpy
 from tests.weights.converter_case import CONFIG, SHAPE, assert_same_weights, make, save
 
 EXACT = CONFIG.replace(mlp="gelu_exact")
@@ -162,7 +162,7 @@ def test_a_keras_file_of_another_model_is_refused(tmp_path):
     path, inner = tmp_path / "mine.keras", _random()
     small = {"stage_depths": (1,), "num_modules": 1, "width": 8, "filters": 16, "token_dim": 16, "num_heads": 2}
     quantized = _random()
-    quantized.quantize("int8", filters="hidden")
+    quantize(quantized, "int8", filters="hidden")
     for model, message in (
         (keras.Sequential([keras.Input(SHAPE), inner]), "'.*', a model that contains a model of keras_vit"),
         (keras.Model(inner.input, keras.layers.Dense(5, name="added")(inner.output)), "these layers differ: added"),

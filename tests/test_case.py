@@ -315,11 +315,11 @@ def _check_moving_statistics(layer, inputs):
             assert not np.array_equal(to_numpy(weight), array), weight.path
 
 
-def quantize(model, mode, **options):
-    """`model.quantize`, but without collecting garbage for each kernel. This would take a second for each."""
+def quantize(part, mode, **options):
+    """Quantizes a model or layer, without collecting garbage for each kernel. Each collection could take a second."""
     with warnings.catch_warnings(), unittest.mock.patch("gc.collect"):
         warnings.simplefilter("ignore")  # Keras warns about each unquantized layer.
-        model.quantize(mode, **options)
+        part.quantize(mode, **options)
 
 
 def _check_quantization(model, layer, inputs):

@@ -11,7 +11,7 @@ from keras_vit.export.precision import in_bfloat16, round_to_int8
 from keras_vit.layers.transformer import attention
 from tests.export.exports import export_option
 from tests.models.tiny import SHAPE, STEM, tiny_model
-from tests.test_case import TENSORFLOW, randomize, rest_slow, to_numpy
+from tests.test_case import TENSORFLOW, quantize, randomize, rest_slow, to_numpy
 
 # The input axes of the kernels of tiny models.
 INPUTS = {("query",): (0,), ("key",): (0,), ("value",): (0,), ("attention", "output"): (0, 1), ("mlp", "output"): (0,)}
@@ -129,7 +129,7 @@ def test_a_saved_model_does_not_keep_kernels_twice(tmp_path_factory):
 @pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 def test_a_saved_model_of_what_keras_has_quantized(tmp_path):
     model = randomize(tiny_model(classifier_activation="softmax"))
-    model.quantize("int8")
+    quantize(model, "int8")
     folder = keras_vit.export_saved_model(model, tmp_path)
     parity = json.loads((folder / "keras_vit.json").read_text())["parity"]
     assert parity["effect"] > 1e-3

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from tests.test_case import assert_close, canonical_weights, random_inputs, to_numpy
+from tests.test_case import assert_close, canonical_weights, quantize, random_inputs, to_numpy
 from tests.weights.converter_case import CONFIG as TWO_LAYERS
 from tests.weights.converter_case import SHAPE, assert_refused, assert_same_weights, make
 
@@ -225,7 +225,7 @@ def test_refuses_weights_that_the_model_cannot_hold(policy, saved, tmp_path):
 def test_quantized_weights_are_of_no_published_format(saved, tmp_path):
     _, path = saved(config=CONFIG)
     model = make(CONFIG)
-    model.quantize("int8", filters="hidden")
+    quantize(model, "int8", filters="hidden")
     for refuse in (
         lambda: keras_vit.load_weights(model, path),
         lambda: keras_vit.save_weights(model, tmp_path / "a.npz", "google"),

@@ -5,7 +5,7 @@ import pytest
 from keras_vit import layers
 from keras_vit.layers.ops.rotation import rotate
 from keras_vit.layers.ops.textbook import textbook_multiply, textbook_operations
-from tests.test_case import assert_close, parts, randomize
+from tests.test_case import assert_close, parts, quantize, randomize
 
 BUILD = {
     "attention": (lambda: layers.MultiHeadSelfAttention(num_heads=3, qk_norm=True), (2, 7, 12)),
@@ -66,7 +66,7 @@ def test_layers_in_8_bits_stay_as_they_are(name):
     randomize(layer)
     for inner in parts(layer):
         if hasattr(inner, "kernel"):
-            inner.quantize("int8")
+            quantize(inner, "int8")
     expected = keras.ops.convert_to_numpy(layer(tokens))
     with textbook_operations(None.__class__):  # This cannot multiply: a call would fail.
         assert_close(keras.ops.convert_to_numpy(layer(tokens)), expected)

@@ -15,6 +15,7 @@ from tests.test_case import (
     assert_close,
     built,
     canonical_weights,
+    quantize,
     random_inputs,
     randomize,
     run_layer_test,
@@ -169,8 +170,8 @@ def test_few_queries_of_a_layer_in_8_bits():
     layer = randomize(built(MultiHeadSelfAttention(3)))
     inputs = random_inputs((7, 12), (2, 12))
     expected = to_numpy(layer(*inputs))
-    layer.key.quantize("int8")
-    layer.value.quantize("int8")
+    quantize(layer.key, "int8")
+    quantize(layer.value, "int8")
     np.testing.assert_allclose(to_numpy(layer(*inputs)), expected, rtol=0, atol=0.02)
 
 
