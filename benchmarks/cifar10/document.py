@@ -107,7 +107,7 @@ def plot(hours, contenders, speeds):
             minutes = [HOUR * step / speeds[name] for step in steps]
             ax.plot(minutes, [100 * accuracy for accuracy in accuracies], color=_COLOURS[name], linewidth=1.6)
         end, percent = minutes[-1], 100 * final_accuracy(runs)
-        label = f"{NAMES[name]} {percent:.0f} %"
+        label = f"{NAMES[name]}: {percent:.0f} %"
         ax.annotate(label, (end, percent), (4, 0), textcoords="offset points", va="center", fontsize=7)
     ax.set(xlabel="minutes of training on two CPU cores", ylabel="validation accuracy, %", xlim=(0, 1.02 * HOUR))
     ax.grid(axis="y", color=FAINT)
