@@ -35,11 +35,10 @@ def encode(images, config, grid_size=None):
             f"position_embedding='relative' has a row for each offset between two tokens, so it needs a fixed image "
             f"size, e.g. input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
         )
-    if config.stem is not None:
-        images = (conv_stem if isinstance(config.stem, ConvStemConfig) else bit_resnet)(images, config.stem)
+    features = images if config.stem is None else _stem_features(images, config)
     patches = layers.PatchEmbedding(
         config.hidden_dim, config.patch_size, config.crop_to_patches, not config.pre_norm, name="patch_embedding"
-    )(images)  # (B, h, w, D)
+    )(features)  # (B, h, w, D)
     tokens = keras.layers.Reshape((-1, config.hidden_dim), name="patch_tokens")(patches)  # (B, N, D)
     tokens = add_prefix_tokens(tokens, config)  # (B, T, D)
     first_positions, *later_positions = position_layers(patches.shape, config, grid_size)
@@ -59,6 +58,20 @@ def encode(images, config, grid_size=None):
     if config.has_encoder_norm:
         tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens)
     return tokens, sizes
+
+
+def _stem_features(images, config):
+    """The feature map of the stem, (B, h, w, C). An error names the size of the image that does not suit the patches."""
+    features = (conv_stem if isinstance(config.stem, ConvStemConfig) else bit_resnet)(images, config.stem)
+    patch = config.patch_size if isinstance(config.patch_size, tuple) else (config.patch_size,) * 2
+    size, multiples = features.shape[1:3], [config.stem.stride * side for side in patch]
+    if not config.crop_to_patches and any(side and side % part for side, part in zip(size, patch, strict=True)):
+        raise ValueError(
+            f"The stem turns an image of {images.shape[1]} x {images.shape[2]} pixels into {size[0]} x {size[1]} "
+            f"features, which do not divide into patches of {patch[0]} x {patch[1]}. Resize the image to multiples of "
+            f"{multiples[0]} x {multiples[1]} pixels, or set crop_to_patches=True to cut off the remaining features."
+        )
+    return features
 
 
 def _blocks(tokens, patches, later_positions, config):

@@ -184,6 +184,8 @@ def vision_model(model):
 
 
 def _find(model):
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"model must be a model of keras_vit. Received: {model!r}")
     matches = list(_preprocessing_layers(model))
     if len(matches) != 1:
         raise ValueError(

@@ -88,7 +88,9 @@ def _with_origin(rows, columns, cells, packages=("keras", "tensorflow")):
     versions = {name: version for row in rows for name, version in row["versions"].items()}
     in_words = ", ".join(f"{name} {versions[name]}" for name in packages or sorted(versions))
     devices = " and ".join(dict.fromkeys(row["device"] for row in rows))
-    origin = f"{devices}; {in_words}; {rows[-1]['time'][:10]}:"
+    dates = sorted(row["time"][:10] for row in rows)
+    period = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    origin = f"{devices}; {in_words}; {period}:"
     return f"{origin}\n\n{markdown_table(columns, cells, columns[1:])}\n"
 
 

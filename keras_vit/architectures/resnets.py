@@ -14,7 +14,7 @@ class _ResNetConfig(Architecture):
     def __post_init__(self):
         if not isinstance(self.stage_depths, (tuple, list)) or not self.stage_depths:
             raise ValueError(f"stage_depths must be a tuple of at least one integer. Received: {self.stage_depths!r}")
-        depths = tuple(check_positive_integer("stage_depths", depth) for depth in self.stage_depths)
+        depths = tuple(check_positive_integer("Each number in stage_depths", depth) for depth in self.stage_depths)
         object.__setattr__(self, "stage_depths", depths)
         object.__setattr__(self, "width", check_positive_integer("width", self.width))
 

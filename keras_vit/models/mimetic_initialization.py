@@ -12,9 +12,9 @@ from keras_vit.preprocessing import vision_model
 def initialize_attention(model: keras.Model, seed: int) -> None:
     """Sets the attention kernels of all encoder blocks to mimetic initial values, which resemble trained ones.
 
-    A Vision Transformer then learns faster from a small data set. With width D, K heads of width D / K, and matrices Z
-    of independent normal numbers with the variance 1 / D ("Mimetic Initialization of Self-Attention Layers", arXiv
-    2305.09828):
+    In the paper, Vision Transformers then learned faster from small data sets ("Mimetic Initialization of
+    Self-Attention Layers", arXiv 2305.09828). With width D, K heads of width D / K, and matrices Z of independent
+    normal numbers with the variance 1 / D:
 
     * The product of the query kernel and the transposed key kernel of each head is the best approximation of rank D / K
       of 0.7 Z + 0.7 I. Each token thus attends to similar tokens.
@@ -28,6 +28,7 @@ def initialize_attention(model: keras.Model, seed: int) -> None:
         seed: Seed of the random numbers, a non-negative integer. The values are the same on every backend.
 
     Raises:
+        TypeError: If `model` is not a Keras model.
         ValueError: If `model` is not of this package or has no encoder block, or if `seed` is not such an integer.
 
     Example:

@@ -155,8 +155,6 @@ class Pretrainer(keras.Model):
 
 
 def _check_model(model):
-    if not isinstance(model, keras.Model):
-        raise TypeError(f"model must be a model of keras_vit. Received: {model!r}")
     if vision_model(model) is not model:
         raise ValueError(
             f"{model.name!r} contains a model of keras_vit. Pass the inner model, {vision_model(model).name!r}."

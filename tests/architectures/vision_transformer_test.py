@@ -292,7 +292,7 @@ def test_stride_of_a_stem(stage_depths, stride):
 def test_impossible_stems():
     for changes, message in (
         ({"stage_depths": 3}, "stage_depths must be a tuple of integers. Received: 3"),
-        ({"stage_depths": (2, 0)}, "stage_depths must be a positive integer. Received: 0"),
+        ({"stage_depths": (2, 0)}, "Each number in stage_depths must be a positive integer. Received: 0"),
         ({"width": 48}, "width must be a multiple of 32, the number of groups. Received: 48"),
         ({"width": 32.0}, "width must be a positive integer. Received: 32.0"),
         ({"group_norm_epsilon": 0}, "group_norm_epsilon must be a number from 1e-15 to 1. Received: 0"),

@@ -156,7 +156,7 @@ def test_what_needs_a_vision_transformer_is_refused(model):
     [
         ({"stage_depths": ()}, r"stage_depths must be a tuple of at least one integer. Received: \(\)"),
         ({"stage_depths": 50}, "stage_depths must be a tuple of at least one integer. Received: 50"),
-        ({"stage_depths": (3, 0)}, "stage_depths must be a positive integer. Received: 0"),
+        ({"stage_depths": (3, 0)}, "Each number in stage_depths must be a positive integer. Received: 0"),
         ({"width": 48}, "width must be a multiple of 32, the number of groups. Received: 48"),
         ({"root_padding": "same"}, "root_padding must be 'zeros' or 'ignored'. Received: 'same'"),
         ({"pooling": "max"}, "pooling must be 'avg', or None together with include_top=False.*Received: pooling='max'"),

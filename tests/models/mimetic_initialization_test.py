@@ -46,3 +46,5 @@ def test_nested_and_axial_models_are_initialized_and_resnets_are_refused():
         keras_vit.initialize_attention(keras_vit.ResNet18(input_shape=(32, 32, 3), classes=2), seed=0)
     with pytest.raises(ValueError, match=r"seed must be 0 or a positive integer\. Received: -1"):
         keras_vit.initialize_attention(inner, seed=-1)
+    with pytest.raises(TypeError, match=r"model must be a model of keras_vit\. Received: 'inner'"):
+        keras_vit.initialize_attention("inner", seed=0)

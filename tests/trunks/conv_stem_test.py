@@ -42,7 +42,8 @@ def test_of_a_model_each_token_is_a_patch_of_the_stems_map():
     [
         ({"widths": 8}, "widths must be a tuple of integers. Received: 8"),
         ({"widths": ()}, "widths must contain at least one number"),
-        ({"widths": (8, 0)}, "widths must be a positive integer"),
+        ({"widths": (8, 0)}, r"Each number in widths must be a positive integer\. Received: 0"),
+        ({"widths": (8,), "strides": 2}, "strides must be None, or a tuple with 1 or 2 .* Received: 2"),
         ({"widths": (8, 8), "strides": (2,)}, "1 or 2 for each of the 2 widths. Received: \\(2,\\)"),
         ({"widths": (8,), "strides": (4,)}, "1 or 2 for each of the 1 widths. Received: \\(4,\\)"),
     ],
@@ -50,3 +51,13 @@ def test_of_a_model_each_token_is_a_patch_of_the_stems_map():
 def test_refuses_impossible_stems(arguments, message):
     with pytest.raises(ValueError, match=message):
         keras_vit.ConvStemConfig(**arguments)
+
+
+@pytest.mark.parametrize("size", [(36, 36), (32, 40)])
+def test_error_for_images_that_do_not_fit_names_their_size(size):
+    arguments = {"num_layers": 1, "patch_size": (2, 3), "stem": STEM, "classes": 2}
+    message = rf"an image of {size[0]} x {size[1]} pixels .* patches of 2 x 3. .* multiples of 8 x 12 pixels"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.ViT("Ti/16", input_shape=(*size, 3), **arguments)
+    cropped = keras_vit.ViT("Ti/16", input_shape=(*size, 3), crop_to_patches=True, **arguments)
+    assert cropped.get_layer("patch_tokens").output.shape[1] == (size[0] // 8) * (-(-size[1] // 4) // 3)

@@ -43,7 +43,7 @@ def build_model(recipe, classes, with_logits=False):
             if options.resize is not None:
                 _cut_centre(model, options.resize)
             if options.attention_initialization == "mimetic":
-                keras_vit.initialize_attention(model, recipe.seed)
+                _initialize_attention(model, recipe.seed)
         else:
             # The whole head is initialized for the new task, even if the weights have the same number of classes.
             model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
@@ -54,6 +54,13 @@ def build_model(recipe, classes, with_logits=False):
     except (ValueError, TypeError, OSError) as error:
         raise InputError(str(error)) from error
     return model
+
+
+def _initialize_attention(model, seed):
+    try:
+        keras_vit.initialize_attention(model, seed)
+    except ValueError as error:
+        raise InputError(f"{error} Set model.attention_initialization=random.") from error
 
 
 def _cut_centre(model, short_side):
