@@ -61,7 +61,7 @@ def encode(images, config, grid_size=None):
 
 
 def _stem_features(images, config):
-    """The feature map of the stem, (B, h, w, C). An error names the size of the image that does not suit the patches."""
+    """The feature map of the stem, (B, h, w, C). Errors name the size of an image that does not suit the patches."""
     features = (conv_stem if isinstance(config.stem, ConvStemConfig) else bit_resnet)(images, config.stem)
     patch = config.patch_size if isinstance(config.patch_size, tuple) else (config.patch_size,) * 2
     size, multiples = features.shape[1:3], [config.stem.stride * side for side in patch]

@@ -52,7 +52,7 @@ PYTHON = ".venv-peers/bin/python"
 
 def measure_options(options):
     """Yields the results of each option: its validation accuracy after some minutes."""
-    always = f"seed={options.seeds[0]}", "fit.report_every=50%"
+    always = "seed=0", "fit.report_every=50%"
     for name in options.options:
         option = OPTIONS[name]
         with tempfile.TemporaryDirectory() as folder:
@@ -148,19 +148,32 @@ COMMANDS = {
     "speed": measure_speed,
     "contenders": measure_contenders,
 }
+SELECTIONS = {
+    "options": (OPTIONS, ("options",)),
+    "contenders": (CONTENDERS, ("speed", "contenders")),
+    "embeddings": (EMBEDDINGS, ("hour", "speed")),
+    "seeds": ([0], ("hour",)),
+}
+"""What an option selects by default, and the commands that it is for."""
 
 
 def main(arguments=None):
     """Measures, prints and saves the results. Returns the exit status of the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("command", choices=COMMANDS, nargs="?")
-    add("--options", nargs="+", choices=OPTIONS, default=OPTIONS, help="names of options; all by default")
-    add("--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS, help="names of contenders; all by default")
-    add("--embeddings", nargs="+", choices=EMBEDDINGS, default=EMBEDDINGS, help="names of embeddings; both by default")
-    add("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("command", choices=COMMANDS, nargs="?")
+    for name, (values, commands) in SELECTIONS.items():
+        kind = {"type": _seed} if name == "seeds" else {"choices": values}
+        text = f"for {' and '.join(commands)}; by default {', '.join(map(repr, values))}"
+        parser.add_argument(f"--{name}", nargs="+", metavar=name.removesuffix("s").upper(), help=text, **kind)
     add_options(parser, "bench-cifar10 hour", "cifar10")
     options = parser.parse_args(arguments)
+    if not (options.command or options.document):
+        parser.error(f"Give a command ({', '.join(COMMANDS)}) or --document.")
+    for name, (values, commands) in SELECTIONS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, values)
+        elif options.command not in commands:
+            parser.error(f"--{name} is only for {' and '.join(commands)}.")
     if options.command:
         state = provenance() | {"device": processor()}  # Read first: the code may change meanwhile.
         for row in COMMANDS[options.command](options):
@@ -169,6 +182,12 @@ def main(arguments=None):
     if options.document:
         document.write(read(options.results))
     return 0
+
+
+def _seed(text):
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a seed is 0 or a positive integer, not {text!r}")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The benchmark of CIFAR-10 chooses the trainings, and writes tables and a figure. Nothing is trained here."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -78,16 +79,16 @@ def test_evaluations_are_at_equal_intervals_and_take_no_time(monkeypatch, capsys
 def test_an_option_gets_as_many_steps_as_its_speed_allows(monkeypatch, tmp_path):
     calls = []
     larger = Option((), ("model.input_shape=24,24,3",))
-    monkeypatch.setattr(
-        program, "OPTIONS", {"baseline": Option(), "batch": Option(("fit.batch_size=64",)), "larger": larger}
-    )
+    options = {"baseline": Option(), "batch": Option(("fit.batch_size=64",)), "larger": larger}
+    monkeypatch.setattr(program, "OPTIONS", options)
+    monkeypatch.setitem(program.SELECTIONS, "options", (options, ("options",)))
     monkeypatch.setattr(program, "BASELINE_CHANGES", ("optimizer.ema=0",))
     speeds = {"fit.batch_size=64": 28_800}
     monkeypatch.setattr(program, "probe_steps_per_hour", lambda recipe, changes: speeds.get(changes[1], 14_400))
     monkeypatch.setattr(program, "trained", lambda recipe, changes, folder=None: calls.append([*changes]) or OURS)
     results = tmp_path / "cifar10.jsonl"
-    assert program.main(["options", "--results", str(results), "--seeds", "3"]) == 0
-    always = ["seed=3", "fit.report_every=50%"]
+    assert program.main(["options", "--results", str(results)]) == 0
+    always = ["seed=0", "fit.report_every=50%"]
     assert calls[:3] == [
         ["optimizer.ema=0", *always, "fit.steps=3600"],
         ["optimizer.ema=0", "fit.batch_size=64", *always, "fit.steps=7200"],
@@ -175,3 +176,18 @@ def test_tables_and_figure(monkeypatch, tmp_path):
     assert "| timm's ViT of the same size | 0.001: 50.0%, 0.003: 60.0% | 0.003 | 30 | 70.0% |" in lines
     assert "another processor and a processor; timm 1; 2026-11-26:" in lines
     assert (tmp_path / "cifar10.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Give a command .options, hour, speed, contenders. or --document"),
+        (["hour", "--contenders", "timm"], "--contenders is only for speed and contenders"),
+        (["hour", "--seeds", "0", "-1"], "a seed is 0 or a positive integer, not '-1'"),
+        (["contenders", "--contenders", "timn"], "invalid choice: 'timn'"),
+    ],
+)
+def test_wrong_command_lines_are_refused(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        program.main(arguments)
+    assert re.search(message, capsys.readouterr().err)
