@@ -54,7 +54,7 @@ def from_dict(fields):
     try:
         recipe = validate(fields)
     except pydantic.ValidationError as error:
-        raise InputError(explain(error)) from None
+        raise InputError(explain(error, fields)) from None
     _check_integers(fields)
     return recipe
 
@@ -191,19 +191,44 @@ def _unknown_field(path, fields):
     return InputError(f"{path} is not a field of a recipe.{hint} All fields: python -m training train RECIPE --show")
 
 
-def explain(error):
-    """The message of a pydantic.ValidationError, one line for each field."""
-    return "\n".join(map(_explain, error.errors()))
+def explain(error, recipe=None):
+    """The message of a pydantic.ValidationError, a line for each field. `recipe`: the fields, if they are a recipe."""
+    details = [(_location(detail["loc"], recipe), detail) for detail in error.errors()]
+    return "\n".join(_explain(location, detail) for location, detail in details if location is not None)
 
 
-def _explain(error):
-    path = ".".join(map(str, error["loc"]))
+def _location(keys, recipe):
+    """The dotted name of a field.
+
+    Args:
+        keys: The keys of a pydantic.ValidationError. A field of a recipe may have one of several classes. In this case,
+            the name of the class is also a key.
+        recipe: The fields of the recipe, or `None`.
+
+    Returns:
+        The name. `None` if a key is not the class that most of the field's values belong to.
+    """
+    if recipe is None:
+        return ".".join(map(str, keys))
+    names, value = [], recipe
+    for key in map(str, keys):
+        if key[:1].isupper():  # A class. Names of fields are lower case.
+            given = value if isinstance(value, dict) else ()
+            if key != _section_type(names[-1], _find_field(".".join(names))[1].type, given).__name__:
+                return None
+        else:
+            names.append(key)
+            value = value.get(key) if isinstance(value, dict) else None
+    return ".".join(names)
+
+
+def _explain(location, error):
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "string_pattern_mismatch" and error["loc"][-1] != "name":
         message = "A duration is written as 5%, 10000 steps or 2.5 epochs"
     if not isinstance(error["input"], (dict, bytes)):  # A whole section or file would be too long to print.
         message += f". Received: {error['input']!r}"
-    return f"{path}: {message}" if path else message
+    return f"{location}: {message}" if location else message
 
 
 def _description(path):

@@ -59,8 +59,12 @@ def test_fields_of_a_convolutional_stem():
     assert override(recipe, ["model.config.stem=none"]).model.config.stem is None
     with pytest.raises(InputError, match=r"Did you mean model\.config\.stem\.widths"):
         override(recipe, ["model.config.stem.width=32"])
-    with pytest.raises(InputError, match=r"strides must be None, or contain 1 or 2 for each of the 3 widths"):
-        override(changed, ["model.config.stem.strides=1,2"])
+    for value, message in (
+        ("1,2", r"model\.config\.stem: strides must be None, or a tuple with 1 or 2 for each of the 3 widths.*"),
+        ("2", r"model\.config\.stem\.strides: Input should be a valid tuple\. Received: 2"),
+    ):
+        with pytest.raises(InputError, match=f"^{message}$"):
+            override(changed, [f"model.config.stem.strides={value}"])
 
 
 def test_fields_of_rotary_positions():
