@@ -63,8 +63,8 @@ def encode(images, config, grid_size=None):
 def _stem_features(images, config):
     """The feature map of the stem, (B, h, w, C). Errors name the size of an image that does not suit the patches."""
     features = (conv_stem if isinstance(config.stem, ConvStemConfig) else bit_resnet)(images, config.stem)
-    patch = config.patch_size if isinstance(config.patch_size, tuple) else (config.patch_size,) * 2
-    size, multiples = features.shape[1:3], [config.stem.stride * side for side in patch]
+    size, patch = features.shape[1:3], config.patch_shape
+    multiples = [config.stem.stride * side for side in patch]
     if not config.crop_to_patches and any(side and side % part for side, part in zip(size, patch, strict=True)):
         raise ValueError(
             f"The stem turns an image of {images.shape[1]} x {images.shape[2]} pixels into {size[0]} x {size[1]} "

@@ -34,6 +34,14 @@ def test_weights_stand_for_the_changes_of_their_variant():
     assert (config.num_register_tokens, config.pooling) == (4, "token")
 
 
+def test_mimetic_initialization_of_a_resnet_is_refused():
+    arguments = ["model.arguments.stage_depths=1,1", "model.arguments.width=32"]
+    resnet = ["model.config=none", "model.function=BiTResNet", *arguments]
+    recipe = override(recipes.load("digits"), [*resnet, "model.attention_initialization=mimetic"])
+    with pytest.raises(InputError, match=r"'digits' has none\. Set model\.attention_initialization=random\."):
+        build_model(recipe, 10)
+
+
 @pytest.fixture(scope="module")
 def scorer(brief_recipe):
     """(A model with sigmoids that crops the centre of photographs, an image file, the file's cropped pixels)."""
