@@ -96,10 +96,14 @@ def adapt(weights, checkpoint, target, head):
 
     Returns:
         An `Adaptation`. The caller must check that its weights fit the model.
+
+    Raises:
+        ValueError: If the model has another kind of stem than the weights.
     """
     adaptation = Adaptation(dict(weights))
     _adapt_head(adaptation, target, head)
     if isinstance(target.config, ViTConfig):
+        _check_stem(checkpoint.config.stem, target.config.stem)
         if head == "reset":
             _adapt_norm(adaptation, target)
         _adapt_pooling(adaptation, checkpoint.config, target)
@@ -115,6 +119,15 @@ def adapt(weights, checkpoint, target, head):
     if checkpoint.pixels is None:
         adaptation.adapted["pixels"] = "the file does not define how pixels are normalised; the model's setting remains"
     return adaptation
+
+
+def _check_stem(stem, model_stem):
+    """A stem of another kind has other weights, so it cannot be adapted."""
+    if type(stem) is not type(model_stem):
+        raise ValueError(
+            f"The weights were trained with stem={stem!r}, but the model has stem={model_stem!r}. Build the model with "
+            f"the stem of the weights, or train it from scratch."
+        )
 
 
 def _adapt_head(adaptation, target, head):

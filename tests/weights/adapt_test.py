@@ -132,6 +132,12 @@ def test_channels_positions_and_patches_at_once(google):
     _assert_others_are_kept(found, weights, [KERNEL, POSITIONS])
 
 
+def test_a_stem_of_another_kind_is_refused(google):
+    _, path, hints = google()
+    with pytest.raises(ValueError, match=r"trained with stem=None, but the model has stem=Stem.* scratch\.$"):
+        keras_vit.from_pretrained(path, stem=keras_vit.StemConfig((), 32), patch_size=1, **hints)
+
+
 @pytest.mark.parametrize(
     ("stem", "kernel", "format"),
     [

@@ -12,12 +12,12 @@ import pydantic_core
 
 from keras_vit.architectures.base import class_with
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
+from keras_vit.architectures.vit_checks import PARTS
 from keras_vit.checks import nearest_names
 from training.errors import InputError, without_queries
 from training.recipe.config import Recipe, to_dict, validate
 
-_VIT_CONFIG_FIELDS = {field.name for field in dataclasses.fields(ViTConfig)}
-_VIT_CONFIG_SECTIONS = ("config", "changes")
+_VIT_CONFIGS = (["model", "config"], ["model", "changes"])
 _ARGUMENTS = "model.arguments."
 _INTEGER_LIMIT = 2**32
 _BOOLEANS = {"true": True, "false": False}
@@ -79,17 +79,36 @@ def override(recipe, assignments):
         path, separator, text = assignment.partition("=")
         if not separator:
             raise InputError(f"{assignment!r} is not an assignment. Write section.field=value.")
-        *sections, name = path.split(".")
-        section = fields
-        for key in sections:
-            section = section.get(key) if isinstance(section, dict) else None
-        is_change = sections == ["model", "changes"] and name in _VIT_CONFIG_FIELDS
-        is_change |= sections == ["model", "arguments"]  # `check_function` checks the names of arguments.
-        if not isinstance(section, dict) or not (name in section or is_change):
-            raise _unknown_field(path, fields)
+        section, name = _find_section(path, fields)
         section[name] = _parse(path, text, is_section=isinstance(section.get(name), dict))
     _clear_other_duration(fields["fit"], {assignment.partition("=")[0] for assignment in assignments})
     return from_dict(fields)
+
+
+def _find_section(path, fields):
+    """The section of a field, as a dictionary, and the field's name. Adds a stem or rotary positions if necessary."""
+    *sections, name = path.split(".")
+    classes = PARTS.get(sections[-1], ()) if sections[:-1] in _VIT_CONFIGS else ()
+    section = fields
+    for key in sections:
+        parent, section = section, section.get(key) if isinstance(section, dict) else None
+    if classes and isinstance(parent, dict):
+        section = parent[sections[-1]] = section or {}
+    names = [*section] if isinstance(section, dict) else []
+    if sections == ["model", "arguments"]:
+        names = [name]  # `check_function` checks the names of arguments.
+    elif sections == ["model", "changes"]:
+        names = _names(ViTConfig)
+    elif classes and section is not None:
+        names = _names(class_with(section, classes)) if section else _names(*classes)
+    if name not in names:
+        raise _unknown_field(path, [*(".".join([*sections, each]) for each in names), *dict(leaves(fields))])
+    return section, name
+
+
+def _names(*classes):
+    """The names of the fields of dataclasses."""
+    return [field.name for each in classes for field in dataclasses.fields(each)]
 
 
 def _clear_other_duration(fit, assigned):
@@ -124,8 +143,10 @@ def _parse(path, text, is_section):
     if path.startswith(_ARGUMENTS):
         return _BOOLEANS.get(text.lower(), _value(text, ()))  # The model function checks the types.
     accepted = _accepted(_find_field(path)[1].type)
-    if is_section and not (text.lower() == "none" and type(None) in accepted):
-        raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
+    classes = [each for each in accepted if dataclasses.is_dataclass(each)]
+    if (is_section or classes) and not (text.lower() == "none" and type(None) in accepted):
+        fields = f" Fields: {', '.join(_names(*classes))}." if classes else ""
+        raise InputError(f"{path} is a section. Set its fields: {path}.<field>=value.{fields}")
     return _value(text, accepted)
 
 
@@ -152,6 +173,8 @@ def _value(text, accepted):
         value = pydantic_core.from_json(text)
     except ValueError:
         return [_value(part, ()) for part in text.split(",")] if "," in text else text
+    if Ellipsis in accepted and not isinstance(value, list):
+        return [value]
     return text if isinstance(value, bool) else value
 
 
@@ -167,7 +190,7 @@ def _check_names(fields, section=Recipe, prefix=""):
     known = {field.name: field.type for field in dataclasses.fields(section)}
     for name, value in fields.items():
         if name not in known:
-            raise _unknown_field(f"{prefix}{name}", dict.fromkeys(f"{prefix}{known_name}" for known_name in known))
+            raise _unknown_field(f"{prefix}{name}", [f"{prefix}{each}" for each in known])
         section_type = _section_type(name, known[name], value) if isinstance(value, dict) else None
         if section_type:
             _check_names(value, section_type, f"{prefix}{name}.")
@@ -181,8 +204,9 @@ def _check_integers(fields):
                 raise InputError(f"{name} must be below {_INTEGER_LIMIT:,}. Received: {value!r}")
 
 
-def _unknown_field(path, fields):
-    names, last = [name for name, _ in leaves(fields)], path.rpartition(".")[2]
+def _unknown_field(path, names):
+    """The error about a field that does not exist. Suggests fields with similar names out of `names`."""
+    last = path.rpartition(".")[2]
     similar = [_ABBREVIATIONS[last]] if last in _ABBREVIATIONS else []
     similar += nearest_names(path, names)
     by_last = {name.rpartition(".")[2]: name for name in names}
@@ -255,6 +279,6 @@ def _find_field(path):
 
 def _section_type(name, field_type, names):
     """The dataclass of a field that is a section, the one with most of these names. `None` for all other fields."""
-    if name in _VIT_CONFIG_SECTIONS:
+    if name in ("config", "changes"):
         return ViTConfig
     return class_with(names, filter(dataclasses.is_dataclass, (field_type, *typing.get_args(field_type))))

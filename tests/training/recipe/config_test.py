@@ -61,10 +61,26 @@ def test_fields_of_a_convolutional_stem():
         override(recipe, ["model.config.stem.width=32"])
     for value, message in (
         ("1,2", r"model\.config\.stem: strides must be None, or a tuple with 1 or 2 for each of the 3 widths.*"),
-        ("2", r"model\.config\.stem\.strides: Input should be a valid tuple\. Received: 2"),
+        ("1,b,2", r"model\.config\.stem\.strides\.1: Input should be a valid integer.* Received: 'b'"),
     ):
         with pytest.raises(InputError, match=f"^{message}$"):
             override(changed, [f"model.config.stem.strides={value}"])
+
+
+def test_a_stem_that_the_recipe_does_not_have():
+    assert override(DIGITS, ["model.config.stem.widths=32"]).model.config.stem == ConvStemConfig((32,))
+    recipe = recipes.load("cifar10_hour")
+    changes = ["model.config.stem=none", "model.config.stem.width=32", "model.config.stem.stage_depths=1,2"]
+    assert override(recipe, changes).model.config.stem == StemConfig((1, 2), 32)
+    for assignment, message in (
+        ("stem.widht=32", r"model\.config\.stem\.widht is not a field.* Did you mean model\.config\.stem\.width or .*"),
+        ("stem.strides=1,2", r"model\.config\.stem\.widths: Field required"),
+        ("stem=32", r"model\.config\.stem is a section\. .* Fields: stage_depths, .*, widths, strides\."),
+    ):
+        with pytest.raises(InputError, match=f"^{message}$"):
+            override(DIGITS, [f"model.config.{assignment}"])
+    with pytest.raises(InputError, match=r"^model\.config\.stem\.widths is not a field"):
+        override(DIGITS, ["model.config=none", "model.config.stem.widths=32"])
 
 
 def test_fields_of_rotary_positions():
@@ -78,7 +94,8 @@ def test_fields_of_rotary_positions():
     )
     assert "model.config.rotary.reference_grid=4,7" in describe(recipe)
     assert override(recipe, ["model.config.rotary=none"]).model.config.rotary is None
-    with pytest.raises(InputError, match=r"model\.config\.rotary: .*RotaryConfig.* Received: 'axial'"):
+    assert override(DIGITS, ["model.config.rotary.base=50"]).model.config.rotary == RotaryConfig(base=50.0)
+    with pytest.raises(InputError, match=r"model\.config\.rotary is a section\..* Fields: kind, base, .*, axis_order"):
         override(DIGITS, ["model.config.rotary=axial"])
     with pytest.raises(InputError, match=r"Did you mean model\.config\.rotary\.layout"):
         override(recipe, ["model.config.rotary.layuot=half"])
@@ -116,7 +133,7 @@ def test_changes_of_weights_are_checked_one_by_one():
     for change, message in (
         ("qkv_bias=some", "model: qkv_bias must be one of 'all', 'no_key', 'none'. Received: 'some'"),
         ("num_heads=0", "model: num_heads must be a positive integer. Received: 0"),
-        ("rotary=axial", "model: rotary must be None or a keras_vit.RotaryConfig. Received: 'axial'"),
+        ("rotary=axial", r"model\.changes\.rotary is a section\..* Fields: kind, base, "),
     ):
         with pytest.raises(InputError, match=message):
             override(DIGITS, [*weights, f"model.changes.{change}"])
