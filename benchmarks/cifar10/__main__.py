@@ -3,7 +3,7 @@
     make bench-cifar10 ARGS="options"                  each option of a small model, in 15 minutes
     make bench-cifar10 ARGS="hour --seeds 0 1 2"       the recipe cifar10_hour, with its stem and with patches
     make bench-cifar10 ARGS="speed"                    the steps of all models in an hour, measured in turn
-    make bench-cifar10 ARGS="contenders"               other projects' models: three learning rates, then an hour
+    make bench-cifar10 ARGS="contenders"               other projects' models: four learning rates, then an hour
     make bench-cifar10 ARGS="--document"               writes the tables and the figure of all results
 
 CIFAR-10 must be prepared for TFDS (docs/recipes.md). Each result is a line of JSON that is added to
@@ -41,7 +41,7 @@ EMBEDDINGS = {
     ),
 }
 """How the recipe embeds images, as changes to it. Without a stem, patches are smaller, and a step takes longer."""
-LEARNING_RATES = (3e-4, 1e-3, 3e-3)
+LEARNING_RATES = (1e-4, 3e-4, 1e-3, 3e-3)
 """Learning rates that are tried for each contender."""
 EVALUATIONS = 12
 """Number of evaluations of a contender in a training."""
@@ -99,7 +99,7 @@ def _steps_per_hour(name, images):
 
 
 def measure_contenders(options):
-    """Yields the results of each contender for three learning rates, and for the best of them in an hour.
+    """Yields the results of each contender for four learning rates, and for the best of them in an hour.
 
     Trainings that are already in the file of results, with as many steps, are not repeated.
     """

@@ -77,7 +77,8 @@ def contender_table(hours, contenders):
         cells.append((NAMES[name], "", "", f"{runs[0]['steps']:,}", f"{final_accuracy(runs):.1%}"))
     for row in of_an_hour(contenders):
         tried = [each for each in contenders if each["name"] == row["name"] and each["minutes"] == MINUTES]
-        rates = ", ".join(f"{each['learning_rate']:g}: {final_accuracy([each]):.1%}" for each in tried)
+        accuracies = {each["learning_rate"]: final_accuracy([each]) for each in tried}
+        rates = ", ".join(f"{rate:g}: {accuracy:.1%}" for rate, accuracy in sorted(accuracies.items()))
         facts = (f"{row['learning_rate']:g}", f"{row['steps']:,}", f"{final_accuracy([row]):.1%}")
         cells.append((NAMES[row["name"]], rates, *facts))
     columns = ("model", f"learning rates, after {MINUTES} minutes", "chosen", "steps", "validation accuracy")

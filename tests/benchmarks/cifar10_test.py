@@ -118,7 +118,7 @@ def test_a_contender_trains_for_the_steps_of_an_hour_with_its_best_learning_rate
     assert program.main(["contenders", "--contenders", "timm", "--results", str(results)]) == 0
     # The training with 0.001 is in the file. It has the highest accuracy after the last step. That with 0.003 is in
     # the file too, but has another number of steps.
-    assert calls == [("timm", 3e-4, 100), ("timm", 3e-3, 100), ("timm", 1e-3, 400)]
+    assert calls == [("timm", 1e-4, 100), ("timm", 3e-4, 100), ("timm", 3e-3, 100), ("timm", 1e-3, 400)]
     newest = json.loads(results.read_text().splitlines()[-1])
     assert (newest["steps"], newest["minutes"], newest["curve"]) == (400, 60, [[200, 0.95], [400, 0.001]])
 
@@ -163,7 +163,7 @@ def test_tables_and_figure(monkeypatch, tmp_path):
         for name, accuracy in (("batches of 64", 0.68), ("baseline", 0.7))
     ]
     hours = [hour("stem", 1, 0.87), hour("stem", 0, 0.85, 3300.0), hour("patches", 0, 0.8)]
-    others = [contender("timm", 1e-3, 15, 0.5), contender("timm", 3e-3, 15, 0.6), contender("timm", 3e-3, 60, 0.7)]
+    others = [contender("timm", 3e-3, 15, 0.6), contender("timm", 1e-3, 15, 0.5), contender("timm", 3e-3, 60, 0.7)]
     others[0]["device"] = "another processor"
     speeds = [speed("stem", 0, 40), speed("stem", 1, 56), speed("patches", 0, 60), speed("patches", 1, 60)]
     speeds += [speed("timm", turn, 30) for turn in (0, 1)]

@@ -52,4 +52,4 @@ def run(options):
         print(f"  {program_path()} -m training explain {shlex.quote(str(run.folder))}")
         if recipe.data.directory is None:
             print(f"  {program_path()} -m training train folder data.directory=path/to/your/photographs")
-    print(f"  {program_path('tensorboard')} --logdir {shlex.quote(options.runs)}")
+    print(f"  {program_path('tensorboard')} --logdir {shlex.quote(str(run.folder.parent))}")
