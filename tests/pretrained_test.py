@@ -158,6 +158,19 @@ def test_a_fine_tuned_model_at_another_image_size(tmp_path):
     assert_same_weights(keras_vit.from_pretrained(path, include_top=False), _without(weights, "predictions/"))
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("patch_dropout_rate", 0.5), ("rotary", keras_vit.RotaryConfig()), ("dropout_rate", 0.1)]
+)
+def test_layers_without_weights_come_and_go(field, value, tmp_path):
+    model, path = _random(pooling="avg"), tmp_path / "mine.keras"
+    for given in (value, keras_vit.describe(model).config.to_dict()[field]):
+        model.save(path)
+        weights = canonical_weights(model)
+        model = keras_vit.from_pretrained(path, **{field: given})
+        assert getattr(keras_vit.describe(model).config, field) == given
+        assert_same_weights(model, weights)
+
+
 def test_a_keras_file_of_another_model_is_refused(tmp_path):
     path, inner = tmp_path / "mine.keras", _random()
     small = {"stage_depths": (1,), "num_modules": 1, "width": 8, "filters": 16, "token_dim": 16, "num_heads": 2}

@@ -34,13 +34,13 @@ def write(rows):
     """
     hours, options, contenders = (of_kind(rows, kind) for kind in ("hour", "option", "contender"))
     others = of_an_hour(contenders)
-    speeds = steps_per_hour(rows, {row["name"] for row in (*hours, *others)})
     if hours:
         put_between("bench-cifar10 hour", hour_table(hours))
     if options:
         put_between("bench-cifar10 options", option_table(options))
     if hours and others:
         put_between("bench-cifar10 contenders", contender_table(hours, contenders))
+        speeds = steps_per_hour(rows, {row["name"] for row in (*hours, *others)})
         plot(hours, others, speeds).savefig(FIGURES / "cifar10.png", dpi=200)
 
 

@@ -46,6 +46,6 @@ def steps_per_hour(rows, names):
     if missing := sorted(name for name in names if len(speeds.get(name, ())) < ROUNDS):
         raise ValueError(
             f"The results do not have {ROUNDS} measurements of the speed of {', '.join(missing)}. Measure it first: "
-            "python -m benchmarks.cifar10 speed"
+            'make bench-cifar10 ARGS="speed"'
         )
     return {name: statistics.mean(row["steps_per_hour"] for row in speeds[name]) for name in names}

@@ -49,18 +49,24 @@ def class_with(names, classes):
 
 
 def read_nested(config_classes, fields):
-    """Returns the config of a part of a model, such as a `StemConfig`. Raises a ValueError for an unknown field.
+    """Returns the config of a part of a model, such as a `StemConfig`.
 
     Args:
         config_classes: The classes that the config may have. The fields decide between them.
         fields: {name: value}
+
+    Raises:
+        ValueError: If a field is unknown, or a field without a default is missing.
     """
     config_class = class_with(fields, config_classes)
     names = [field.name for field in dataclasses.fields(config_class)]
     unknown = [name for name in fields if name not in names]
+    required = [field.name for field in dataclasses.fields(config_class) if field.default is dataclasses.MISSING]
     if unknown:
         raise ValueError(
             f"A {config_class.__name__} has no {', '.join(unknown)} in this version. Fields: {', '.join(names)}. "
             f"A file with other fields may have been written by a newer keras_vit."
         )
+    if missing := [name for name in required if name not in fields]:
+        raise ValueError(f"A {config_class.__name__} needs {' and '.join(missing)}. Received: {fields}")
     return config_class(**fields)

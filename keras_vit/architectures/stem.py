@@ -83,13 +83,10 @@ class ConvStemConfig:
         object.__setattr__(self, "widths", widths)
         if self.strides is None:
             return
-        are_strides = isinstance(self.strides, (tuple, list)) and all(stride in (1, 2) for stride in self.strides)
-        if not are_strides or len(self.strides) != len(widths):
-            raise ValueError(
-                f"strides must be None, or a tuple with 1 or 2 for each of the {len(widths)} widths. Received: "
-                f"{self.strides!r}"
-            )
-        object.__setattr__(self, "strides", _checked_integers("strides", self.strides))
+        strides = _checked_integers("strides", self.strides)
+        if not {*strides} <= {1, 2} or len(strides) != len(widths):
+            raise ValueError(f"strides must contain 1 or 2 for each of the {len(widths)} widths. Received: {strides}")
+        object.__setattr__(self, "strides", strides)
 
     @property
     def convolutions(self):

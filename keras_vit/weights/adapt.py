@@ -103,7 +103,7 @@ def adapt(weights, checkpoint, target, head):
     adaptation = Adaptation(dict(weights))
     _adapt_head(adaptation, target, head)
     if isinstance(target.config, ViTConfig):
-        _check_stem(checkpoint.config.stem, target.config.stem)
+        check_stem(checkpoint.config.stem, target.config.stem)
         if head == "reset":
             _adapt_norm(adaptation, target)
         _adapt_pooling(adaptation, checkpoint.config, target)
@@ -121,8 +121,8 @@ def adapt(weights, checkpoint, target, head):
     return adaptation
 
 
-def _check_stem(stem, model_stem):
-    """A stem of another kind has other weights, so it cannot be adapted."""
+def check_stem(stem, model_stem):
+    """Checks that a model with weights has the weights' kind of stem. Raises ValueError otherwise."""
     if type(stem) is not type(model_stem):
         raise ValueError(
             f"The weights were trained with stem={stem!r}, but the model has stem={model_stem!r}. Build the model with "

@@ -20,15 +20,17 @@ _OWN_LAYERS = re.compile(
     r"|stage_\d+_(?:global_)?unit_\d+|final_norm|(?:tokenizer|token_relation|token_projector)_\d+"
     r"|(?:lateral|pyramid|token_embedding|head)_.*|token_transformer"
 )
+_WITHOUT_WEIGHTS = re.compile(
+    r"distillation_pooling|dropout|mean_logits|patch_dropout|probabilities|rotary_positions"  # Added by an argument.
+)
 
 # An unknown or missing name is compared with at most this number of names, because each comparison is slow.
 _MOST_COMPARED = 500
 
 
 def is_own_layer(name):
-    """Whether `name` can be the name of a layer with weights, or of a layer of the head, in this package's models."""
-    head_layers = ("distillation_pooling", "dropout", "mean_logits", "probabilities")
-    return bool(_OWN_LAYERS.fullmatch(name)) or name in head_layers
+    """Whether `name` can be the name of a layer with weights, or of one that an argument adds, in our models."""
+    return bool(_OWN_LAYERS.fullmatch(name) or _WITHOUT_WEIGHTS.fullmatch(name))
 
 
 def canonical_variables(model):

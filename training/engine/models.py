@@ -9,6 +9,7 @@ import keras_vit
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer
+from keras_vit.weights.adapt import check_stem
 from keras_vit.weights.checkpoint import published_config
 from keras_vit.weights.opening import entry_of_source, open_checkpoint
 from training.errors import InputError
@@ -83,7 +84,9 @@ def without_weights(recipe):
         config, shape = _architecture(options.weights)
         if isinstance(config, ViTConfig):
             # The head for the new task has no representation layer.
-            architecture = {"config": config.replace(**{"representation_dim": None, **options.changes})}
+            changed = config.replace(**{"representation_dim": None, **options.changes})
+            check_stem(config.stem, changed.stem)
+            architecture = {"config": changed}
         else:
             fields = config.to_dict()
             architecture = {"function": _FUNCTIONS[fields.pop("kind")], "arguments": fields}

@@ -102,6 +102,9 @@ def _find_section(path, fields):
     elif classes and section is not None:
         names = _names(class_with(section, classes)) if section else _names(*classes)
     if name not in names:
+        if section and name in _names(*classes):
+            part, known = ".".join(sections), ", ".join(names)
+            raise InputError(f"{part} is of a kind with the fields {known}. To replace it, first set {part}=none.")
         raise _unknown_field(path, [*(".".join([*sections, each]) for each in names), *dict(leaves(fields))])
     return section, name
 
@@ -165,6 +168,8 @@ def _value(text, accepted):
         return text
     if text.lower() == "none" and (str not in accepted or type(None) in accepted):
         return None
+    if Ellipsis in accepted and not text:
+        return []
     if str in accepted:
         return text.split(",") if Ellipsis in accepted else text
     if bool in accepted:
@@ -173,9 +178,9 @@ def _value(text, accepted):
         value = pydantic_core.from_json(text)
     except ValueError:
         return [_value(part, ()) for part in text.split(",")] if "," in text else text
-    if Ellipsis in accepted and not isinstance(value, list):
-        return [value]
-    return text if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return text
+    return [value] if Ellipsis in accepted and not isinstance(value, list) else value
 
 
 def as_text(value):

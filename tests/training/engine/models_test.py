@@ -24,6 +24,8 @@ def test_weights_stand_for_their_architecture():
     model = without_weights(recipe).model
     assert model.config == VARIANTS["Ti/16"].replace(drop_path_rate=0.1)
     assert (model.weights, model.input_shape) == (None, (384, 384, 3))
+    with pytest.raises(InputError, match="trained with stem=None, but the model has stem=ConvStemConfig"):
+        without_weights(override(recipe, ["model.changes.stem.widths=8"]))
     with pytest.raises(InputError, match=r"model\.weights=Ti/99@imagenet"):
         without_weights(override(recipe, ["model.weights=Ti/99@imagenet"]))
 

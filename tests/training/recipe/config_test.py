@@ -57,10 +57,13 @@ def test_fields_of_a_convolutional_stem():
     changed = override(recipe, ["model.config.stem.widths=8,16,32", "model.config.stem.strides=1,2,2"])
     assert changed.model.config.stem == ConvStemConfig((8, 16, 32), (1, 2, 2))
     assert override(recipe, ["model.config.stem=none"]).model.config.stem is None
-    with pytest.raises(InputError, match=r"Did you mean model\.config\.stem\.widths"):
+    with pytest.raises(
+        InputError, match=r"^model\.config\.stem is of a kind with the fields widths, strides\. .*=none\.$"
+    ):
         override(recipe, ["model.config.stem.width=32"])
     for value, message in (
-        ("1,2", r"model\.config\.stem: strides must be None, or a tuple with 1 or 2 for each of the 3 widths.*"),
+        ("1,2", r"model\.config\.stem: strides must contain 1 or 2 for each of the 3 widths.*"),
+        ("true", r"model\.config\.stem\.strides: Input should be a valid tuple\. Received: 'true'"),
         ("1,b,2", r"model\.config\.stem\.strides\.1: Input should be a valid integer.* Received: 'b'"),
     ):
         with pytest.raises(InputError, match=f"^{message}$"):
@@ -81,6 +84,9 @@ def test_a_stem_that_the_recipe_does_not_have():
             override(DIGITS, [f"model.config.{assignment}"])
     with pytest.raises(InputError, match=r"^model\.config\.stem\.widths is not a field"):
         override(DIGITS, ["model.config=none", "model.config.stem.widths=32"])
+    convolution = override(recipe, [*changes[:2], "model.config.stem.stage_depths="])
+    assert convolution.model.config.stem == StemConfig((), 32)
+    assert "model.config.stem.stage_depths=  " in describe(convolution)
 
 
 def test_fields_of_rotary_positions():
@@ -132,6 +138,7 @@ def test_changes_of_weights_are_checked_one_by_one():
     assert changed == expected
     for change, message in (
         ("qkv_bias=some", "model: qkv_bias must be one of 'all', 'no_key', 'none'. Received: 'some'"),
+        ("stem.strides=1", "model.changes: A ConvStemConfig needs widths. Received: "),
         ("num_heads=0", "model: num_heads must be a positive integer. Received: 0"),
         ("rotary=axial", r"model\.changes\.rotary is a section\..* Fields: kind, base, "),
     ):
