@@ -18,8 +18,8 @@ from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels
 NAMES = {
     "stem": "keras_vit, convolutional stem",
     "patches": "keras_vit, linear patch embedding",
-    "keras_hub": "KerasHub's ViT of the same size",
-    "timm": "timm's ViT of the same size",
+    "keras_hub": "KerasHub's ViT, same blocks",
+    "timm": "timm's ViT, same blocks",
     "tutorial": "ViT of Keras's example",
 }
 """Names of trainings in tables and the figure."""

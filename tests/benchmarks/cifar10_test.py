@@ -171,7 +171,7 @@ def test_tables_and_figure(monkeypatch, tmp_path):
     assert "| keras_vit, linear patch embedding | 900 | 50 | 80.00% | 80.00% |  |" in lines
     assert "| batches of 64 | 900 | 40 | 68.0% | -2.0 |" in lines
     assert "| keras_vit, convolutional stem |  |  | 40 | 86.0% |" in lines
-    assert "| timm's ViT of the same size | 0.001: 50.0%, 0.003: 60.0% | 0.003 | 30 | 70.0% |" in lines
+    assert "| timm's ViT, same blocks | 0.001: 50.0%, 0.003: 60.0% | 0.003 | 30 | 70.0% |" in lines
     assert "another processor and a processor; timm 1; 2026-11-26:" in lines
     assert (tmp_path / "cifar10.png").stat().st_size > 10_000
 

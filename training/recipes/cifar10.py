@@ -9,7 +9,7 @@ Measured: 68.7 % of the 1,000 validation images with fit.epochs=25, on an NVIDIA
     100 epochs were not measured.
 
 Like the paper, the recipe combines AutoAugment, Mixup, CutMix, random erasing, label smoothing, stochastic depth and
-AdamW. It differs from the paper as follows. AutoAugment uses the policy for ImageNet. Images are not repeated within a
+AdamW. Among the differences from the paper, AutoAugment uses the policy for ImageNet. Images are not repeated within a
 batch. Attentions are initialised mimetically, and the mean of the patch tokens is classified instead of a class token.
 """
 
