@@ -101,7 +101,8 @@ def _steps_per_hour(name, images):
 def measure_contenders(options):
     """Yields the results of each contender for four learning rates, and for the best of them in an hour.
 
-    Trainings that are already in the file of results, with as many steps, are not repeated.
+    Of two learning rates with the same accuracy, the larger one is the best. Trainings that are already in the file of
+    results, with as many steps, are not repeated.
     """
     rows = read(options.results)
     speeds = steps_per_hour(rows, options.contenders)
@@ -125,7 +126,7 @@ def measure_contenders(options):
             tried = []
             for rate in LEARNING_RATES:
                 tried.append((yield from measure(name, rate, MINUTES)))
-            best = max(tried, key=lambda row: final_accuracy([row]))
+            best = max(tried, key=lambda row: (final_accuracy([row]), row["learning_rate"]))
             yield from measure(name, best["learning_rate"], HOUR)
 
 

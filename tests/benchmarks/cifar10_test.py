@@ -102,7 +102,8 @@ def test_an_option_gets_as_many_steps_as_its_speed_allows(monkeypatch, tmp_path)
     assert rows[2]["first"] == ["model.input_shape=24,24,3"]
 
 
-def test_a_contender_trains_for_the_steps_of_an_hour_with_its_best_learning_rate(monkeypatch, tmp_path):
+@pytest.mark.parametrize(("accuracy", "best"), [(0.9, 1e-3), (0.003, 3e-3)])
+def test_a_contender_trains_for_the_steps_of_an_hour_with_its_best_learning_rate(accuracy, best, monkeypatch, tmp_path):
     calls = []
 
     def train(name, learning_rate, steps, evaluations, images):
@@ -112,15 +113,15 @@ def test_a_contender_trains_for_the_steps_of_an_hour_with_its_best_learning_rate
     monkeypatch.setattr(program, "_contender", train)
     monkeypatch.setattr(program, "_write_images", lambda folder: folder)
     results = tmp_path / "cifar10.jsonl"
-    known = contender("timm", 1e-3, 15, 0.9, steps=100), contender("timm", 3e-3, 15, 0.95, steps=90)
+    known = contender("timm", 1e-3, 15, accuracy, steps=100), contender("timm", 3e-3, 15, 0.95, steps=90)
     rows = [speed("timm", 0, 300), speed("timm", 1, 500), *known]
     results.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert program.main(["contenders", "--contenders", "timm", "--results", str(results)]) == 0
-    # The training with 0.001 is in the file. It has the highest accuracy after the last step. That with 0.003 is in
-    # the file too, but has another number of steps.
-    assert calls == [("timm", 1e-4, 100), ("timm", 3e-4, 100), ("timm", 3e-3, 100), ("timm", 1e-3, 400)]
+    # The training with 0.001 is in the file. That with 0.003 is in the file too, but has another number of steps. It
+    # reaches an accuracy of 0.003. If both accuracies are equal, the larger rate is the best.
+    assert calls == [("timm", 1e-4, 100), ("timm", 3e-4, 100), ("timm", 3e-3, 100), ("timm", best, 400)]
     newest = json.loads(results.read_text().splitlines()[-1])
-    assert (newest["steps"], newest["minutes"], newest["curve"]) == (400, 60, [[200, 0.95], [400, 0.001]])
+    assert (newest["steps"], newest["minutes"], newest["curve"]) == (400, 60, [[200, 0.95], [400, best]])
 
 
 def test_contenders_without_a_measured_speed_are_refused(tmp_path):
