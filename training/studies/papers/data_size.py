@@ -9,23 +9,20 @@ of steps. As in early stopping, the weights with the best validation accuracy ar
 for images of 128 pixels or more, and small ViTs for smaller images. The study `scaling` has the ResNets of Figure 4.
 """
 
-import json
-
 from training.data.loading import load_dataset
 from training.errors import InputError
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
-from training.studies.papers.scaling import LARGE_IMAGE
+from training.studies.papers.scaling import LARGE_IMAGE, stem_changes
 from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
 
 FRACTIONS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
 _STEPS = ("fit.epochs=none", "fit.steps=250", "fit.report_every=50 steps")
-_STEM = json.dumps({"stage_depths": [1, 1], "width": 32})
 _LARGE = {f"ViT-{name}": ("model.weights=none", f"model.config={name}") for name in ("B/16", "B/32", "L/16", "L/32")}
 _SMALL = {
     "width 24": ("model.config.hidden_dim=24", "model.config.mlp_dim=48"),
     "width 64": (),
-    "hybrid, width 64": ("model.config.patch_size=1", f"model.config.stem={_STEM}"),
+    "hybrid, width 64": ("model.config.patch_size=1", *stem_changes(32)),
 }
 
 

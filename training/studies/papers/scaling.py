@@ -8,8 +8,6 @@ For images of 128 pixels or more, the points are the models of Table 6. For smal
 same three families.
 """
 
-import json
-
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
 from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
@@ -44,8 +42,7 @@ def _published_points():
 def _small_points():
     vits = [Point("ViT", f"{width}/{patch}", _vit(width, patch)) for width, patch in _VITS]
     hybrids = [
-        Point("hybrid", f"R{stem}+{width}/8", (*_vit(width, 1), f"model.config.stem={_stem(stem)}"))
-        for width, stem in _HYBRIDS
+        Point("hybrid", f"R{stem}+{width}/8", (*_vit(width, 1), *stem_changes(stem))) for width, stem in _HYBRIDS
     ]
     resnets = [
         Point("ResNet", f"{depths.count('1')}x{width}", resnet("BiTResNet", f"stage_depths={depths}", f"width={width}"))
@@ -62,8 +59,9 @@ def _vit(width, patch_size):
     )
 
 
-def _stem(width):
-    return json.dumps({"stage_depths": [1, 1], "width": width})
+def stem_changes(width):
+    """Changes that add a small stem to a ViT: a ResNet with two stages of one unit."""
+    return "model.config.stem.stage_depths=1,1", f"model.config.stem.width={width}"
 
 
 def resnet(function, *arguments):
