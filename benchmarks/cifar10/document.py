@@ -24,6 +24,7 @@ NAMES = {
 }
 """Names of trainings in tables and the figure."""
 _COLOURS = {"stem": ACCENT, "patches": "#6ea1d4", "keras_hub": INK, "timm": MUTED, "tutorial": "#a8b0bb"}
+_LABEL_HEIGHT = 2.2  # In units of the accuracy.
 
 
 def write(rows):
@@ -75,7 +76,7 @@ def contender_table(hours, contenders):
     cells = []
     for name, runs in by_name(hours).items():
         cells.append((NAMES[name], "", "", f"{runs[0]['steps']:,}", f"{final_accuracy(runs):.1%}"))
-    for row in of_an_hour(contenders):
+    for row in sorted(of_an_hour(contenders), key=lambda row: list(NAMES).index(row["name"])):
         tried = [each for each in contenders if each["name"] == row["name"] and each["minutes"] == MINUTES]
         accuracies = {each["learning_rate"]: final_accuracy([each]) for each in tried}
         rates = ", ".join(f"{rate:g}: {accuracy:.1%}" for rate, accuracy in sorted(accuracies.items()))
@@ -104,14 +105,18 @@ def plot(hours, contenders, speeds):
         speeds: As from `steps_per_hour`.
     """
     figure, [[ax]] = panels((6.4, 3.6))
+    ends = []
     for name, runs in by_name([*hours, *contenders]).items():
         for row in runs:
             steps, accuracies = zip(*row["curve"], strict=True)
             minutes = [HOUR * step / speeds[name] for step in steps]
             ax.plot(minutes, [100 * accuracy for accuracy in accuracies], color=_COLOURS[name], linewidth=1.6)
-        end, percent = minutes[-1], 100 * final_accuracy(runs)
-        label = f"{NAMES[name]}: {percent:.0f} %"
-        ax.annotate(label, (end, percent), (4, 0), textcoords="offset points", va="center", fontsize=7)
+        ends.append((100 * final_accuracy(runs), minutes[-1], NAMES[name]))
+    height = 100
+    for percent, end, name in sorted(ends, reverse=True):
+        height = min(percent, height - _LABEL_HEIGHT)
+        label = f"{name}: {percent:.0f} %"
+        ax.annotate(label, (end, height), (4, 0), textcoords="offset points", va="center", fontsize=7)
     ax.set(xlabel="minutes of training on two CPU cores", ylabel="validation accuracy, %", xlim=(0, 1.02 * HOUR))
     ax.grid(axis="y", color=FAINT)
     return figure
