@@ -61,12 +61,12 @@ def read_nested(config_classes, fields):
     config_class = class_with(fields, config_classes)
     names = [field.name for field in dataclasses.fields(config_class)]
     unknown = [name for name in fields if name not in names]
-    required = [field.name for field in dataclasses.fields(config_class) if field.default is dataclasses.MISSING]
     if unknown:
         raise ValueError(
             f"A {config_class.__name__} has no {', '.join(unknown)} in this version. Fields: {', '.join(names)}. "
             f"A file with other fields may have been written by a newer keras_vit."
         )
+    required = [field.name for field in dataclasses.fields(config_class) if field.default is dataclasses.MISSING]
     if missing := [name for name in required if name not in fields]:
         raise ValueError(f"A {config_class.__name__} needs {' and '.join(missing)}. Received: {fields}")
     return config_class(**fields)

@@ -52,22 +52,25 @@ def test_fields_of_the_stem():
         override(hybrid, ["model.config.stem.widht=32"])
 
 
+def assert_refused(recipe, assignment, message):
+    """`message`: a pattern of the whole message."""
+    with pytest.raises(InputError, match=f"^{message}$"):
+        override(recipe, [assignment])
+
+
 def test_fields_of_a_convolutional_stem():
     recipe = recipes.load("cifar10_hour")
     changed = override(recipe, ["model.config.stem.widths=8,16,32", "model.config.stem.strides=1,2,2"])
     assert changed.model.config.stem == ConvStemConfig((8, 16, 32), (1, 2, 2))
     assert override(recipe, ["model.config.stem=none"]).model.config.stem is None
-    with pytest.raises(
-        InputError, match=r"^model\.config\.stem is of a kind with the fields widths, strides\. .*=none\.$"
+    message = r"model\.config\.stem is of a kind with the fields widths, strides\. .*=none\."
+    assert_refused(recipe, "model.config.stem.width=32", message)
+    for assignment, message in (
+        ("stem.strides=1,2", r"model\.config\.stem: strides must contain 1 or 2 for each of the 3 widths.*"),
+        ("stem.strides=true", r"model\.config\.stem\.strides: Input should be a valid tuple\. Received: 'true'"),
+        ("stem.strides=1,b,2", r"model\.config\.stem\.strides\.1: Input should be a valid integer.* Received: 'b'"),
     ):
-        override(recipe, ["model.config.stem.width=32"])
-    for value, message in (
-        ("1,2", r"model\.config\.stem: strides must contain 1 or 2 for each of the 3 widths.*"),
-        ("true", r"model\.config\.stem\.strides: Input should be a valid tuple\. Received: 'true'"),
-        ("1,b,2", r"model\.config\.stem\.strides\.1: Input should be a valid integer.* Received: 'b'"),
-    ):
-        with pytest.raises(InputError, match=f"^{message}$"):
-            override(changed, [f"model.config.stem.strides={value}"])
+        assert_refused(changed, f"model.config.{assignment}", message)
 
 
 def test_a_stem_that_the_recipe_does_not_have():
@@ -80,8 +83,7 @@ def test_a_stem_that_the_recipe_does_not_have():
         ("stem.strides=1,2", r"model\.config\.stem\.widths: Field required"),
         ("stem=32", r"model\.config\.stem is a section\. .* Fields: stage_depths, .*, widths, strides\."),
     ):
-        with pytest.raises(InputError, match=f"^{message}$"):
-            override(DIGITS, [f"model.config.{assignment}"])
+        assert_refused(DIGITS, f"model.config.{assignment}", message)
     with pytest.raises(InputError, match=r"^model\.config\.stem\.widths is not a field"):
         override(DIGITS, ["model.config=none", "model.config.stem.widths=32"])
     convolution = override(recipe, [*changes[:2], "model.config.stem.stage_depths="])
