@@ -1,12 +1,12 @@
 """Public docstrings describe arguments and return values, and contain an example."""
 
 import ast
+import collections
 import dataclasses
 import inspect
 import pickle
 
 import keras
-import pytest
 
 import keras_vit
 from keras_vit.analysis import plots
@@ -26,12 +26,11 @@ DATA_CLASSES = {name: value for name, value in PUBLIC.items() if dataclasses.is_
 
 
 def _sections(documentation):
-    """{title: lines} of the sections of a docstring."""
-    sections, title = {}, None
+    """{title: lines} of the sections of a docstring. A missing section has no lines."""
+    sections, title = collections.defaultdict(list), None
     for line in inspect.cleandoc(documentation).splitlines():
         if line.endswith(":") and not line.startswith(" ") and line[0].isupper() and len(line.split()) < 3:
             title = line[:-1]
-            sections[title] = []
         elif title:
             sections[title].append(line)
     return sections
@@ -43,8 +42,8 @@ def _described(section):
     return {line.split(":")[0].strip().lstrip("*") for line in entries if ":" in line}
 
 
-def _parameters(function):
-    return set(inspect.signature(function).parameters) - {"self", "kwargs"}
+def _describes(section, function):
+    return _described(section) == set(inspect.signature(function).parameters) - {"self", "kwargs"}
 
 
 def _returns_something(function):
@@ -52,51 +51,61 @@ def _returns_something(function):
     return any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_layers(name):
-    layer = LAYERS[name]
-    sections = _sections(layer.__doc__)
-    if "__init__" in layer.__dict__:
-        assert _parameters(layer.__init__) == _described(sections["Args"])
-    assert _parameters(layer.call) == _described(sections["Call arguments"])
-    assert any("(B" in line or "(2, " in line or "Same shape" in line for line in sections["Returns"])
-    assert any(line.startswith(">>> ") for line in sections["Example"])
-    for method in ("__init__", "build", "call"):  # The docstring of the class describes them.
-        assert method not in layer.__dict__ or layer.__dict__[method].__doc__ is None
+def _layer(name, layer, sections):
+    own = vars(layer)
+    yield "Args", "__init__" not in own or _describes(sections["Args"], layer.__init__)
+    yield "Call arguments", _describes(sections["Call arguments"], layer.call)
+    yield "Returns", any("(B" in line or "(2, " in line or "Same shape" in line for line in sections["Returns"])
+    yield "Example", any(line.startswith(">>> ") for line in sections["Example"])
+    # The docstring of the class describes them.
+    undocumented = [own[method].__doc__ is None for method in ("__init__", "build", "call") if method in own]
+    yield "only the class has a docstring", all(undocumented)
 
 
-@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - VARIANT_FUNCTIONS))
-def test_functions(name):
-    sections = _sections(FUNCTIONS[name].__doc__)
-    assert _parameters(FUNCTIONS[name]) == _described(sections["Args"])
-    assert bool(sections.get("Returns")) == _returns_something(FUNCTIONS[name])
-    assert sections["Raises"]
-    assert any(line.startswith(">>> ") for line in sections["Example"])
+def _function(name, function, sections):
+    yield "Args", _describes(sections["Args"], function)
+    yield "Returns", bool(sections["Returns"]) == _returns_something(function)
+    yield "Raises", bool(sections["Raises"])
+    yield "Example", any(line.startswith(">>> ") for line in sections["Example"])
 
 
-@pytest.mark.parametrize("name", sorted(VARIANT_FUNCTIONS))
-def test_variant_functions(name):
-    assert any(f".{generic}(" in FUNCTIONS[name].__doc__ for generic in GENERIC_FUNCTIONS)
-    sections = _sections(FUNCTIONS[name].__doc__)
-    assert sections["Returns"]
+def _variant_function(name, function, sections):
     module = "keras_vit.baselines" if name in keras_vit.baselines.__all__ else "keras_vit"
-    assert any(f" {module}.{name}(" in line for line in sections["Example"])
-    assert pickle.loads(pickle.dumps(FUNCTIONS[name])) is FUNCTIONS[name]
+    yield "names a general function", any(f".{generic}(" in function.__doc__ for generic in GENERIC_FUNCTIONS)
+    yield "Returns", bool(sections["Returns"])
+    yield "Example", any(f" {module}.{name}(" in line for line in sections["Example"])
+    yield "can be pickled", pickle.loads(pickle.dumps(function)) is function
 
 
-@pytest.mark.parametrize("name", [name for name in vars(plots) if name.startswith("plot_")])
-def test_plots(name):
-    sections = _sections(vars(plots)[name].__doc__)
-    assert _parameters(vars(plots)[name]) == _described(sections["Args"])
-    assert sections["Returns"]
-    assert any(f"plots.{name}(" in line for line in sections["Example"])
+def _plot(name, function, sections):
+    yield "Args", _describes(sections["Args"], function)
+    yield "Returns", bool(sections["Returns"])
+    yield "Example", any(f"plots.{name}(" in line for line in sections["Example"])
 
 
-@pytest.mark.parametrize("name", DATA_CLASSES)
-def test_data_classes(name):
-    sections = _sections(DATA_CLASSES[name].__doc__)
-    assert _parameters(DATA_CLASSES[name]) == _described(sections["Args"])
-    assert any(line.startswith(">>> ") for line in sections["Example"])
+def _data_class(name, cls, sections):
+    yield "Args", _describes(sections["Args"], cls)
+    yield "Example", any(line.startswith(">>> ") for line in sections["Example"])
+
+
+def test_docstrings_are_complete():
+    """The message lists what is wrong as `name: section`."""
+    kinds = {
+        _layer: LAYERS,
+        _function: {name: FUNCTIONS[name] for name in set(FUNCTIONS) - VARIANT_FUNCTIONS},
+        _variant_function: {name: FUNCTIONS[name] for name in VARIANT_FUNCTIONS},
+        _plot: {name: value for name, value in vars(plots).items() if name.startswith("plot_")},
+        _data_class: DATA_CLASSES,
+    }
+    assert all(kinds.values())
+    wrong = [
+        f"{name}: {requirement}"
+        for check, documented in kinds.items()
+        for name, value in documented.items()
+        for requirement, holds in check(name, value, _sections(value.__doc__))
+        if not holds
+    ]
+    assert not wrong
 
 
 def test_every_public_name_exists_and_is_looked_at():

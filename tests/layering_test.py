@@ -10,8 +10,6 @@ import subprocess
 import sys
 import tempfile
 
-import pytest
-
 ROOT = pathlib.Path(__file__).parent.parent
 # From the lowest rank up. A module may import from a lower rank or from its own package.
 ROOMS = (
@@ -165,9 +163,9 @@ def test_modules_are_found_by_name_where_a_user_names_them():
     }
 
 
-@pytest.mark.parametrize(("folder", "most"), [("keras_vit", 24), ("training", 20)])
-def test_folders_are_seen_at_a_glance(folder, most):
-    assert len([path for path in (ROOT / folder).iterdir() if path.name != "__pycache__"]) <= most
+def test_folders_are_seen_at_a_glance():
+    for folder, most in (("keras_vit", 24), ("training", 20)):
+        assert len([path for path in (ROOT / folder).iterdir() if path.name != "__pycache__"]) <= most, folder
 
 
 def _external(node):
@@ -175,14 +173,17 @@ def _external(node):
     return {name.split(".")[0] for name in _imports(node) if not _is_own(name)} - sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("name", [name for name in _modules() if name.split(".")[0] == "keras_vit"])
-def test_the_library_imports_keras_and_numpy_only(name):
-    _, tree = _modules()[name]
-    allowed = {"numpy"} if RANKS[_room(name)] <= RANKS["keras_vit.architectures"] else {"numpy", "keras"}
-    in_functions = {other for node in tree.body if isinstance(node, ast.FunctionDef) for other in _external(node)}
-    outside = {other for node in tree.body if not isinstance(node, ast.FunctionDef) for other in _external(node)}
-    assert outside <= allowed
-    assert in_functions - allowed == IN_FUNCTIONS.get(name, set())
+def test_the_library_imports_keras_and_numpy_only():
+    """Other packages are imported inside the functions of the modules in `IN_FUNCTIONS`."""
+    outside, inside = {}, {}
+    for name, (_, tree) in _modules().items():
+        if name.split(".")[0] == "keras_vit":
+            allowed = {"numpy"} if RANKS[_room(name)] <= RANKS["keras_vit.architectures"] else {"numpy", "keras"}
+            for node in tree.body:
+                found = inside if isinstance(node, ast.FunctionDef) else outside
+                found[name] = found.get(name, set()) | (_external(node) - allowed)
+    assert not {name: packages for name, packages in outside.items() if packages}
+    assert {name: packages for name, packages in inside.items() if packages} == IN_FUNCTIONS
 
 
 _MODULES_AFTER_IMPORT = """
@@ -196,11 +197,10 @@ print(json.dumps([sorted(set(sys.modules) - before), sorted(before), middle - st
 """
 
 
-@pytest.mark.parametrize("backend", ["jax"])
-def test_import_brings_nothing_but_the_package(backend):
+def test_import_brings_nothing_but_the_package():
     result = subprocess.run(
         [sys.executable, "-c", _MODULES_AFTER_IMPORT],
-        env=os.environ | {"KERAS_BACKEND": backend},
+        env=os.environ | {"KERAS_BACKEND": "jax"},
         cwd=tempfile.gettempdir(),
         capture_output=True,
         text=True,

@@ -36,40 +36,46 @@ def test_each_weight_and_each_table_is_on_one_page():
     assert sorted(tables) == sorted(models.TABLES)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_each_page_is_complete(page):
-    text = PAGES[page]
-    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    assert headings == ["Variants", "Weights", "Licence", "Example", "Citation", "See also"]
+def _parts(page, text):
     introduction, _, _ = text.partition("\n## ")
-    assert "What differs" in introduction or page in ("vit", "resnet")
-    assert "```{model-diagram} " in introduction
-    assert "```bibtex\n@" in text
-    for shown, target in re.findall(r"\[arXiv\s(\S+?)\]\((\S+?)\)", text):
-        assert target == f"https://arxiv.org/abs/{shown}"
-    # The paper of each published file is linked, if there is one.
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    yield "headings", headings == ["Variants", "Weights", "Licence", "Example", "Citation", "See also"]
+    yield "what differs", "What differs" in introduction or page in ("vit", "resnet")
+    yield "diagram", "```{model-diagram} " in introduction
+    yield "citation", "```bibtex\n@" in text
+    links = re.findall(r"\[arXiv\s(\S+?)\]\((\S+?)\)", text)
+    yield "links to papers", all(target == f"https://arxiv.org/abs/{shown}" for shown, target in links)
     papers = {entry.paper for entry in _weights(text)} - {None}
-    assert all(f"https://arxiv.org/abs/{paper}" in text for paper in papers)
-    assert f"]({page}.md)" in (FOLDER / "index.md").read_text()
+    yield "papers of the weights", all(f"https://arxiv.org/abs/{paper}" in text for paper in papers)
+    yield "the page in the index", f"]({page}.md)" in (FOLDER / "index.md").read_text()
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_licences(page):
-    licences = {entry.licence for entry in _weights(PAGES[page])}
-    note = PAGES[page].partition("\n## Licence\n")[2].partition("\n## ")[0]
-    assert all(licence in note for licence in licences)
+def _licences(page, text):
+    licences = {entry.licence for entry in _weights(text)}
+    note = text.partition("\n## Licence\n")[2].partition("\n## ")[0]
+    yield "licences", all(licence in note for licence in licences)
     forbid_commercial_use = any("Commercial use is not permitted" in restriction(licence) for licence in licences)
-    assert ("not use them commercially" in note) == forbid_commercial_use
-    assert ("Commercial use is permitted" in note) == (licences == {"Apache-2.0"})
+    yield "commercial use forbidden", ("not use them commercially" in note) == forbid_commercial_use
+    yield "commercial use permitted", ("Commercial use is permitted" in note) == (licences == {"Apache-2.0"})
 
 
-@pytest.mark.parametrize(("page", "code"), EXAMPLES)
-def test_names_and_arguments_of_examples(page, code):
-    check_names(code)
-    assert len(code.splitlines()) <= 12
-    assert max(map(len, code.splitlines())) <= 90  # The width of the site's column.
-    names = re.findall(r'"([^"]+@[^"]+)"', code)
-    assert set(names) <= {entry.name for entry in _weights(PAGES[page])}
+def test_pages_are_complete():
+    assert PAGES
+    checks = [
+        (page, part, holds)
+        for page, text in PAGES.items()
+        for part, holds in (*_parts(page, text), *_licences(page, text))
+    ]
+    assert not [f"{page}: {part}" for page, part, holds in checks if not holds]
+
+
+def test_names_and_arguments_of_examples():
+    for page, code in EXAMPLES:
+        check_names(code)
+        assert len(code.splitlines()) <= 12, page
+        assert max(map(len, code.splitlines())) <= 90, page  # The width of the site's column.
+        names = re.findall(r'"([^"]+@[^"]+)"', code)
+        assert set(names) <= {entry.name for entry in _weights(PAGES[page])}, page
 
 
 def _with_random_weights(build):
