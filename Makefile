@@ -38,10 +38,8 @@ test-full: lint
 	KERAS_BACKEND=jax $(PYTEST) -m each_backend tests/training $(ARGS)
 
 # The files of tests that run what has changed since the last call. The first call runs the default tier, to learn which.
-CHANGED = $(PYTEST) --testmon-forceselect -p no:randomly -p tests.changed
 test-changed: .venv/test.installed
-	KERAS_BACKEND=tensorflow $(CHANGED) $(ARGS) || [ $$? = 5 ]  # 5: nothing to run.
-	KERAS_BACKEND=jax $(CHANGED) --testmon-env jax -m "each_backend and not slow" $(ARGS) || [ $$? = 5 ]
+	.venv/bin/python -m tests.changed $(ARGS)
 
 # What each test costs, by part, file and test, into costs/: docs/testing.md.
 test-costs: .venv/test.installed

@@ -1,11 +1,66 @@
-"""For `make test-changed`: all tests of a file run if one of them is to run.
+"""Runs the test files of the default tier that execute changed lines: `make test-changed`.
 
-pytest-testmon counts the lines of a fixture that several tests share for the first of them only.
+pytest-testmon records which lines each test executes. It is asked before pytest starts, so that only as many processes
+start as pay: each of them imports TensorFlow or JAX, which takes longer than most test files. The tests of the changed
+modules run first, and the first failure ends the run.
 """
 
-import pytest
+import os
+import pathlib
+import subprocess
+import sys
 
+import pytest
+from testmon.testmon_core import TestmonData
+
+ROOT = pathlib.Path(__file__).parent.parent
+BACKENDS = {"tensorflow": [], "jax": ["-m", "each_backend and not slow"]}
+SECONDS_OF_ONE_PROCESS = 40
+"""If the tests take longer than this, two processes run them."""
 _ITEMS = pytest.StashKey()
+
+
+def own_tests(paths):
+    """Paths of the test files of some modules. The test file of a test file is this file itself."""
+    for path in map(pathlib.PurePath, paths):
+        folder = path.relative_to("keras_vit") if path.parts[0] == "keras_vit" else path
+        is_test = path.parts[0] == "tests"
+        yield str(path if is_test else pathlib.PurePath("tests", folder.parent, f"{path.stem}_test.py"))
+
+
+def command(backend, data):
+    """The command that runs the affected tests on a backend, and the changed files. `None` if no test is affected.
+
+    Args:
+        backend: A key of `BACKENDS`.
+        data: `TestmonData` of the recorded tests.
+    """
+    options = ["-p", "no:randomly", "-p", "tests.changed", "--testmon-forceselect", "--testmon-env", backend]
+    pytest_command = [sys.executable, "-m", "pytest", *options, *BACKENDS[backend]]
+    two = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart=0"]
+    if not data.all_tests or data.system_packages_change:
+        return [*pytest_command, *two], []
+    hashes = {name: file.fs_fsha for name in data.files_of_interest if (file := data.source_tree.get_file(name))}
+    changed = data.db.fetch_unknown_files(hashes, data.exec_id)
+    files = data.unstable_files | {test.partition("::")[0] for test in data.failing_tests}
+    seconds = sum(data.avg_durations[file] * _count(data, file) for file in files)
+    return [*pytest_command, "-x", *(two if seconds > SECONDS_OF_ONE_PROCESS else [])], changed
+
+
+def _count(data, file):
+    return sum(test.partition("::")[0] == file for test in data.all_tests)
+
+
+def main(arguments):
+    for backend in BACKENDS:
+        data = TestmonData.for_local_run(str(ROOT), environment=backend)
+        data.determine_stable()
+        run, changed = command(backend, data)
+        variables = {"KERAS_BACKEND": backend, "CHANGED_FILES": os.pathsep.join(changed)}
+        status = subprocess.run([*run, *arguments], cwd=ROOT, env=os.environ | variables).returncode
+        if status not in (0, 5):  # 5: no test is affected.
+            return status
+    return 0
 
 
 @pytest.hookimpl(trylast=True)
@@ -14,13 +69,22 @@ def pytest_collection_modifyitems(config, items):
     config.stash[_ITEMS] = list(items)
 
 
-class _Restore:
+class _WholeFiles:
+    """All tests of a file run if one of them is affected: a line of a shared fixture counts for the first one only."""
+
     @pytest.hookimpl(wrapper=True)
     def pytest_collection_modifyitems(self, config, items):
         yield
         files = {item.path for item in items}
-        items[:] = [item for item in config.stash[_ITEMS] if item.path in files]
+        changed = os.environ.get("CHANGED_FILES", "").split(os.pathsep)
+        own = {ROOT / path for path in own_tests(filter(None, changed))}
+        whole = [item for item in config.stash[_ITEMS] if item.path in files]
+        items[:] = sorted(whole, key=lambda item: item.path not in own)
 
 
 def pytest_configure(config):
-    config.pluginmanager.register(_Restore())
+    config.pluginmanager.register(_WholeFiles())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The commands `draw`, `trace`, `run` and `report` of mutation testing."""
+"""The commands `draw`, `trace`, `select`, `run` and `report` of mutation testing."""
 
 import argparse
 import dataclasses
@@ -12,7 +12,8 @@ from benchmarks.mutation.drawing import PACKAGES, Mutant, draw
 from benchmarks.mutation.report import STATUSES, markdown
 from benchmarks.mutation.running import Controls, Worker, run
 from benchmarks.mutation.selection import Library, Selector
-from benchmarks.mutation.suites import commit, digests, fingerprint, read_suite, trace
+from benchmarks.mutation.suites import commit, digests, divide, fingerprint, read_suite, trace
+from benchmarks.mutation.tiers import Cover, choose, killers
 from benchmarks.records import append, newest, put_between, read
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -35,6 +36,7 @@ def parse(arguments):
     common.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="file of records")
     _add_draw(commands.add_parser("draw", parents=[common], help="draws mutants"))
     _add_trace(commands.add_parser("trace", parents=[common], help="records which tests execute which lines"))
+    _add_select(commands.add_parser("select", parents=[common], help="chooses the tests of the default tier"))
     _add_run(commands.add_parser("run", parents=[common], help="tests the mutants"))
     report = commands.add_parser("report", parents=[common], help="prints totals and surviving mutants")
     report.add_argument("--document", action="store_true", help="write the report into testing.md")
@@ -63,6 +65,13 @@ def _add_trace(parser):
     parser.epilog = "Arguments after -- are passed to pytest."
 
 
+def _add_select(parser):
+    add = parser.add_argument
+    add("trace", type=pathlib.Path, help="trace of all tests")
+    add("--covered-by", type=pathlib.Path, nargs="*", default=[], help="traces whose lines need no further test")
+    add("--kept", type=pathlib.Path, help="file that lists tests to choose in any case, one in each line")
+
+
 def _add_run(parser):
     add = parser.add_argument
     add("--new", type=pathlib.Path, nargs="+", required=True, metavar="TRACE", help="traces of the suite to examine")
@@ -87,6 +96,22 @@ def _draw(options):
 
 def _trace(options):
     return trace(options.trace, options.checkout, options.backend, options.pytest, _cache(options))
+
+
+def _select(options):
+    """Prints the chosen tests, and divides the trace into `TRACE-chosen` and `TRACE-rest`, for the command `run`."""
+    suite = read_suite(options.trace)
+    kept = options.kept.read_text().splitlines() if options.kept else []
+    kept += killers(newest(read(options.results), ("id", "source"))) if options.results.exists() else []
+    covered = set().union(*(Cover(read_suite(path)).all_lines for path in options.covered_by))
+    chosen = choose(suite, [test for test in dict.fromkeys(kept) if test in suite.own], covered)
+    for test, lines in chosen.items():
+        print(f"{lines:5} lines {suite.seconds[test]:7.3f} s  {test}")
+    cover = Cover(suite)
+    costs = [cover.price_of(tests) for tests in (chosen, suite.own)]
+    print(f"{len(chosen)} of {len(suite.own)} tests, {costs[0]:.0f} of {costs[1]:.0f} s of processor time")
+    divide(options.trace, {"chosen": set(chosen), "rest": set(suite.own) - set(chosen)})
+    return 0
 
 
 def _cache(options):
@@ -152,7 +177,8 @@ def main(arguments=None):
     """Runs a command. Returns the exit status of the process."""
     options = parse(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
-    return {"draw": _draw, "trace": _trace, "run": _run, "report": _report}[options.command](options)
+    commands = {"draw": _draw, "trace": _trace, "select": _select, "run": _run, "report": _report}
+    return commands[options.command](options)
 
 
 if __name__ == "__main__":

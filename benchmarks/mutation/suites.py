@@ -192,6 +192,7 @@ class Suite:
 def read_suite(folder):
     """The `Suite` that `trace` recorded."""
     facts = json.loads(pathlib.Path(folder, "suite.json").read_text())
+    folder = facts.get("whole", folder)
     lines, users = collections.defaultdict(lambda: collections.defaultdict(set)), collections.defaultdict(set)
     spent, outcomes = collections.Counter(), {}
     for path in sorted(pathlib.Path(folder, "lines").iterdir()):
@@ -201,9 +202,26 @@ def read_suite(folder):
     for context, context_users in users.items():
         for user in context_users:
             used[user].add(context)
-    own = {test: spent[test] for test, outcome in outcomes.items() if outcome == "passed"}
+    passed = [test for test, outcome in outcomes.items() if outcome == "passed"]
+    part = set(facts.get("tests", passed))
+    own = {test: spent[test] for test in passed if test in part}
     shared = {test: frozenset(_reached(test, used) - {test}) for test in own}
     return Suite(facts["checkout"], facts["fingerprint"], facts["backend"], own, shared, spent, lines, users)
+
+
+def divide(folder, parts):
+    """Divides a trace into several traces.
+
+    Args:
+        folder: Folder of the trace.
+        parts: {suffix: tests}. The trace of some tests is in a folder of this name with `-suffix` added.
+    """
+    facts = json.loads(pathlib.Path(folder, "suite.json").read_text())
+    for suffix, tests in parts.items():
+        part = pathlib.Path(f"{folder}-{suffix}")
+        part.mkdir(parents=True, exist_ok=True)
+        facts |= {"whole": str(pathlib.Path(folder).resolve()), "tests": sorted(tests)}
+        pathlib.Path(part, "suite.json").write_text(json.dumps(facts, indent=1))
 
 
 def _read(path, lines, users, outcomes):

@@ -145,30 +145,15 @@ def test_every_choice_is_accepted():
             assert getattr(ViTConfig(**{**TINY, "pooling": pooling, **others, field: choice}), field) is choice
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.0, "12", True, None])
-@pytest.mark.parametrize("field", ["patch_size", "hidden_dim", "num_layers", "num_heads", "mlp_dim"])
-def test_sizes_are_positive_integers(field, value):
-    with pytest.raises(ValueError, match=f"{field} must be a positive integer. Received: {value!r}"):
-        ViTConfig(**{**TINY, field: value})
-
-
 def test_other_impossible_values():
     for changes, message in (
         ({"num_heads": 5}, "hidden_dim must be a multiple of num_heads.*hidden_dim=12, num_heads=5"),
         ({"patch_size": (4, 0)}, "patch_size must be a positive integer. Received: 0"),
         ({"patch_size": (4,)}, r"patch_size must be an integer or a pair \(height, width\). Received: \(4,\)"),
-        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon must be a number from 1e-15 to 1. Received: nan"),
-        ({"dropout_rate": "0.1"}, "dropout_rate must be at least 0 and less than 1. Received: '0.1'"),
         ({"head_bias": "0"}, "head_bias must be a number. Received: '0'"),
-        ({"representation_dim": 0}, "representation_dim must be a positive integer"),
-        ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon must be a number from 1e-15 to 1. Received: 0.0"),
         ({"position_embedding": "sincos_2d", "hidden_dim": 6}, "multiple of 4 and at least 8.*hidden_dim=6"),
         ({"position_embedding": "sincos_2d", "hidden_dim": 4, "num_heads": 2}, "multiple of 4 and at least 8"),
         ({"pooling": "token", "class_token": False}, "pooling='token' reads the class token"),
-        ({"num_register_tokens": -1}, "num_register_tokens must be 0 or a positive integer. Received: -1"),
-        ({"num_register_tokens": False}, "num_register_tokens must be 0 or a positive integer. Received: False"),
-        ({"token_merging": -1}, "token_merging must be 0 or a positive integer. Received: -1"),
-        ({"layer_norm_epsilon": 1e300}, "layer_norm_epsilon must be a number from 1e-15 to 1"),
         ({"head_bias": 1e300}, "head_bias must be a number. Received: 1e[+]300"),
         ({"layer_scale": 0.0}, "layer_scale must be a positive number. Received: 0.0"),
         ({"layer_scale": True}, "layer_scale must be a positive number. Received: True"),
@@ -246,8 +231,6 @@ def test_a_norm_after_pooling_needs_a_pooling():
             {"pooling_mlp_dim": 7, "pooling": "avg"},
             "pooling_mlp_dim=7 needs pooling='map', because other poolings have no attention. Received: pooling='avg'",
         ),
-        ({"pooling_num_heads": 0, "pooling": "map"}, "pooling_num_heads must be a positive integer. Received: 0"),
-        ({"pooling_mlp_dim": 7.0, "pooling": "map"}, "pooling_mlp_dim must be a positive integer. Received: 7.0"),
         (
             {"pooling_num_heads": 5, "pooling": "map"},
             "multiple of pooling_num_heads. Received: hidden_dim=12, pooling_num_heads=5",
@@ -294,9 +277,6 @@ def test_impossible_stems():
         ({"stage_depths": 3}, "stage_depths must be a tuple of integers. Received: 3"),
         ({"stage_depths": (2, 0)}, "Each number in stage_depths must be a positive integer. Received: 0"),
         ({"width": 48}, "width must be a multiple of 32, the number of groups. Received: 48"),
-        ({"width": 32.0}, "width must be a positive integer. Received: 32.0"),
-        ({"group_norm_epsilon": 0}, "group_norm_epsilon must be a number from 1e-15 to 1. Received: 0"),
-        ({"weight_standardization_epsilon": -1}, "weight_standardization_epsilon must be a number from 1e-15 to 1"),
     ):
         with pytest.raises(ValueError, match=message):
             StemConfig(**{"stage_depths": (2, 1), **changes})

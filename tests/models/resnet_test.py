@@ -196,7 +196,6 @@ def test_freezing():
         ),
         ({"stage_depths": ()}, ValueError, r"stage_depths must be a tuple of at least one integer. Received: \(\)"),
         ({"expansion": 2}, ValueError, r"expansion must be 4 \(bottleneck units\) or 1 \(basic units\). Received: 2"),
-        ({"width": 0}, ValueError, "width must be a positive integer. Received: 0"),
         ({"drop_path_rate": 1}, ValueError, "drop_path_rate must be .* Received: 1"),
         ({"dropout_rate": -0.1}, ValueError, "dropout_rate must be .* Received: -0.1"),
         ({"pooling": "max"}, ValueError, "pooling must be 'avg', or None together with.*pooling='max'"),

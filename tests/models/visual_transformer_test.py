@@ -288,7 +288,6 @@ def test_freezing():
             "'R18' is not a published VT-ResNet.* Available: VT-R18, VT-R34, VT-R50, VT-R101. A keras",
         ),
         ({"tokens": 3}, TypeError, "'tokens' is not a field of VTResNetConfig.*num_tokens"),
-        ({"num_tokens": 0}, ValueError, "num_tokens must be a positive integer. Received: 0"),
         (
             {"tokenizer": "recurrent"},
             ValueError,

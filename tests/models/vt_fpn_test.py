@@ -250,8 +250,6 @@ def _shapes(count, seed):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"neck_dim": 0}, ValueError, "neck_dim must be a positive integer. Received: 0"),
-        ({"num_tokens": 1.5}, ValueError, "num_tokens must be a positive integer. Received: 1.5"),
         ({"num_heads": 5}, ValueError, "5 heads, and its keys"),
         ({"classes": 0}, ValueError, "classes must be a positive integer. Received: 0"),
         ({"weights": "imagenet"}, ValueError, r"'VT-FPN@imagenet' is not the name of published weights"),

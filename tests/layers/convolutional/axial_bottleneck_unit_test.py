@@ -62,5 +62,3 @@ def test_refuses_sizes_that_it_has_no_tables_for(size):
 def test_refuses_impossible_arguments():
     with pytest.raises(ValueError, match="filters must be a multiple of 2"):
         AxialBottleneckUnit(9, num_heads=3)
-    with pytest.raises(ValueError, match="strides must be a positive integer"):
-        AxialBottleneckUnit(12, strides=0)

@@ -44,7 +44,6 @@ def test_in_training_statistics_are_those_of_the_batch():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (functools.partial(ConvolutionalBlockAttention, 0), "reduction must be a positive integer. Received: 0"),
         (functools.partial(ConvolutionalBlockAttention, 2, 4), "kernel_size must be odd. Received: 4"),
     ],
 )

@@ -46,9 +46,3 @@ def test_size_of_the_map_may_be_unknown():
 def test_macs():
     # MACs at 28 positions: to 3 features and twice 4 attentions; gathering and distributing; from 3 features.
     assert DoubleAttention(3, 4).macs((None, 4, 7, 6)) == 28 * (6 * (3 + 2 * 4) + 2 * 3 * 4 + 3 * 6)
-
-
-@pytest.mark.parametrize("name", ["num_features", "num_attentions"])
-def test_refuses_impossible_arguments(name):
-    with pytest.raises(ValueError, match=f"{name} must be a positive integer. Received: 0"):
-        DoubleAttention(**{"num_features": 3, "num_attentions": 4, name: 0})

@@ -47,9 +47,3 @@ def test_size_of_the_map_may_be_unknown():
 def test_macs():
     # MACs at 28 positions: to 4 states and 3 nodes, to the nodes and back, from 4 states. Between 3 nodes and 4 states.
     assert GlobalReasoning(3, 4).macs((None, 4, 7, 6)) == 28 * (6 * 7 + 2 * 3 * 4 + 4 * 6) + 3 * 3 * 4 + 3 * 4 * 4
-
-
-@pytest.mark.parametrize("name", ["num_nodes", "num_states"])
-def test_refuses_impossible_arguments(name):
-    with pytest.raises(ValueError, match=f"{name} must be a positive integer. Received: 0"):
-        GlobalReasoning(**{"num_nodes": 3, "num_states": 4, name: 0})

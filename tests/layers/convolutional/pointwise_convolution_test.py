@@ -63,7 +63,6 @@ def test_macs():
 @pytest.mark.parametrize(
     ("attempt", "message"),
     [
-        (functools.partial(PointwiseConvolution, 0), "filters must be a positive integer. Received: 0"),
         (functools.partial(PointwiseConvolution, 8, 3), "multiple of num_groups. Received: filters=8, num_groups=3"),
         (
             functools.partial(PointwiseConvolution(8, 4).build, (None, 5, 6)),

@@ -69,5 +69,3 @@ def test_size_may_be_unknown():
 def test_refuses_impossible_sizes():
     with pytest.raises(ValueError, match=r"width must be a multiple of 32, the number of groups. Received: 48"):
         PreActivationUnit(48)
-    with pytest.raises(ValueError, match=r"strides must be a positive integer. Received: 0"):
-        PreActivationUnit(32, strides=0)

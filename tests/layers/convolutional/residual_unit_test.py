@@ -126,8 +126,6 @@ def test_size_may_be_unknown():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"width": 0}, "width must be a positive integer. Received: 0"),
-        ({"strides": 0}, "strides must be a positive integer. Received: 0"),
         ({"expansion": 2}, r"expansion must be 4 \(bottleneck\) or 1 \(basic unit\). Received: 2"),
         ({"drop_path_rate": 1.0}, "rate must be .*Received: 1.0"),
     ],

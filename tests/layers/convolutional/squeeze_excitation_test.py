@@ -17,8 +17,3 @@ def test_equals_the_equation(reduction, hidden):
     run_parity_test(layer, reference.squeeze_excitation, random_inputs((3, 5, 12)))
     assert layer.dense_1.units == hidden
     assert layer.macs((None, 3, 5, 12)) == 2 * 12 * hidden
-
-
-def test_refuses_impossible_arguments():
-    with pytest.raises(ValueError, match=r"reduction must be a positive integer. Received: 0"):
-        SqueezeExcitation(0)

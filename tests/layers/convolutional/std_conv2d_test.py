@@ -126,13 +126,6 @@ def test_size_may_be_unknown():
     assert layer(keras.Input((None, None, 3))).shape == (None, None, None, 10)
 
 
-@pytest.mark.parametrize("name", ["filters", "kernel_size", "strides"])
-@pytest.mark.parametrize("size", [0, 2.5, (3, 3)])
-def test_refuses_impossible_sizes(name, size):
-    with pytest.raises(ValueError, match=f"{name} must be a positive integer. Received: "):
-        StdConv2D(**{"filters": 10, "kernel_size": 3, name: size})
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

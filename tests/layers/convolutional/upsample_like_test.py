@@ -35,7 +35,6 @@ def test_equals_pillow(size, scale, interpolation):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"scale": 0}, "scale must be a positive integer. Received: 0"),
         (
             {"scale": 2, "interpolation": "bicubic"},
             "interpolation must be one of 'bilinear', 'nearest'. Received: 'bicubic'",

@@ -59,7 +59,6 @@ def test_frequencies_start_axial_and_turned_in_each_head():
     ("arguments", "message"),
     [
         ((RotaryConfig(), 3, 8), "rotary must have kind='mixed'. Axial frequencies are not learned. Received: Rotary"),
-        ((RotaryConfig("mixed"), 0, 8), "num_heads must be a positive integer. Received: 0"),
         ((RotaryConfig("mixed"), 3, 6), "key_dim must be a multiple of 4. Received: key_dim=6"),
     ],
 )

@@ -38,9 +38,3 @@ def test_the_stream_is_that_of_keras():
 def test_has_no_generator_without_a_rate():
     assert not Dropout(0.0).variables
     assert len(Dropout(0.1).variables) == 1
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 2])
-def test_refuses_an_impossible_rate(rate):
-    with pytest.raises(ValueError, match=f"at least 0 and less than 1. Received: {rate}"):
-        Dropout(rate)

@@ -86,9 +86,3 @@ def test_who_freezes_a_model_gets_the_same():
     frozen = convert_variables_to_constants_v2(function.get_concrete_function())
     assert not frozen.variables
     assert_close(frozen(tf.constant(inputs))[0], to_numpy(layer(inputs)))
-
-
-@pytest.mark.parametrize("epsilon", [0, -1e-6])
-def test_refuses_an_epsilon_that_is_not_positive(epsilon):
-    with pytest.raises(ValueError, match=f"epsilon must be a number from 1e-15 to 1. Received: {epsilon}"):
-        LayerNormalization(epsilon)

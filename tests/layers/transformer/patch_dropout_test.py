@@ -31,9 +31,13 @@ def test_each_image_keeps_random_patches_and_all_prefix_tokens(rate, num_kept):
     np.testing.assert_array_equal(PatchDropout(rate)(tokens), tokens)
 
 
-@pytest.mark.each_backend
 @pytest.mark.parametrize(
-    "changes", [{"num_register_tokens": 1}, {"pooling": "map"}, {"pooling": "avg", "pre_norm": True}]
+    "changes",
+    [
+        pytest.param({"num_register_tokens": 1, "num_layers": 1}, marks=pytest.mark.each_backend),
+        {"pooling": "map", "num_layers": 1},
+        {"pooling": "avg", "pre_norm": True, "num_layers": 1},
+    ],
 )
 def test_a_model_with_patch_dropout_trains_and_predicts_with_all_patches(changes):
     model, whole = (tiny_model(**changes, patch_dropout_rate=rate) for rate in (0.5, 0.0))

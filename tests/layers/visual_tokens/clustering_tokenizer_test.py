@@ -117,9 +117,3 @@ def test_macs():
 @pytest.mark.parametrize(("number", "grid"), [(16, (4, 4)), (6, (2, 3)), (32, (4, 8)), (7, (1, 7)), (1, (1, 1))])
 def test_the_grid_that_centres_start_at(number, grid):
     assert squarest_grid(number) == grid
-
-
-@pytest.mark.parametrize("argument", ["num_tokens", "token_dim", "group_width", "num_iterations"])
-def test_refuses_impossible_arguments(argument):
-    with pytest.raises(ValueError, match=f"{argument} must be a positive integer. Received: 0"):
-        ClusteringTokenizer(**{"num_tokens": 4, argument: 0})

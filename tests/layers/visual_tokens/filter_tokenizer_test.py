@@ -72,9 +72,3 @@ def test_macs():
     plain = FilterTokenizer(4)
     plain.build((None, 5, 7, 6))
     assert plain.macs((None, 5, 7, 6)) == 2 * 35 * 6 * 4
-
-
-@pytest.mark.parametrize("argument", ["num_tokens", "token_dim", "group_width"])
-def test_refuses_impossible_arguments(argument):
-    with pytest.raises(ValueError, match=f"{argument} must be a positive integer. Received: 0"):
-        FilterTokenizer(**{"num_tokens": 4, argument: 0})
