@@ -70,6 +70,7 @@ def _run(*arguments):
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.slow
 def test_killed_at_any_file_operation(tmp_path):
     whole = {
         "file": [{"file": content} for content in ("old", "new")],

@@ -33,6 +33,7 @@ def test_grouped_and_one_dimensional_convolutions():
     assert (grouped.parameters, grouped.macs) == (3 * 3 * 4 + 4, 7 * 3 * 3 * 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["token", "avg"])
 def test_vision_transformer_equals_the_formula(pooling):
     model = keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), classes=5, pooling=pooling)
@@ -48,6 +49,7 @@ def test_vision_transformer_equals_the_formula(pooling):
     assert by_name["encoder_norm"].macs == by_name["pooling"].macs == 0
 
 
+@pytest.mark.slow
 def test_tokens_norms_and_factors_cost_nothing_themselves():
     shape = (8, 12, 3)
     plain = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=shape, classes=5))
@@ -62,6 +64,7 @@ def test_tokens_norms_and_factors_cost_nothing_themselves():
     assert by_name["register_tokens"] == by_name["distillation_token"] == by_name["mean_logits"] == 0
 
 
+@pytest.mark.slow
 def test_positions():
     shape = (8, 12, 3)  # 7 tokens.
     plain = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=shape, classes=5))
@@ -80,6 +83,7 @@ def test_positions():
     assert [layer.parameters for layer in cost.layers if layer.name == "position_embedding"] == [7 * 12, 0]
 
 
+@pytest.mark.slow
 def test_a_layer_that_asks_for_the_shapes_of_all_its_inputs():
     model = keras_vit.ViT(CONFIG, input_shape=(None, None, 3), classes=5, pooling="avg", axial=True)
     by_name = {layer.name: layer.macs for layer in keras_vit.profile(model, input_shape=(8, 12, 3)).layers}
@@ -87,12 +91,14 @@ def test_a_layer_that_asks_for_the_shapes_of_all_its_inputs():
     assert by_name["encoder_block_1"] == rest + 2 * (2 * 3**2 + 3 * 2**2) * 12  # 2 rows of 3, 3 columns of 2.
 
 
+@pytest.mark.slow
 def test_attention_pooling():
     cost = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), classes=5, pooling="map"))
     without = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), classes=5, pooling="avg"))
     assert cost.macs == without.macs + 2 * 12**2 + 6 * 2 * 12**2 + 2 * 6 * 12 + 2 * 12 * 20
 
 
+@pytest.mark.slow
 def test_stem():
     stem = keras_vit.StemConfig((1,), width=32)
     model = keras_vit.ViT(CONFIG, stem=stem, patch_size=1, input_shape=(9, 14, 3), classes=5)
@@ -132,6 +138,7 @@ def test_variable_size_needs_an_input_shape():
     assert {layer.name: layer for layer in cost.layers}["encoder_norm"].output_shape == (None, 7, 12)
 
 
+@pytest.mark.slow
 def test_model_on_an_input_tensor():
     inputs = keras.Input((8, 12, 3))
     model = keras_vit.ViT(CONFIG, input_tensor=keras.layers.Rescaling(2.0, name="before")(inputs), classes=5)

@@ -88,12 +88,14 @@ def test_decodes_as_pillow_does(file, tolerance):
     assert np.abs(decoded - expected).max() <= tolerance
 
 
+@pytest.mark.slow
 def test_takes_the_upper_8_of_16_bits():
     levels = np.random.default_rng(0).integers(0, 2**16, (8, 12)).astype("uint16")
     decoded = _decode(encoded(PIL.Image.fromarray(levels), "PNG"), (8, 12))
     np.testing.assert_array_equal(decoded, np.repeat(levels[..., None] // 256, 3, axis=-1))
 
 
+@pytest.mark.slow
 def test_decodes_the_first_frame_of_an_animation():
     frames = [picture(24, 33).quantize(64), PIL.Image.new("P", (33, 24))]
     gif = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
@@ -110,6 +112,7 @@ def test_frame_that_does_not_cover_the_picture():
     np.testing.assert_array_equal(decode_upright(file, 3), expected)
 
 
+@pytest.mark.slow
 def test_decodes_to_gray():
     for mode in ("RGB", "L"):
         image = picture(24, 33, mode)
@@ -220,8 +223,8 @@ def test_a_model_of_fixed_size_refuses_another(size, message):
 @pytest.mark.parametrize(
     ("protocol", "size", "resized", "crop"),
     [
-        ({"resize": 248, "crop": (224, 224)}, None, 248, [224, 224]),
-        ({"resize": 248, "crop": (224, 224)}, (320, 320), 354, [320, 320]),
+        pytest.param({"resize": 248, "crop": (224, 224)}, None, 248, [224, 224], marks=pytest.mark.slow),
+        pytest.param({"resize": 248, "crop": (224, 224)}, (320, 320), 354, [320, 320], marks=pytest.mark.slow),
         ({"resize": 40, "crop": (20, 32)}, (30, 40), 60, [30, 40]),
         ({"resize": (24, 40), "crop": (20, 32)}, (30, 40), [36, 50], [30, 40]),
         ({"resize": (8, 12)}, None, [8, 12], None),
@@ -294,7 +297,16 @@ def alone():
 
 @pytest.mark.parametrize(
     "names",
-    [list(GOOD), ["JPEG"], [], ["text", "JPEG", "empty", "PNG"], [*GOOD, *BAD], list(BAD), ["cut JPEG"], ["empty"]],
+    [
+        pytest.param(list(GOOD), marks=pytest.mark.slow),
+        ["JPEG"],
+        [],
+        ["text", "JPEG", "empty", "PNG"],
+        pytest.param([*GOOD, *BAD], marks=pytest.mark.slow),
+        list(BAD),
+        ["cut JPEG"],
+        ["empty"],
+    ],
     ids=len,
 )
 def test_one_bad_image_does_not_fail_its_neighbours(decode_batch, alone, names):
@@ -306,6 +318,7 @@ def test_one_bad_image_does_not_fail_its_neighbours(decode_batch, alone, names):
         np.testing.assert_array_equal(image, alone.get(name, np.zeros((22, 30, 3))), err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("channels", "resized", "sizes"),
     [
@@ -328,6 +341,7 @@ def test_an_image_of_too_many_pixels_is_not_decoded(channels, resized, sizes):
     np.testing.assert_array_equal(pixels[0], image_decoder(model)(files[0]))
 
 
+@pytest.mark.slow
 def test_scans_and_pixels_are_bounded_together():
     """At most 12 scans of the largest image are decoded, and 100 scans of an image with a tenth of its pixels."""
     file = encoded(picture(60, 50), "JPEG", progressive=True)
@@ -349,7 +363,7 @@ def _png_of(height, width):
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        (b"", "Input is empty"),
+        pytest.param(b"", "Input is empty", marks=pytest.mark.slow),
         (b"no image", "Unknown image file format"),
         (BAD["animated WebP"], "animated WebP"),
         (_png_of(20_000, 20_001), "has 20,001 x 20,000 pixels. It must have at most 89,478,485"),
@@ -387,6 +401,7 @@ def test_saved_and_loaded(decode_batch, tmp_path):
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_many_threads(decode_batch):
     batches = [[GOOD["JPEG"], b"", GOOD["PNG"]], [BAD["cut JPEG"], GOOD["GIF"]], [GOOD["WebP"]]]
     expected = [decode_batch(files)[0].numpy() for files in batches]

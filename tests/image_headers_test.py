@@ -103,6 +103,7 @@ def _files():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_sizes_are_those_of_pillow():
     files = _files()
     sizes = _size(list(files.values()))
@@ -110,6 +111,7 @@ def test_sizes_are_those_of_pillow():
     assert dict(zip(files, map(tuple, sizes), strict=True)) == dict(zip(files, expected, strict=True))
 
 
+@pytest.mark.slow
 def test_markers_without_length():
     # Pillow fails at these markers, TensorFlow's decoder does not.
     file = _with(b"\xff\x01\xff\xd0\xff\xd7")
@@ -117,6 +119,7 @@ def test_markers_without_length():
     np.testing.assert_array_equal(decode_upright(file, 3), PIL.Image.open(io.BytesIO(JPEG)))
 
 
+@pytest.mark.slow
 def test_any_shape():
     files = [JPEG, encoded(noise(8, 12), "PNG")]
     assert _size(JPEG).tolist() == [23, 37]
@@ -158,11 +161,13 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_refused():
     sizes = _size(list(REFUSED.values()))
     assert {name: size.tolist() for name, size in zip(REFUSED, sizes, strict=True) if size.any()} == {}
 
 
+@pytest.mark.slow
 def test_incomplete_headers():
     for name, file in _files().items():
         if len(file) < 5000:
@@ -190,6 +195,7 @@ def _damaged(file, rng):
     return bytes(damaged)
 
 
+@pytest.mark.slow
 def test_damaged_files_have_the_size_that_they_are_decoded_to():
     import tensorflow as tf
 
@@ -222,6 +228,7 @@ def test_orientations():
     assert exif_orientation(behind).numpy() == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("screen", "corner", "size"),
     [((37, 23), (0, 0), (23, 37)), ((50, 40), (3, 5), (40, 50)), ((10, 10), (3, 5), (26, 42))],
@@ -242,6 +249,7 @@ def test_first_frame(screen, corner, size):
         assert first_frame(file[:cut])[0].numpy() == b""
 
 
+@pytest.mark.slow
 def test_frame_in_blocks_of_any_length():
     file = _gif((37, 23), (0, 0, _palette(23, 37)))
     start = 13 + 10 + 768 + 1
@@ -260,6 +268,7 @@ def test_frame_in_blocks_of_any_length():
     assert frames == {True}
 
 
+@pytest.mark.slow
 def test_many_scans():
     file = encoded(noise(23, 37), "JPEG", progressive=True)
     scan = file[file.rindex(b"\xff\xda") : -2]
@@ -269,6 +278,7 @@ def test_many_scans():
     assert has_too_many_scans(files).numpy().tolist() == [False, False, False, True, False, False, False]
 
 
+@pytest.mark.slow
 def test_scans_are_counted_as_the_decoder_meets_them():
     """Scans are counted despite misleading content: end markers in comments, thumbnails, appended files."""
     import tensorflow as tf

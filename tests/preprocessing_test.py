@@ -48,6 +48,7 @@ def test_layer_passes_pixels_on_unless_told():
     np.testing.assert_array_equal(to_numpy(keras_vit.Preprocessing()(pixels)), pixels)
 
 
+@pytest.mark.slow
 def test_layer_keeps_float32_under_mixed_precision():
     # In bfloat16, pixels 128 to 255 would lose their last bit, and their quotients would lose more.
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -138,6 +139,7 @@ def test_preprocess_input_of_tensors():
     assert_close(output, _pixels(2, 8, 12, 3) / 127.5 - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="tf.data runs TensorFlow's operations")
 def test_preprocess_input_in_a_pipeline():
     import tensorflow as tf
@@ -146,6 +148,7 @@ def test_preprocess_input_in_a_pipeline():
     assert_close(next(iter(dataset)), _pixels(2, 8, 12, 3) / 127.5 - 1)
 
 
+@pytest.mark.slow
 def test_preprocess_input_as_a_model_says():
     pixels = _pixels(2, 8, 12, 3)
     inputs = keras.Input((8, 12, 3))

@@ -37,6 +37,7 @@ def _without(weights, *prefixes):
     return {path: array for path, array in weights.items() if not path.startswith(prefixes)}
 
 
+@pytest.mark.slow
 def test_the_model_that_the_file_describes(files):
     weights, path = files["timm"]
     model = keras_vit.from_pretrained(path)
@@ -51,6 +52,7 @@ def test_the_model_that_the_file_describes(files):
     assert_close(model(images), scores / scores.sum(1, keepdims=True))
 
 
+@pytest.mark.slow
 def test_other_classes_take_the_place_of_the_whole_head(files):
     weights, path = files["google"]
     kept = keras_vit.from_pretrained(path, classes=5, input_shape=SHAPE)
@@ -63,6 +65,7 @@ def test_other_classes_take_the_place_of_the_whole_head(files):
     assert description.adaptations == dict.fromkeys(head, "not loaded from the file")
 
 
+@pytest.mark.slow
 def test_other_classes_beside_pre_logits_that_are_asked_for(files):
     weights, path = files["google"]
     model = keras_vit.from_pretrained(path, classes=4, input_shape=SHAPE, representation_dim=7)
@@ -70,6 +73,7 @@ def test_other_classes_beside_pre_logits_that_are_asked_for(files):
     assert_same_weights(model, {**weights, **head})
 
 
+@pytest.mark.slow
 def test_without_a_head(files):
     weights, path = files["google"]
     model = keras_vit.from_pretrained(path, include_top=False, input_shape=SHAPE)
@@ -83,6 +87,7 @@ def test_without_a_head(files):
         keras_vit.from_pretrained(path, pooling=None, input_shape=SHAPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("class_token", [None, True, False])
 def test_other_poolings(class_token, files):
     """Other poolings drop the class token unless `class_token=True` is given."""
@@ -98,6 +103,7 @@ def test_other_poolings(class_token, files):
         keras_vit.from_pretrained(path, pooling="map", **arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["timm", "google", "sincos"])
 def test_images_of_any_size(kind, files):
     weights, path = files[kind]
@@ -139,6 +145,7 @@ def test_a_model_of_a_keras_file(build, tmp_path):
     assert keras_vit.describe(same) == dataclasses.replace(keras_vit.describe(model), source=str(path))
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_at_another_image_size(tmp_path):
     model, path = _random(), tmp_path / "mine.keras"
     model.save(path)
@@ -159,7 +166,12 @@ def test_a_fine_tuned_model_at_another_image_size(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("patch_dropout_rate", 0.5), ("rotary", keras_vit.RotaryConfig()), ("dropout_rate", 0.1)]
+    ("field", "value"),
+    [
+        pytest.param("patch_dropout_rate", 0.5, marks=pytest.mark.slow),
+        ("rotary", keras_vit.RotaryConfig()),
+        pytest.param("dropout_rate", 0.1, marks=pytest.mark.slow),
+    ],
 )
 def test_layers_without_weights_come_and_go(field, value, tmp_path):
     model, path = _random(pooling="avg"), tmp_path / "mine.keras"
@@ -192,6 +204,7 @@ def test_a_keras_file_of_another_model_is_refused(tmp_path):
         keras_vit.from_pretrained("missing.keras")
 
 
+@pytest.mark.slow
 def test_input_tensor(files):
     weights, path = files["timm"]
     inputs = keras.Input(SHAPE)
@@ -204,6 +217,7 @@ def test_input_tensor(files):
     assert_close(behind(images), to_numpy(plain(2 * images)))
 
 
+@pytest.mark.slow
 def test_preprocessing_inside_and_outside(files):
     _, path = files["timm"]
     plain = keras_vit.from_pretrained(path, classifier_activation=None)
@@ -244,6 +258,7 @@ def test_refuses_other_shapes(input_shape, files):
         keras_vit.from_pretrained(files["timm"][1], input_shape=input_shape)
 
 
+@pytest.mark.slow
 def test_family_says_how_pixels_are_normalised(files):
     _, path = files["google"]
     arguments = {"grid_size": (2, 3), "include_preprocessing": True}
@@ -253,6 +268,7 @@ def test_family_says_how_pixels_are_normalised(files):
         keras_vit.from_pretrained(path, family="nobody", **arguments)
 
 
+@pytest.mark.slow
 def test_a_model_from_a_file_can_be_trained_and_saved(files, tmp_path):
     _, path = files["timm"]
     model = keras_vit.from_pretrained(path, classes=3)
@@ -284,6 +300,7 @@ def _cache_path(name):
     return fetch.cache_folder() / get_entry(name).url.removeprefix("https://")
 
 
+@pytest.mark.slow
 def test_a_name_of_the_catalogue_without_network(cached):
     name = "Ti/16@augreg-i21k-i1k-224"
     model = keras_vit.from_pretrained(name)
@@ -313,6 +330,7 @@ def test_a_variant_checks_the_size_of_its_weights(cached):
         keras_vit.ViT("Ti/16", weights="imagenet")
 
 
+@pytest.mark.slow
 def test_a_config_takes_weights_that_fit(files):
     weights, path = files["timm"]
     assert_same_weights(keras_vit.ViT(EXACT, weights=path, input_shape=SHAPE, classes=5), weights)
@@ -365,7 +383,18 @@ def _others(path):
     np.savez(path, weight=np.ones(3, "float32"))
 
 
-@pytest.mark.parametrize("write", [_html, _truncated, _pickle, _bomb, _shapes, _nothing, _others])
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(_html, marks=pytest.mark.slow),
+        pytest.param(_truncated, marks=pytest.mark.slow),
+        _pickle,
+        pytest.param(_bomb, marks=pytest.mark.slow),
+        pytest.param(_shapes, marks=pytest.mark.slow),
+        pytest.param(_nothing, marks=pytest.mark.slow),
+        pytest.param(_others, marks=pytest.mark.slow),
+    ],
+)
 def test_refuses_what_is_no_checkpoint_at_once(write, tmp_path, monkeypatch):
     path = tmp_path / "weights.npz"
     write(path)
@@ -380,6 +409,7 @@ def test_refuses_what_is_no_checkpoint_at_once(write, tmp_path, monkeypatch):
     assert_same_weights(model, weights)
 
 
+@pytest.mark.slow
 def test_refuses_damage_inside_an_array(files, tmp_path):
     """The archive's checksum detects one wrong bit."""
     _, path = files["google"]

@@ -32,6 +32,7 @@ def _entropies(maps):
     return -(maps * logarithms).sum(-1).mean((0, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "patch"),
     [
@@ -75,6 +76,7 @@ def planted(monkeypatch, large_models):
     return plant
 
 
+@pytest.mark.slow
 def test_local_ratio_is_what_the_neighbours_have(model):
     [images] = random_inputs(SHAPE)
     rows, columns = model.get_layer("patch_embedding").output.shape[1:3]
@@ -98,6 +100,7 @@ def _of_the_left_neighbour():
     return weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weights", "distance"),
     [
@@ -115,6 +118,7 @@ def test_distances_in_closed_form(planted, weights, distance):
     np.testing.assert_allclose(found, distance, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weights", "ratio"),
     # Of the 4 x 4 patches, 4 have 4 neighbours (including themselves), 8 have 6 and 4 have 9.
@@ -125,6 +129,7 @@ def test_local_ratios_in_closed_form(planted, weights, ratio):
     np.testing.assert_allclose(keras_vit.local_attention_ratio(model, images), ratio, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_patches_that_look_at_no_patch_are_not_counted(planted):
     to_the_class_token = np.eye(17)[np.zeros(17, int)]
     model, images = planted(to_the_class_token)
@@ -134,6 +139,7 @@ def test_patches_that_look_at_no_patch_are_not_counted(planted):
     np.testing.assert_allclose(keras_vit.mean_attention_distance(model, images), 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weights", "entropy"),
     [(np.eye(17), 0), (np.full((17, 17), 1 / 17), math.log(17)), (np.eye(17) / 2 + np.eye(17)[::-1] / 2, None)],
@@ -144,6 +150,7 @@ def test_entropies_in_closed_form(planted, weights, entropy):
     np.testing.assert_allclose(keras_vit.attention_entropy(model, images), expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("analysis", ANALYSES)
 def test_images_may_come_in_batches(analysis, model):
     [images] = random_inputs(SHAPE, batch=3)
@@ -151,6 +158,7 @@ def test_images_may_come_in_batches(analysis, model):
     np.testing.assert_allclose(analysis(model, iter([images[:1], images[1:]]), batch_size=1), at_once, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_nested_equals_plain(inner):
     """One kind of nesting is tested; features_test.py tests all kinds."""
     outer, prepared = NESTED["scaled"](inner)
@@ -159,6 +167,7 @@ def test_nested_equals_plain(inner):
         np.testing.assert_allclose(analysis(outer, images), analysis(inner, prepared(images)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_reloaded_of_variable_size_and_in_mixed_precision(tmp_path):
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:

@@ -89,6 +89,7 @@ def _first_rows(model, tokens, changes, num_patches):
     return rows
 
 
+@pytest.mark.slow
 def test_rows_of_some_tokens(model):
     [images] = random_inputs(SHAPE)
     maps = keras_vit.attention_maps(model, images)
@@ -121,6 +122,7 @@ def _with_attention(model, scale):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pooling", "expected"), [("token", 0), ("avg", 1)])
 def test_a_token_that_sees_itself_alone_stays_where_it_is(pooling, expected):
     """All normalised tokens have the same length, so each is most similar to itself: the attention is the identity."""
@@ -131,6 +133,7 @@ def test_a_token_that_sees_itself_alone_stays_where_it_is(pooling, expected):
     np.testing.assert_allclose(keras_vit.attention_rollout(model, images), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"pooling": "avg"}, {"distillation_token": True, "num_register_tokens": 3}])
 def test_tokens_that_see_all_alike_give_an_even_map(changes):
     model = _with_attention(tiny_model(num_heads=1, **changes), 0)
@@ -140,6 +143,7 @@ def test_tokens_that_see_all_alike_give_an_even_map(changes):
     np.testing.assert_allclose(keras_vit.attention_rollout(model, images), 1, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_nested_equals_plain(inner):
     """One kind of nesting is tested; features_test.py tests all kinds."""
     outer, prepared = NESTED["scaled"](inner)
@@ -148,6 +152,7 @@ def test_nested_equals_plain(inner):
         np.testing.assert_allclose(analysis(outer, images), analysis(inner, prepared(images)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_reloaded_and_of_variable_size(tmp_path):
     changes = {"include_preprocessing": True, "pooling": "map", "num_register_tokens": 2}
     model = randomize(tiny_model(input_shape=(None, None, 3), num_layers=1, **changes))
@@ -159,6 +164,7 @@ def test_reloaded_and_of_variable_size(tmp_path):
     assert keras_vit.attention_rollout(model, pixels[:1, :4]).shape == (1, 1, 3)
 
 
+@pytest.mark.slow
 def test_dropout_is_off_and_the_result_float32():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:

@@ -19,6 +19,7 @@ def _scaled(pictures):
     return (pictures - low) / (high - low)
 
 
+@pytest.mark.slow
 def test_a_planted_kernel_is_recovered():
     """Filters are mixtures of three pictures, and each picture's mean weight is 0. The components are the pictures."""
     rng = np.random.default_rng(0)
@@ -34,6 +35,7 @@ def test_a_planted_kernel_is_recovered():
     np.testing.assert_array_equal(found[3:], 0.5)  # There is no fourth direction, only rounding errors.
 
 
+@pytest.mark.slow
 def test_28_filters_in_the_order_of_their_strength():
     model = randomize(tiny_model((24, 30, 1), patch_size=(6, 5), hidden_dim=48, num_layers=1))
     found = keras_vit.embedding_filters(model)
@@ -45,6 +47,7 @@ def test_28_filters_in_the_order_of_their_strength():
         assert abs(np.corrcoef(picture.ravel(), direction)[0, 1]) == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_of_a_stem_the_first_convolution():
     model = randomize(tiny_model(stem=STEM, patch_size=(1, 2), input_shape=(32, 64, 3), num_layers=1))
     assert keras_vit.embedding_filters(model, n=7).shape == (7, 7, 7, 3)
@@ -63,6 +66,7 @@ def _cosines(rows, grid):
     return np.reshape(found, (*grid, *grid))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"num_register_tokens": 2}, {"pooling": "avg"}, {"distillation_token": True}])
 def test_similarities_of_a_table(changes):
     model = randomize(tiny_model(num_layers=1, **changes))
@@ -73,6 +77,7 @@ def test_similarities_of_a_table(changes):
     np.testing.assert_allclose(found, found.transpose(2, 3, 0, 1), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_sines_of_rows_and_columns_give_bands():
     """The similarity is the sum of a row part and a column part. Each part is largest at distance 0."""
     model = tiny_model((20, 21, 3), position_embedding="sincos_2d", hidden_dim=24, num_layers=1)
@@ -90,6 +95,7 @@ def _bands(similarity, column):
     return np.broadcast_to(line, similarity.shape[:2])
 
 
+@pytest.mark.slow
 def test_two_tables_share_a_half():
     model = randomize(tiny_model(position_embedding="learned_2d", num_layers=1))
     weights = {path: value for path, value in canonical_weights(model).items() if path.startswith("position_embedding")}
@@ -99,6 +105,7 @@ def test_two_tables_share_a_half():
     assert_close(keras_vit.position_similarity(model), _cosines(table, (2, 3)))
 
 
+@pytest.mark.slow
 def test_each_block_has_a_table_of_its_own():
     model = randomize(tiny_model(position_placement="every_layer"))
     for block in range(2):

@@ -14,20 +14,23 @@ from tests.test_case import assert_close, canonical_weights, random_inputs, rand
     [
         ({"pooling": "avg"}, {}, {}),
         ({}, {}, {"class_token": 0}),
-        (
+        pytest.param(
             {"num_register_tokens": 2, "distillation_token": True},
             {},
             {"class_token": 0, "distillation_token": 1, "register_tokens": slice(2, 4)},
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             {"num_register_tokens": 3, "pooling": "map", "position_embedding": "sincos_2d"},
             {"position_embedding": "sincos_2d"},
             {"register_tokens": slice(0, 3)},
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             {"num_register_tokens": 2, "rotary": keras_vit.RotaryConfig(), "position_embedding": "none"},
             {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none"},
             {"class_token": 0, "register_tokens": slice(1, 3)},
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -46,6 +49,7 @@ def test_tokens_equal_the_equations(changes, arguments, fronts):
         assert_close(found[f"encoder_norm/{front}"], tokens[:, position])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"representation_dim": 7}, {"num_register_tokens": 2, "distillation_token": True}, {"pooling": "map"}],
@@ -77,6 +81,7 @@ def test_tokens_are_found_where_they_have_been_put():
         keras_vit.features(model, images, ["pooling/class_token"])
 
 
+@pytest.mark.slow
 def test_of_a_hybrid_the_maps_of_the_stem():
     model = randomize(tiny_model(stem=STEM, patch_size=(1, 2), input_shape=(32, 64, 3)))
     [images] = random_inputs((32, 64, 3))
@@ -86,6 +91,7 @@ def test_of_a_hybrid_the_maps_of_the_stem():
     assert found["encoder_block_1"].shape == (2, *model.get_layer("patch_embedding").output.shape[1:])
 
 
+@pytest.mark.slow
 def test_nested_equals_plain(inner, nested):
     kind, outer, prepared = nested
     [images] = random_inputs(SHAPE)
@@ -113,6 +119,7 @@ HEADLESS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", HEADLESS.values(), ids=HEADLESS)
 def test_a_model_without_classifier_puts_its_representation_out(build):
     model = randomize(build())
@@ -123,6 +130,7 @@ def test_a_model_without_classifier_puts_its_representation_out(build):
     assert_close(representation(around, images), expected)
 
 
+@pytest.mark.slow
 def test_the_representation_of_a_model_around_a_model(inner):
     [images] = random_inputs(SHAPE)
     expected = to_numpy(inner(images))
@@ -144,6 +152,7 @@ def test_tokens_and_maps_are_no_representation():
             representation(build(pooling=None), images)
 
 
+@pytest.mark.slow
 def test_float32_whatever_the_policy():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:

@@ -20,10 +20,10 @@ def _expected(model, images, gallery, k):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"representation_dim": 7},
-        {"pooling": "map", "norm_placement": "after_pooling"},
+        pytest.param({"representation_dim": 7}, marks=pytest.mark.slow),
+        pytest.param({"pooling": "map", "norm_placement": "after_pooling"}, marks=pytest.mark.slow),
         {"distillation_token": True},
-        {"position_placement": "every_layer_shared"},
+        pytest.param({"position_placement": "every_layer_shared"}, marks=pytest.mark.slow),
     ],
 )
 def test_equal_the_sorted_cosines(changes):
@@ -40,6 +40,7 @@ def test_equal_the_sorted_cosines(changes):
     np.testing.assert_array_equal(again[0], indices)
 
 
+@pytest.mark.slow
 def test_an_image_of_the_gallery_finds_itself_and_of_equals_the_first(model):
     [gallery] = random_inputs(SHAPE, batch=5)
     gallery[3] = gallery[1]
@@ -50,6 +51,7 @@ def test_an_image_of_the_gallery_finds_itself_and_of_equals_the_first(model):
     assert similarities.max() <= 1
 
 
+@pytest.mark.slow
 def test_of_a_model_around_a_model_what_its_classifier_reads(nested):
     kind, outer, prepared = nested
     [images] = random_inputs(SHAPE, batch=4)

@@ -33,6 +33,7 @@ def model():
     return tiny()
 
 
+@pytest.mark.slow
 def test_maps_are_the_filters_softmax(model):
     [images] = random_inputs(SHAPE)
     pixels = keras_vit.features(model, images, ["stage_2_unit_0"])["stage_2_unit_0"].astype("float64")
@@ -44,6 +45,7 @@ def test_maps_are_the_filters_softmax(model):
     assert_close(keras_vit.token_maps(model, images)["tokenizer_0"], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"split_tokens": False}, {"is_recurrent": False}, {"tokenizer": "clustering"}])
 def test_maps_sum_to_one(changes, model):
     [images] = random_inputs(SHAPE)
@@ -63,6 +65,7 @@ def attend_to_all_alike(layer):
     layer.key.norm.beta.assign(0 * layer.key.norm.beta)
 
 
+@pytest.mark.slow
 def test_lineage_follows_what_is_carried_over_and_mixed():
     [images] = random_inputs(SHAPE)
     model = tiny("VT-R34", relation_modules=(2,))  # The first two modules do not mix tokens.
@@ -74,6 +77,7 @@ def test_lineage_follows_what_is_carried_over_and_mixed():
     assert_close(keras_vit.token_lineage(model, images), np.stack(expected, axis=1))
 
 
+@pytest.mark.slow
 def test_lineage_without_carrying_over():
     [images] = random_inputs(SHAPE)
     model = tiny(split_tokens=False, relation="none")
@@ -101,6 +105,7 @@ def test_lineage_of_a_graph_convolution_is_refused():
         keras_vit.token_lineage(tiny(relation="graph_convolution"), images)
 
 
+@pytest.mark.slow
 def test_entropy_is_the_mean_over_the_images(model):
     [images] = random_inputs(SHAPE, batch=3)
     maps = keras_vit.token_maps(model, images)
@@ -108,7 +113,7 @@ def test_entropy_is_the_mean_over_the_images(model):
         assert_close(entropies, -(maps[name] * np.log(maps[name])).sum((2, 3)).mean(0))
 
 
-@pytest.mark.parametrize("size", [(6, 7), (473, 473)])
+@pytest.mark.parametrize("size", [(6, 7), pytest.param((473, 473), marks=pytest.mark.slow)])
 def test_equal_pixels_have_the_largest_entropy(size):
     inputs = keras.Input((*size, 2))
     model = keras.Model(inputs, keras_vit.layers.FilterTokenizer(4, name="tokenizer")(inputs))
@@ -128,6 +133,7 @@ def test_foreground_share():
         keras_vit.foreground_share(maps, np.ones((1, 5, 6)))
 
 
+@pytest.mark.slow
 def test_nested(model):
     [images] = random_inputs(SHAPE)
     inputs = keras.Input(SHAPE)

@@ -16,12 +16,14 @@ def _cells(table):
     return [head, *rows]
 
 
+@pytest.mark.slow
 def test_transformers():
     head, row = _cells(models.transformers({"Ti/16": "ViTTi16"}))
     assert head == ["variant", "function", "layers", "width", "MLP", "heads", "parameters", "GMACs"]
     assert row == ["Ti/16", "`ViTTi16`", "12", "192", "768", "3", "5.72 M", "1.25"]
 
 
+@pytest.mark.slow
 def test_convolutional():
     head, row = _cells(models.convolutional(models.keras_vit, ["VTResNet18"]))
     assert head == ["function", "units per stage", "width", "parameters", "GMACs", "in the paper"]
@@ -41,6 +43,7 @@ def test_tables_agree_with_the_papers(name):
             assert float(cells["GMACs"]) == pytest.approx(float(macs[0]), rel=0.04)
 
 
+@pytest.mark.slow
 def test_models_of_files():
     """timm has the same number of parameters for DINOv2-g with registers."""
     _, *rows = _cells(models.files("2104.14294"))
@@ -89,6 +92,7 @@ PARAMETERS_OF_OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [*PARAMETERS.items(), *(pytest.param(*row, marks=pytest.mark.slow) for row in PARAMETERS_OF_OTHERS.items())],
@@ -105,6 +109,7 @@ def test_names_of_models_of_files():
     ]
 
 
+@pytest.mark.slow
 def test_functions_of_models_of_files():
     """S/16 of MoCo v3 has more heads than `ViTS16`, so `ViTS16` cannot build it."""
     _, *rows = _cells(models.files("2104.02057"))

@@ -16,6 +16,7 @@ def file(tmp_path):
     return tmp_path / "vit.npz"
 
 
+@pytest.mark.slow
 def test_table_of_differences(file, tmp_path):
     [path] = numerics.PHOTOGRAPHS.glob("cat.jpg")
     rows = differences(file, [path])

@@ -49,6 +49,7 @@ def test_models(folder, outputs, name):
     assert_close(built(outputs["images"]), outputs[name])
 
 
+@pytest.mark.slow
 def test_a_quantized_model(folder, outputs):
     model = keras.models.load_model(folder / "axial_int8.keras")
     block = model.get_layer("encoder_block_1")
@@ -56,6 +57,7 @@ def test_a_quantized_model(folder, outputs):
     assert_close(model(outputs["images"]), outputs["axial_int8"])
 
 
+@pytest.mark.slow
 def test_attention_pooling_of_a_file_without_the_field_pool_prefix_tokens(tmp_path):
     """Such files were written before attention pooling could leave out prefix tokens. It reads all tokens."""
     changes = {"pooling": "map", "class_token": True, "num_register_tokens": 2}
@@ -79,6 +81,7 @@ def test_attention_pooling_of_a_file_without_the_field_pool_prefix_tokens(tmp_pa
     assert np.abs(to_numpy(other(images)) - to_numpy(model(images))).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit", "hybrid"])
 def test_from_pretrained(folder, outputs, name):
     model = keras_vit.from_pretrained(str(folder / f"{name}.keras"), include_preprocessing=True)
@@ -89,6 +92,7 @@ def _digits(tfds_directory):
     return load_dataset(override(RECIPE, [f"data.tfds_directory={tfds_directory}"]).data)
 
 
+@pytest.mark.slow
 def test_a_run_is_measured(folder, outputs, tfds_directory):
     opened = open_model(folder / "run")
     assert opened.recipe == recipes.load(str(folder / "run")) == RECIPE
@@ -97,6 +101,7 @@ def test_a_run_is_measured(folder, outputs, tfds_directory):
     assert opened.class_names == [str(digit) for digit in range(10)]
 
 
+@pytest.mark.slow
 def test_an_export_answers(folder, outputs, tfds_directory):
     model = tf.saved_model.load(str(folder / "run" / "export" / "1"))
     examples = _digits(tfds_directory).splits["test"].in_order().take(5).as_numpy_iterator()
@@ -106,6 +111,7 @@ def test_an_export_answers(folder, outputs, tfds_directory):
     assert_close(answers["scores"], expected)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on(folder, tmp_path, tfds_directory):
     """Resumed from its second to last checkpoint, a run ends with the same weights and history."""
     run = tmp_path / "run"
@@ -128,6 +134,7 @@ def _history(run):
         return [float(value) for row in csv.DictReader(file) for value in row.values()]
 
 
+@pytest.mark.slow
 def test_records(folder, tfds_directory):
     data = override(RECIPE, ["data.dataset=records", f"data.directory={folder / 'records'}", "data.train_images=none"])
     shards, digits = load_dataset(data.data), _digits(tfds_directory)

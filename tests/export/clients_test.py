@@ -80,6 +80,7 @@ def _photo(client, model):
     return image_decoder(model)((client / "photo.jpg").read_bytes()).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", FIRST_CLIENTS, ids=["REST", "gRPC"])
 def test_clients_that_send_a_photograph(client, model, capsys, code):
     exec(compile(code, "serving.md", "exec"), {})
@@ -122,6 +123,7 @@ def test_python_in_the_manual(client, model, capsys):
 PHOTO = {"b64": base64.b64encode(encoded(picture(8, 9), "PNG")).decode()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [

@@ -53,12 +53,14 @@ def _model(mlp):
     return randomize(keras_vit.ViT(config, input_shape=(12, 8, 3), classes=5), scale=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mlp", GELUS)
 def test_norms_and_gelus_are_one_kernel_each(mlp, tmp_path):
     save_pixel_signature(_model(mlp), tmp_path)
     _assert_one_kernel_each(_operations(tmp_path, np.zeros((2, 12, 8, 3), "float32")), mlp)
 
 
+@pytest.mark.slow
 def test_inner_norms_are_one_kernel_each_and_rotations_are_constants(tmp_path):
     save_pixel_signature(rotary(), tmp_path)
     operations = _operations(tmp_path, np.zeros((2, 12, 15, 3), "float32"))

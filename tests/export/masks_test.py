@@ -46,6 +46,7 @@ def _assert_masks(outputs, probabilities):
     assert len(np.unique(mask)) > 1
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_signatures(exported):
     _, loaded, _ = exported
@@ -64,6 +65,7 @@ def test_signatures(exported):
         assert signature.structured_outputs["mask"].shape.as_list() == [None, *SIZE]
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_what_is_known_of_the_model(exported):
     model, loaded, path = exported
@@ -83,6 +85,7 @@ def test_what_is_known_of_the_model(exported):
     assert len(list(requests)) == 6
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_of_pixels(exported):
     """Requests with no images, and with more images than one pass through the model takes, are answered."""
@@ -108,6 +111,7 @@ def test_of_pixels(exported):
     _assert_masks({name: outputs[name][1:] for name in ("mask", "score")}, expected[1:])
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_of_files_one_of_which_is_damaged(exported):
     import tensorflow as tf
@@ -139,6 +143,7 @@ def _signatures(model, labels=None, image_size=None, jit_compile=False):
     )
 
 
+@pytest.mark.slow
 @tensorflow_only
 @pytest.mark.parametrize(("classes", "dtype"), [(255, "uint8"), (256, "int32")])
 def test_bits_of_a_mask(classes, dtype):
@@ -222,6 +227,7 @@ def test_the_difference_of_masks():
         parity.check(exact=True, tolerance=1e-5, min_agreement=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build",
     [

@@ -23,6 +23,7 @@ def run_code(folder, monkeypatch):
     return card.data.to_dict(), card.text, names
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="the file does not depend on the backend")
 def test_a_saved_model(pets, tmp_path, monkeypatch):
     folder = shutil.copytree(pets[1], tmp_path / "1")
@@ -35,7 +36,14 @@ def test_a_saved_model(pets, tmp_path, monkeypatch):
     assert names["answers"]["labels"].shape == (1, TOP_K)
 
 
-@pytest.mark.parametrize(("format", "library"), [("onnx", "onnx"), ("litert", "litert"), ("openvino", "openvino")])
+@pytest.mark.parametrize(
+    ("format", "library"),
+    [
+        pytest.param("onnx", "onnx", marks=pytest.mark.slow),
+        ("litert", "litert"),
+        pytest.param("openvino", "openvino", marks=pytest.mark.slow),
+    ],
+)
 def test_other_runtimes(format, library, request, monkeypatch):
     model, written = request.getfixturevalue(f"{format}_file")
     data, text, names = run_code(written.path.parent, monkeypatch)
@@ -57,6 +65,7 @@ def test_a_card_that_would_replace_another_is_refused_before_the_export(pets, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "README.md"]
 
 
+@pytest.mark.slow
 def test_a_file_without_a_card_removes_the_card_of_the_replaced_file(onnx_file, tmp_path):
     model, written = onnx_file
     for name in (written.path.name, "README.md"):

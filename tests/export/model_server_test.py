@@ -109,6 +109,7 @@ def test_the_folder_of_a_version_is_only_for_its_server(tmp_path):
         check_version_folder(tmp_path / "3" / "pets.xml")
 
 
+@pytest.mark.slow
 def test_client(loaded, pets, tmp_path, monkeypatch, capsys):
     grpc = pytest.importorskip("grpc")
     [code] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

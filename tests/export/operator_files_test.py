@@ -214,6 +214,7 @@ def _health(path, port):
     return subprocess.run(command, capture_output=True, timeout=20).returncode
 
 
+@pytest.mark.slow
 def test_health_check(tmp_path, status_server):
     port, set_states = status_server
     _export(tmp_path, 1)

@@ -16,6 +16,7 @@ def test_photographs_are_images():
     assert all(file.startswith(b"\xff\xd8") for file in files)
 
 
+@pytest.mark.slow
 def test_the_difference_of_each_signature():
     """The model returns logits."""
     model = randomize(tiny_model(num_layers=1), scale=0.5)
@@ -89,6 +90,7 @@ def test_check():
         smaller.check(exact=False, tolerance=0.0, min_agreement=0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distillation_token", [False, True])
 def test_a_fresh_classifier_hides_no_mistake(distillation_token, tmp_path):
     """A new classifier has constant probabilities, so a second export with another classifier is compared too."""
@@ -125,6 +127,7 @@ def test_a_model_that_looks_at_no_image_cannot_be_compared(tmp_path):
         verified(write, model, tmp_path, True, 1e-5, 1.0)
 
 
+@pytest.mark.slow
 def test_computes_in_float32():
     model = tiny_model()
     assert computes_in_float32(model)

@@ -23,6 +23,7 @@ def _images(model):
     return np.random.default_rng(0).uniform(-1, 1, (4, *model.input_shape[1:])).astype("float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", rest_slow([{"pooling": "map"}, {}, {"distillation_token": True}, {"stem": STEM}]), ids=str
 )
@@ -46,12 +47,14 @@ def _nested():
     return keras.Sequential([keras.Input(SHAPE), inner, keras.layers.Dense(3, activation="softmax")])
 
 
+@pytest.mark.slow
 def test_bfloat16_classifies_in_float32():
     variables = in_bfloat16(tiny_model()).variables
     in_float32 = {variable.path for variable in variables if variable.dtype == "float32"}
     assert in_float32 == {"predictions/kernel", "predictions/bias"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rotary", [keras_vit.RotaryConfig(), MIXED], ids=["axial", "mixed"])
 def test_rotations_stay_in_float32(rotary, monkeypatch):
     """In bfloat16, the angles of patches far from the origin would be wrong by several degrees."""
@@ -66,6 +69,7 @@ def test_rotations_stay_in_float32(rotary, monkeypatch):
         np.testing.assert_array_equal(to_numpy(found), to_numpy(expected))
 
 
+@pytest.mark.slow
 def test_nested_in_bfloat16():
     model = _nested()
     smaller = in_bfloat16(model)
@@ -92,6 +96,7 @@ def test_8_bits_of_each_output_channel():
         assert scale.size == kernel.size / np.prod([kernel.shape[axis] for axis in axes])
 
 
+@pytest.mark.slow
 def test_8_bits_of_convolutions_of_nested_models_and_of_zeros():
     model = keras_vit.ResNet("R50", stage_depths=(1,), width=4, input_shape=(32, 32, 3), classes=5)
     convolutions = [weight for weight, *_ in round_to_int8(model)]
@@ -105,6 +110,7 @@ def test_8_bits_of_convolutions_of_nested_models_and_of_zeros():
     np.testing.assert_array_equal(values * scale, 0 * to_numpy(predictions))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 def test_a_saved_model_does_not_keep_kernels_twice(tmp_path_factory):
     """The kernels are stored in 8 bits only. tests/serving compares its answers with a model with these kernels."""

@@ -7,6 +7,7 @@ from tests.export.exports import rotary, save_pixel_signature
 from tests.test_case import assert_close
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("jit_compile", "sizes"),
     [(False, [(12, 15), (20, 9)]), pytest.param(True, [(20, 9)], marks=pytest.mark.slow)],

@@ -51,6 +51,7 @@ def test_onnx_runtime_joins_norms_and_gelus(onnx_file, tmp_path):
     _assert_onnx_runtime_joins_norms_and_gelus(onnx_file[1].path, "BiasGelu", tmp_path)
 
 
+@pytest.mark.slow
 def test_inner_norms_and_rotations_in_onnx(tmp_path):
     """Cosines and sines are constants. Each exchange of channels is a product, because `flip` has no fast operator."""
     images = np.random.default_rng(3).integers(0, 256, (3, 12, 15, 3))
@@ -73,6 +74,7 @@ def test_rotations_are_constants_in_litert(litert_file):
     assert not {"COS", "SIN"} & set(kinds)
 
 
+@pytest.mark.slow
 def test_openvino_joins_norms_and_attention(openvino_file):
     import openvino
 

@@ -62,7 +62,14 @@ def _assert_answers(path, model, sizes):
 
 
 @tensorflow_only
-@pytest.mark.parametrize(("format", "num_images"), [("onnx", 5), ("litert", 4), ("openvino", 3)])
+@pytest.mark.parametrize(
+    ("format", "num_images"),
+    [
+        pytest.param("onnx", 5, marks=pytest.mark.slow),
+        ("litert", 4),
+        pytest.param("openvino", 3, marks=pytest.mark.slow),
+    ],
+)
 def test_answers_as_the_model_and_what_is_reported(format, num_images, request):
     model, written = request.getfixturevalue(f"{format}_file")
     _, name, sizes = FILES[format]
@@ -77,6 +84,7 @@ def test_answers_as_the_model_and_what_is_reported(format, num_images, request):
         export_model(model, written.path, format)
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_the_reported_difference(onnx_file):
     model, written = onnx_file
@@ -211,16 +219,23 @@ def _raise(images):
     ("answer", "changes", "message"),
     [
         (_raise, {}, "The runtime of the format 'litert' cannot run the file of this model: no operator"),
-        (lambda images: np.full((len(images), 3), np.nan), {}, "differ from the model's.* by nan"),
-        (
+        pytest.param(
+            lambda images: np.full((len(images), 3), np.nan),
+            {},
+            "differ from the model's.* by nan",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             lambda images: np.tile(np.float32([[0, 0.9999, 1e-4]]), (len(images), 1)),
             {},
             "differ from the model's.* by 1.0e-04",
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             lambda images: np.tile(np.float32([[0.1, 0.2, 0.7]]), (len(images), 1)),
             {"precision": "float16", "min_agreement": 0.25},
             r"0\.0%.*min_agreement=0\.25",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -250,6 +265,7 @@ def _sure_of_the_second():
     return model
 
 
+@pytest.mark.slow
 def test_a_new_folder_appears_with_its_files(unwritten, tmp_path):
     """A server that watches `models` never sees a folder `1` without its file."""
     model, seen = randomize(_tiny()), []
@@ -260,6 +276,7 @@ def test_a_new_folder_appears_with_its_files(unwritten, tmp_path):
     assert [folder.name for folder in (tmp_path / "models").iterdir()] == ["1"]
 
 
+@pytest.mark.slow
 def test_two_images_are_repeated(unwritten, tmp_path):
     """Two images are tested one by one, and as a batch of three, in which one is repeated."""
     counts, model = [], randomize(_tiny())
@@ -286,18 +303,34 @@ def test_an_operator_that_a_runtime_has_not(tmp_path):
             r"one of 'onnx', 'litert', 'openvino'. Received: 'tflite'. Did you mean 'litert'\?.*export_saved_model",
         ),
         ({"format": "litert"}, r"A file of the format 'litert' must end in \.tflite. Received: '.*tiny\.onnx'"),
-        ({"precision": "float16"}, r"precision of the format 'onnx' must be one of 'float32', 'int8'. Received: 'fl"),
+        pytest.param(
+            {"precision": "float16"},
+            r"precision of the format 'onnx' must be one of 'float32', 'int8'. Received: 'fl",
+            marks=pytest.mark.slow,
+        ),
         ({"precision": "int8"}, r"a few hundred images .* shape \(None, 8, 9, 3\).*Received: images=None"),
         ({"precision": "int8", "images": np.zeros((3, 8, 9, 3))}, r"at least 4 images.*Received: 3 images"),
         ({"images": np.ones((9, 8, 9, 3))}, r"\[0, 255\], before.*Received: pixels in \[1, 1\]"),
-        ({"images": np.linspace(-1, 2, 432).reshape(2, 8, 9, 3)}, r"before.*Received: pixels in \[-1, 2\]"),
-        ({"images": [np.zeros((2, 8, 9, 3)), np.full((1, 8, 9, 3), np.nan)]}, r"Received: pixels in \[nan, nan\]"),
-        ({"min_agreement": 95}, r"min_agreement must be in \[0, 1\]. Received: 95"),
+        pytest.param(
+            {"images": np.linspace(-1, 2, 432).reshape(2, 8, 9, 3)},
+            r"before.*Received: pixels in \[-1, 2\]",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"images": [np.zeros((2, 8, 9, 3)), np.full((1, 8, 9, 3), np.nan)]},
+            r"Received: pixels in \[nan, nan\]",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"min_agreement": 95}, r"min_agreement must be in \[0, 1\]. Received: 95", marks=pytest.mark.slow),
         ({"images": np.zeros((2, 9, 8, 3))}, r"shape \(None, 8, 9, 3\).*Received: float64 \(2, 9, 8, 3\)"),
-        ({"images": [np.zeros((2, 8, 9, 3)), np.zeros((8, 9, 3))]}, r"np.stack.*Received: float64 \(8, 9, 3\)"),
-        ({"images": np.zeros((0, 8, 9, 3))}, r"Received: float64 \(0, 8, 9, 3\)"),
-        ({"images": np.full((2, 8, 9, 3), "a")}, r"Received: <U1 \(2, 8, 9, 3\)"),
-        ({"images": []}, r"Received: an empty list"),
+        pytest.param(
+            {"images": [np.zeros((2, 8, 9, 3)), np.zeros((8, 9, 3))]},
+            r"np.stack.*Received: float64 \(8, 9, 3\)",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"images": np.zeros((0, 8, 9, 3))}, r"Received: float64 \(0, 8, 9, 3\)", marks=pytest.mark.slow),
+        pytest.param({"images": np.full((2, 8, 9, 3), "a")}, r"Received: <U1 \(2, 8, 9, 3\)", marks=pytest.mark.slow),
+        pytest.param({"images": []}, r"Received: an empty list", marks=pytest.mark.slow),
     ],
 )
 def test_refused_arguments(changes, message, tmp_path):
@@ -330,10 +363,12 @@ def _quantized():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: _tiny(include_top=False), r"Only classifiers.*\(None, 12\)"),
+        pytest.param(lambda: _tiny(include_top=False), r"Only classifiers.*\(None, 12\)", marks=pytest.mark.slow),
         (_in_bfloat16, r"compute in float32.*set_weights\(model\.get_weights\(\)\)"),
         (_quantized, r"was quantized by Keras, which the format 'onnx' cannot express.*before model\.quantize"),
-        (lambda: _tiny(input_shape=(8, 9, 4)), r"no photographs.*\(8, 9, 4\).*images=\.\.\."),
+        pytest.param(
+            lambda: _tiny(input_shape=(8, 9, 4)), r"no photographs.*\(8, 9, 4\).*images=\.\.\.", marks=pytest.mark.slow
+        ),
         (_of_unknown_architecture, r"no photographs.*\(None, None, 3\)"),
     ],
 )
@@ -358,7 +393,12 @@ def test_too_large_a_model(unwritten, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("format", "package"),
-    [("onnx", "tf2onnx"), ("onnx", "onnxruntime"), ("litert", "ai_edge_litert"), ("openvino", "openvino")],
+    [
+        pytest.param("onnx", "tf2onnx", marks=pytest.mark.slow),
+        ("onnx", "onnxruntime"),
+        pytest.param("litert", "ai_edge_litert", marks=pytest.mark.slow),
+        ("openvino", "openvino"),
+    ],
 )
 def test_missing_packages(format, package, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)

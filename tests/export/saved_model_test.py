@@ -39,6 +39,7 @@ def test_folder(pets):
     assert path.stat().st_mode & 0o777 == path.parent.stat().st_mode & 0o777  # The server may run as another user.
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_signatures(loaded):
     encoded_images, pixels = ("image_bytes", [None]), ("images", [None, 16, 24, 3])
@@ -58,6 +59,7 @@ def test_signatures(loaded):
         assert set(signature.structured_outputs) == outputs
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_what_is_known_of_the_model(pets, loaded):
     model, path = pets
@@ -73,6 +75,7 @@ def test_what_is_known_of_the_model(pets, loaded):
     assert facts["bytes"]["weights_in_float32"] == 4 * model.count_params()
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_predict_pixels(pets, loaded):
     """Both dtypes are accepted, in batches of no image, one image, and 70 images (two chunks of 32 and one of six)."""
@@ -89,6 +92,7 @@ def test_predict_pixels(pets, loaded):
         np.testing.assert_array_equal(outputs["probabilities"], of_floats["probabilities"])
 
 
+@pytest.mark.slow
 @tensorflow_only
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_pixels_that_are_not_finite_harm_no_other_image(value, pets, loaded):
@@ -115,6 +119,7 @@ def _assert_outputs(outputs, probabilities):
     ]
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_serving_default_reads_a_batch_of_different_files(pets, loaded):
     import tensorflow as tf
@@ -162,6 +167,7 @@ def test_what_the_model_sees_is_what_the_analyses_say(pets, loaded):
         assert outputs["valid"].numpy().tolist() == [True] * 3
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_a_bad_image_does_not_harm_its_neighbours(loaded):
     """This test runs in Python; tests/serving tests every signature in C++."""
@@ -254,6 +260,7 @@ def test_weights_that_were_adapted_are_named(tmp_path, nothing_written):
     assert (facts["name"], facts["version"], facts["options"]["top_k"]) == ("others", 7, 5)
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_nothing_behind(tmp_path, nothing_written):
     model = _perceptron()
     keras_vit.export_saved_model(model, tmp_path, version=1)
@@ -265,6 +272,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, nothing_written):
         assert {child.name for child in (tmp_path / "1").iterdir()} == {"saved_model.pb", "keras_vit.json"}
 
 
+@pytest.mark.slow
 def test_of_two_exports_at_once_the_second_replaces_nothing(tmp_path, nothing_written, monkeypatch):
     def meanwhile(*arguments, **options):
         (tmp_path / "1").mkdir()

@@ -46,6 +46,7 @@ def test_signatures_are_chosen_by_name():
         check_signatures(model, "serving_default")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 def test_only_chosen_signatures_are_written(tmp_path_factory):
     import tensorflow as tf
@@ -60,7 +61,15 @@ def test_only_chosen_signatures_are_written(tmp_path_factory):
     assert [name.encode() in request for request in requests for name in chosen].count(True) == len(requests) == 2 * 3
 
 
-@pytest.mark.parametrize("ending", ["cast", "softmax_layer", "nested_whole", "logits"])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param("cast", marks=pytest.mark.slow),
+        "softmax_layer",
+        pytest.param("nested_whole", marks=pytest.mark.slow),
+        pytest.param("logits", marks=pytest.mark.slow),
+    ],
+)
 def test_probabilities_are_the_models_however_it_ends(ending):
     activation = None if ending in ("softmax_layer", "logits") else "softmax"
     arguments = {"input_shape": (8, 12, 3), "classes": 4, "include_preprocessing": True}

@@ -15,7 +15,9 @@ def _num_constants(folder):
 
 
 def _remove_nodes(folder, function, inputs):
-    """Saves a function, removes nodes, and compares the outputs. Returns the number of constants before."""
+    """
+
+    import pytestSaves a function, removes nodes, and compares the outputs. Returns the number of constants before."""
     tf.saved_model.save(tf.Module(), str(folder), signatures=function.get_concrete_function())
     expected = [tf.saved_model.load(str(folder)).signatures["serving_default"](x=rows) for rows in inputs]
     before = _num_constants(folder)
@@ -27,6 +29,7 @@ def _remove_nodes(folder, function, inputs):
     return before
 
 
+@pytest.mark.slow
 def test_equal_constants_are_merged(tmp_path):
     @tf.function(input_signature=[tf.TensorSpec([None, 3])], autograph=False)
     def serve(x):

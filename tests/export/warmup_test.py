@@ -58,6 +58,7 @@ def test_tensors_are_what_the_signatures_take(tmp_path):
     assert found == dict.fromkeys(SPECS, BATCH_SIZES)
 
 
+@pytest.mark.slow
 def test_lengths_of_every_size(tmp_path):
     # Lengths from 128 on take two bytes, from 16,384 on three bytes. Four length-prefixed fields are nested.
     for length in (0, 1, *range(60, 132), *range(16_290, 16_390), 2_100_000):

@@ -31,6 +31,7 @@ def _derivatives(name, training, dtype="float32"):
     return [value.numpy().astype("float64") for value in (y, first, outer.gradient(squares, x))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GELUS)
 @pytest.mark.parametrize(("dtype", "orders"), [("float32", 3), ("bfloat16", 2)])
 def test_values_and_derivatives_are_as_exact_as_tensorflows(name, dtype, orders):
@@ -42,6 +43,7 @@ def test_values_and_derivatives_are_as_exact_as_tensorflows(name, dtype, orders)
         assert dtype == "bfloat16" or error.max() < max(1e-5, usual_error.max())
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_tensorflow_with_xla_too():
     import tensorflow as tf
 
@@ -66,7 +68,9 @@ def test_gradients_are_those_of_tensorflow_with_xla_too():
             assert_close(gradient, expected_gradient)
 
 
-@pytest.mark.parametrize("training", [None, False, True])
+@pytest.mark.parametrize(
+    "training", [None, pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_only_training_takes_them(training):
     import tensorflow as tf
 

@@ -36,9 +36,9 @@ def test_all_are_here():
     ("mixing", "attention", "expansion"),
     [
         ("attention_augmented", None, 4),
-        ("pooled_attention_augmented", "cbam", 1),
-        ("stand_alone", "squeeze_excitation", 4),
-        ("local_relation", "cbam", 1),
+        pytest.param("pooled_attention_augmented", "cbam", 1, marks=pytest.mark.slow),
+        pytest.param("stand_alone", "squeeze_excitation", 4, marks=pytest.mark.slow),
+        pytest.param("local_relation", "cbam", 1, marks=pytest.mark.slow),
         ("convolution", "squeeze_excitation", 1),
     ],
 )
@@ -48,6 +48,7 @@ def test_equals_the_equations(mixing, attention, expansion):
     run_parity_test(unit, equation, random_inputs((5, 6, 7)))
 
 
+@pytest.mark.slow
 def test_a_unit_with_both(tmp_path):
     shapes = {"conv_1/kernel": (1, 1, 6, 25), "conv_3/kernel": (1, 1, 25, 64), "projection_conv/kernel": (1, 1, 6, 64)}
     shapes |= norm_shapes("norm_1", 25) | norm_shapes("norm_2", 25) | norm_shapes("norm_3", 64)
@@ -62,7 +63,14 @@ def test_a_unit_with_both(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("expansion", "width", "value_dim"), [(4, 128, 16), (4, 256, 24), (4, 512, 48), (1, 128, 32), (1, 16, 8)]
+    ("expansion", "width", "value_dim"),
+    [
+        pytest.param(4, 128, 16, marks=pytest.mark.slow),
+        pytest.param(4, 256, 24, marks=pytest.mark.slow),
+        pytest.param(4, 512, 48, marks=pytest.mark.slow),
+        pytest.param(1, 128, 32, marks=pytest.mark.slow),
+        (1, 16, 8),
+    ],
 )
 def test_channels_of_an_augmented_convolution(expansion, width, value_dim):
     unit = ResidualUnit(width, expansion=expansion, mixing="attention_augmented")
@@ -71,6 +79,7 @@ def test_channels_of_an_augmented_convolution(expansion, width, value_dim):
     assert (augmented.filters, augmented.key_dim, augmented.value_dim) == (width, 160, value_dim)
 
 
+@pytest.mark.slow
 def test_macs_are_those_of_the_parts():
     unit = ResidualUnit(16, 2, mixing="stand_alone", attention="squeeze_excitation")
     unit.build((None, 5, 6, 7))
@@ -79,6 +88,7 @@ def test_macs_are_those_of_the_parts():
     assert unit.macs((None, 5, 6, 7)) == convolutions + attention + 2 * 64 * 4
 
 
+@pytest.mark.slow
 def test_statistics_of_the_gate_move_in_training():
     [maps] = random_inputs((5, 6, 7))
     unit = ResidualUnit(8, attention="cbam")

@@ -79,6 +79,7 @@ AXIAL50S = 11_586_216
 """Trained parameters of `axial50s` in csrhddlam/axial-deeplab."""
 
 
+@pytest.mark.slow
 @counted_once
 def test_published_size():
     model, cost = shapes_only(keras_vit.AxialResNet50)
@@ -115,10 +116,12 @@ def test_names(model):
     ]
 
 
+@pytest.mark.slow
 def test_gradients(model):
     check_gradients(model, random_inputs(SHAPE))
 
 
+@pytest.mark.slow
 def test_training_moves_weights_and_statistics():
     model = tiny()
     changed = train(model, SHAPE, batch=8, steps=2)  # The head starts at zero, so the first step changes the head only.

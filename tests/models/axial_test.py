@@ -13,6 +13,7 @@ def _tiny(**arguments):
     return keras_vit.AxialViT(CONFIG, **{"input_shape": SHAPE, "classes": 5, **arguments})
 
 
+@pytest.mark.slow
 def test_is_a_vision_transformer_with_axial_blocks():
     arguments = {"input_shape": (64, 96, 1), "classes": 7, "classifier_activation": None, "num_layers": 1}
     model = keras_vit.AxialViT("Ti/16", position_embedding="learned_2d", **arguments)
@@ -41,6 +42,7 @@ def test_functions_of_the_paper(monkeypatch):
     assert "published weights" not in keras_vit.AxialViTB16.__doc__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pooling", "channels", "output_shape"),
     [("avg", 1, (12,)), ("map", 4, (12,)), (None, 1, (6, 12))],
@@ -58,6 +60,7 @@ def test_has_no_class_token():
         _tiny(pooling="token")
 
 
+@pytest.mark.slow
 def test_nested_in_another_model():
     changes = {"position_embedding": "learned_2d", "position_placement": "every_layer_shared", "drop_path_rate": 0.2}
     inner = _tiny(include_top=False, input_shape=(None, None, 3), name="inner", **changes)
@@ -72,6 +75,7 @@ def test_nested_in_another_model():
     ]
 
 
+@pytest.mark.slow
 def test_own_weights_file(tmp_path):
     model = randomize(_tiny())
     names = [layer.name for layer in keras_vit.ViT(CONFIG, input_shape=SHAPE, pooling="avg").layers]

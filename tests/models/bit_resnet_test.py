@@ -62,6 +62,7 @@ def test_equals_the_reference(stage_depths, size, root_padding, root_fill):
     run_parity_test(tiny(stage_depths, (*size, 3), root_padding=root_padding), equation, random_inputs((*size, 3)))
 
 
+@pytest.mark.slow
 @counted_once
 @pytest.mark.parametrize("factor", [1, 2, 3, 4])
 def test_published_counts(factor):
@@ -76,6 +77,7 @@ def test_published_counts(factor):
         assert macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
 
 
+@pytest.mark.slow
 @counted_once
 @pytest.mark.parametrize("function", rest_slow(PUBLISHED))
 def test_published_sizes(function):
@@ -105,6 +107,7 @@ def test_function_passes_its_arguments_on(function, monkeypatch):
     assert build(**arguments) == ((stage_depths, 64 * factor), arguments)
 
 
+@pytest.mark.slow
 def test_names(model):
     assert [layer.name for layer in model.layers] == [
         "images",
@@ -121,15 +124,18 @@ def test_names(model):
     ]
 
 
+@pytest.mark.slow
 def test_gradients(model):
     check_gradients(model, random_inputs(SHAPE))
 
 
+@pytest.mark.slow
 def test_an_image_does_not_depend_on_its_batch(model):
     [images] = random_inputs(SHAPE, batch=3)
     assert_close(model(images, training=True)[1:2], to_numpy(model(images[1:2], training=True)))
 
 
+@pytest.mark.slow
 def test_freezing():
     model = tiny()
     assert keras_vit.freeze(model, "stage_1_unit_0") == ["stem_conv", "stage_0_unit_0", "stage_1_unit_0"]
@@ -142,6 +148,7 @@ def test_freezing():
         keras_vit.freeze(model)
 
 
+@pytest.mark.slow
 def test_what_needs_a_vision_transformer_is_refused(model):
     [images] = random_inputs(SHAPE)
     for function in (keras_vit.attention_maps, keras_vit.attention_rollout):

@@ -76,6 +76,7 @@ def pooled(tiny):
     return randomize(tiny(include_top=False, name="inner"))
 
 
+@pytest.mark.slow
 def test_outputs(kind, tiny, pooled):
     factory, _, shape = BUILDS[kind]
     [images] = random_inputs(SHAPE)
@@ -87,6 +88,7 @@ def test_outputs(kind, tiny, pooled):
     assert_close(pooled(images), to_numpy(maps(images)).reshape(2, -1, shape[-1]).mean(1))
 
 
+@pytest.mark.slow
 def test_pixels_of_any_size_behind_other_layers(tiny, model):
     """A model after other layers, with only non-default arguments, equals the plain model of fixed size."""
     inputs = keras.Input((None, None, 3))
@@ -101,14 +103,17 @@ def test_pixels_of_any_size_behind_other_layers(tiny, model):
     assert_close(random_model(behind)(pixels), np.exp(logits) / np.exp(logits).sum(1, keepdims=True), 5e-5)
 
 
+@pytest.mark.slow
 def test_number_of_channels():
     assert [resnet_test.tiny(input_shape=(32, 33, channels)).input_shape[-1] for channels in (1, 4)] == [1, 4]
 
 
+@pytest.mark.slow
 def test_config(kind, model):
     assert keras_vit.describe(model).config == CONFIGS[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["resnet"], indirect=True)
 def test_files(tiny, model, tmp_path):
     [images] = random_inputs(SHAPE)
@@ -119,6 +124,7 @@ def test_files(tiny, model, tmp_path):
     assert keras_vit.describe(keras.models.load_model(tmp_path / "model.keras")) == keras_vit.describe(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "policy"),
     [
@@ -132,6 +138,7 @@ def test_mixed_precision(kind, policy):
     run_mixed_precision_test(BUILDS[kind][1], policy, SHAPE)
 
 
+@pytest.mark.slow
 def test_features_of_a_nested_model(kind, pooled):
     inputs = keras.Input(SHAPE)
     outer = keras.Model(inputs, keras.layers.Dense(3, name="after")(pooled(inputs)))

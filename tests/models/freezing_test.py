@@ -44,6 +44,7 @@ def test_what_is_frozen(up_to, frozen, model):
     assert {weight.path for weight in model.non_trainable_weights} == fixed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("up_to", [None, "position_dropout", "encoder_block_0"])
 def test_a_step_changes_what_comes_after_and_nothing_else(up_to, model):
     frozen = keras_vit.freeze(model, up_to)
@@ -54,6 +55,7 @@ def test_a_step_changes_what_comes_after_and_nothing_else(up_to, model):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "frozen"),
     [
@@ -85,6 +87,7 @@ def _check_kept_in_a_file(model, folder):
     assert len(reloaded.trainable_weights) == len(reloaded.weights)
 
 
+@pytest.mark.slow
 def test_of_a_hybrid_the_stem_comes_first(tmp_path):
     model = tiny_model(stem=STEM, patch_size=1, input_shape=(32, 32, 3))
     frozen = keras_vit.freeze(model, "patch_embedding")

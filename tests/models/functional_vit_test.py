@@ -66,6 +66,7 @@ def test_numbers_are_those_of_the_whole_graph(changes, expected, num_computed):
     assert num_computed[last] > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"token_merging": 2}])
 def test_predict_does_so_too(changes, num_computed):
     model, [images] = randomize(tiny_model(num_layers=1, **changes)), random_inputs(SHAPE)
@@ -91,10 +92,14 @@ def _after_a_step(model):
     ("changes", "is_rematerialized"),
     [
         pytest.param({}, False, marks=pytest.mark.each_backend),
-        ({"distillation_token": True, "layer_scale": 0.1}, True),
-        ({"token_merging": 2}, False),
-        ({"rotary": RotaryConfig(), "block_norm": "post"}, False),
-        ({"rotary": RotaryConfig("mixed", coordinates="grid"), "num_register_tokens": 2}, True),
+        pytest.param({"distillation_token": True, "layer_scale": 0.1}, True, marks=pytest.mark.slow),
+        pytest.param({"token_merging": 2}, False, marks=pytest.mark.slow),
+        pytest.param({"rotary": RotaryConfig(), "block_norm": "post"}, False, marks=pytest.mark.slow),
+        pytest.param(
+            {"rotary": RotaryConfig("mixed", coordinates="grid"), "num_register_tokens": 2},
+            True,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_training_is_that_of_the_whole_graph(changes, is_rematerialized, num_computed):
@@ -111,6 +116,7 @@ def test_training_is_that_of_the_whole_graph(changes, is_rematerialized, num_com
         assert not np.array_equal(value, before) or is_cancelled, weight.path
 
 
+@pytest.mark.slow
 def test_layers_put_out_all_tokens(model):
     [images] = random_inputs(SHAPE)
     model(images)
@@ -124,6 +130,7 @@ def test_layers_put_out_all_tokens(model):
     assert block(np.ones((1, T, 12), "float32")).shape == (1, T, 12)
 
 
+@pytest.mark.slow
 def test_a_model_of_two_outputs_needs_the_tokens_of_both(model, num_computed):
     [images] = random_inputs(SHAPE)
     patches = keras.layers.GlobalAveragePooling1D()(model.get_layer("encoder_norm").output)
@@ -143,6 +150,7 @@ def _nested_head(outputs):
     return keras.Model(tokens, keras.layers.GlobalAveragePooling1D()(tokens))(outputs[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "tails"),
     [
@@ -176,6 +184,7 @@ def test_whoever_reads_more_gets_it(changes, tails):
             assert_close(found, to_numpy(value))
 
 
+@pytest.mark.slow
 def test_a_block_that_is_called_twice_computes_all():
     model = randomize(tiny_model())
     block = model.get_layer("encoder_block_1")
@@ -191,6 +200,7 @@ def distilled():
     return randomize(tiny_model(distillation_token=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copy", ["file", "h5", "config", "clone"])
 def test_copies_do_so_too(copy, distilled, num_computed, tmp_path):
     model, [images] = distilled, random_inputs(SHAPE)
@@ -229,6 +239,7 @@ def test_torch_exports_it_strictly():
     assert_close(exported.module()(images), to_numpy(model(images)))
 
 
+@pytest.mark.slow
 def test_a_nested_model_does_so_too(num_computed):
     inner = tiny_model(include_top=False)
     outer = keras.Sequential([keras.Input(SHAPE), inner, keras.layers.Dense(3)])
@@ -237,6 +248,7 @@ def test_a_nested_model_does_so_too(num_computed):
     assert num_computed["encoder_block_1"] == 1
 
 
+@pytest.mark.slow
 def test_two_models_of_shared_layers_each_compute_what_they_need(model):
     [images] = random_inputs(SHAPE)
     tokens = keras.Model(model.inputs, model.get_layer("encoder_norm").output)
@@ -248,6 +260,7 @@ def test_two_models_of_shared_layers_each_compute_what_they_need(model):
     assert found.shape == (2, T, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"rotary": RotaryConfig()}, {"rotary": RotaryConfig("mixed")}])
 def test_images_of_any_size(changes, num_computed):
     model = randomize(keras_vit.ViT(CONFIG, classes=5, input_shape=(None, None, 3), **changes))

@@ -35,6 +35,7 @@ def test_products_are_those_of_the_paper():
     assert changed == {path for path in before if "/attention/" in path and path.endswith("/kernel")}
 
 
+@pytest.mark.slow
 def test_nested_and_axial_models_are_initialized_and_resnets_are_refused():
     inner = tiny_model(pooling="avg", axial=True, name="inner")
     images = keras.Input(inner.input_shape[1:])

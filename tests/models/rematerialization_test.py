@@ -40,6 +40,7 @@ def _trained(enabled, policy="float32", nested=False, frozen=None, changes=RATES
 EAGERLY = {"run_eagerly": True} if BACKEND == "tensorflow" else {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -70,6 +71,7 @@ def test_training_is_the_same(arguments):
         np.testing.assert_allclose(value, expected_value, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_training_is_the_same_in_bfloat16():
     """The results differ by bfloat16 rounding (2^-8), because the compiler fuses other operations."""
     changes = {**RATES, "num_layers": 1}
@@ -83,6 +85,7 @@ def test_training_is_the_same_in_bfloat16():
     assert error < 0.05 * step  # If the masks were drawn again, the error would be as large as the step.
 
 
+@pytest.mark.slow
 def test_inference_and_what_is_saved_are_the_same(tmp_path):
     model = randomize(tiny_model(**RATES))
     [images] = random_inputs(SHAPE)
@@ -96,6 +99,7 @@ def test_inference_and_what_is_saved_are_the_same(tmp_path):
     assert not reloaded.get_layer("encoder_block_0").use_rematerialization
 
 
+@pytest.mark.slow
 def test_every_block_is_switched_on_and_off():
     model = keras.Sequential([keras.Input(SHAPE), tiny_model(name="inner"), keras.layers.Dense(2)])
     blocks = [model.get_layer("inner").get_layer(f"encoder_block_{i}") for i in range(2)]
@@ -121,6 +125,7 @@ def _deep(enabled, num_layers):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="looks at TensorFlow's graph")
 def test_tensorflow_computes_each_block_a_second_time():
     import tensorflow as tf

@@ -60,11 +60,13 @@ def test_equals_the_reference(size, stage_depths, pixels):
     run_parity_test(tiny(size, (*pixels, 3), stage_depths=stage_depths), equation, random_inputs((*pixels, 3)))
 
 
+@pytest.mark.slow
 def test_strides_in_the_first_convolution():
     equation = functools.partial(reference.resnet_logits, stage_depths=(1, 2), strides_first=True)
     run_parity_test(tiny(strides_first=True), equation, random_inputs(SHAPE))
 
 
+@pytest.mark.slow
 @counted_once
 def test_the_first_form_of_resnet_50():
     by_layer = counts_by_layer(
@@ -74,6 +76,7 @@ def test_the_first_form_of_resnet_50():
     assert macs == pytest.approx(3.858e9, abs=0.0005e9)  # The printed number.
 
 
+@pytest.mark.slow
 @counted_once
 @pytest.mark.parametrize("size", ["R18", "R50"])
 def test_published_counts(size):
@@ -85,6 +88,7 @@ def test_published_counts(size):
         assert deep_counts(by_layer, config.stage_depths) == tuple(counts)
 
 
+@pytest.mark.slow
 @counted_once
 @pytest.mark.parametrize("function", rest_slow(PUBLISHED))
 def test_published_sizes(function):
@@ -119,12 +123,14 @@ def test_function_passes_its_arguments_on(function, monkeypatch):
     assert build(**arguments) == ((f"R{function.removeprefix('ResNet')}",), arguments)
 
 
+@pytest.mark.slow
 def test_a_size_may_be_a_config():
     config = ResNetConfig((1,), 6, 1)
     assert keras_vit.describe(keras_vit.ResNet(config, input_shape=SHAPE)).config == config
     assert keras_vit.describe(tiny(config, stage_depths=(2,), width=5)).config == ResNetConfig((2,), 5, 1)
 
 
+@pytest.mark.slow
 def test_names(model):
     assert [layer.name for layer in model.layers] == [
         "images",
@@ -141,23 +147,27 @@ def test_names(model):
     ]
 
 
+@pytest.mark.slow
 def test_small_images():
     [images] = random_inputs((32, 32, 3))
     model = randomize(keras_vit.ResNet("R18", stage_depths=(1, 1, 1, 1), width=4, classes=10, input_shape=(32, 32, 3)))
     assert np.ptp(to_numpy(model(images)), axis=0).max() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["R18", "R50"])
 def test_gradients(size, model):
     check_gradients(model if size == "R50" else randomize(tiny(size)), random_inputs(SHAPE))
 
 
+@pytest.mark.slow
 def test_training_moves_weights_and_statistics():
     model = tiny()
     # Heads and last norms start at zero, so the first steps change nothing else.
     assert train(model, SHAPE, keras.optimizers.SGD(1.0), batch=8, steps=3) == canonical_weights(model).keys()
 
 
+@pytest.mark.slow
 def test_rates_reach_their_layers():
     model = randomize(tiny(stage_depths=(1, 2, 2), drop_path_rate=0.4, dropout_rate=0.25))
     units = [layer for layer in model.layers if isinstance(layer, keras_vit.layers.ResidualUnit)]
@@ -171,6 +181,7 @@ def test_rates_reach_their_layers():
     assert np.abs(to_numpy(model(images, training=True)) - expected).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_freezing():
     """A frozen norm also keeps its statistics."""
     model = randomize(tiny())
@@ -212,6 +223,7 @@ def test_refuses_impossible_arguments(arguments, error, message):
         tiny(**arguments)
 
 
+@pytest.mark.slow
 def test_what_needs_a_vision_transformer_is_refused(model, tmp_path):
     [images] = random_inputs(SHAPE)
     with pytest.raises(ValueError, match="encoder block"):

@@ -26,6 +26,7 @@ each_kind = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @each_kind
 def test_models_of_any_size_are_those_of_each_size(rotary):
     model = randomize(tiny_model((None, None, 3), rotary=rotary, pooling="avg", **CHANGES))
@@ -36,12 +37,14 @@ def test_models_of_any_size_are_those_of_each_size(rotary):
         assert_close(model(images), to_numpy(fixed(images)))
 
 
+@pytest.mark.slow
 @each_kind
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_mixed_precision(rotary, policy):
     run_mixed_precision_test(lambda: tiny_model(SHAPE, rotary=rotary, **CHANGES), policy, SHAPE)
 
 
+@pytest.mark.slow
 @each_kind
 def test_nested_and_reloaded(rotary, tmp_path):
     inner = randomize(tiny_model(SHAPE, rotary=rotary, include_top=False, **CHANGES))
@@ -57,6 +60,7 @@ def test_nested_and_reloaded(rotary, tmp_path):
     assert has_frequencies == (rotary.kind == "mixed")
 
 
+@pytest.mark.slow
 def test_models_count_the_same_multiplications_with_and_without_rotary_positions():
     """The rotation has no products of matrices."""
     plain, rotated = (tiny_model(SHAPE, rotary=rotary, **CHANGES) for rotary in (None, RotaryConfig()))

@@ -29,6 +29,7 @@ def model():
     return randomize(tiny_model(num_layers=1))
 
 
+@pytest.mark.slow
 def test_training_is_traced_once(model):
     labels, [images] = np.array([0, 3, 1]), random_inputs(SHAPE, batch=3)
     start, results = model.get_weights(), []
@@ -64,6 +65,7 @@ def _num_operations(num_layers):
     return len(gradients.get_concrete_function().graph.get_operations())
 
 
+@pytest.mark.slow
 def test_the_graph_of_a_block_stays_small():
     """The time to the first step is proportional to the number of operations (docs/performance/first_step.md)."""
     assert _num_operations(2) - _num_operations(1) <= 446

@@ -41,10 +41,16 @@ def model():
     ("changes", "pooling"),
     [
         pytest.param({}, "token", marks=pytest.mark.each_backend),
-        ({"token_merging": 7, "num_layers": 3}, "token"),  # In the third block, 7 is more than half of the patches.
+        pytest.param(
+            {"token_merging": 7, "num_layers": 3}, "token", marks=pytest.mark.slow
+        ),  # In the third block, 7 is more than half of the patches.
         ({"pooling": "avg", "num_register_tokens": 3}, "avg"),
-        ({"distillation_token": True, "num_register_tokens": 2, "qk_norm": True, "layer_scale": 0.1}, "token"),
-        ({"pooling": "map"}, "map"),
+        pytest.param(
+            {"distillation_token": True, "num_register_tokens": 2, "qk_norm": True, "layer_scale": 0.1},
+            "token",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"pooling": "map"}, "map", marks=pytest.mark.slow),
     ],
 )
 def test_equals_the_equations(changes, pooling):
@@ -53,6 +59,7 @@ def test_equals_the_equations(changes, pooling):
     run_parity_test(model, functools.partial(reference.model, r=merged, pooling=pooling), random_inputs(SHAPE))
 
 
+@pytest.mark.slow
 def test_tokens_become_fewer_from_block_to_block():
     model = merging_model(num_layers=4, token_merging=7, include_top=False, pooling=None)
     shapes = [model.get_layer(f"encoder_block_{i}").output[0].shape for i in range(4)]
@@ -70,6 +77,7 @@ def test_all_layers_are_built(model):
     assert [layer for layer in parts(model) if not layer.built] == []
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_model_without(tmp_path):
     plain, merging = randomize(merging_model(token_merging=0)), merging_model()
     assert plain.count_params() == merging.count_params()
@@ -81,6 +89,7 @@ def test_weights_are_those_of_the_model_without(tmp_path):
     assert not np.allclose(to_numpy(plain(random_inputs(SHAPE)[0])), to_numpy(merging(random_inputs(SHAPE)[0])))
 
 
+@pytest.mark.slow
 def test_published_weights_go_in(tmp_path):
     """Published weights can be loaded, but not saved: their files cannot express token merging."""
     shape = (16, 20, 3)
@@ -100,6 +109,7 @@ def test_published_weights_go_in(tmp_path):
     assert len(report.loaded) == len(merging.weights)
 
 
+@pytest.mark.slow
 def test_config_and_file(model, tmp_path):
     model.save(tmp_path / "merging.keras")
     again = keras.saving.load_model(tmp_path / "merging.keras")
@@ -113,6 +123,7 @@ def test_config_and_file(model, tmp_path):
     assert read_architecture(fields).token_merging == 0
 
 
+@pytest.mark.slow
 def test_images_of_any_size():
     fixed = randomize(merging_model(pooling="avg", position_embedding="sincos_2d"))
     model = merging_model(pooling="avg", position_embedding="sincos_2d", input_shape=(None, None, 3))
@@ -126,6 +137,7 @@ def test_images_of_any_size():
     assert keras_vit.profile(model, SHAPE).macs == keras_vit.profile(fixed).macs
 
 
+@pytest.mark.slow
 def test_gradients():
     check_gradients(randomize(merging_model(token_merging=6)), random_inputs(SHAPE, batch=3))
 
@@ -148,10 +160,12 @@ def test_training():
         np.testing.assert_allclose(after_rematerialized, after, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_mixed_precision():
     run_mixed_precision_test(lambda: merging_model(num_layers=1), "mixed_bfloat16", SHAPE)
 
 
+@pytest.mark.slow
 def test_profile_counts_the_tokens_that_are_left():
     profile = keras_vit.profile(merging_model(num_layers=2, token_merging=6))
     macs = {cost.name: cost.macs for cost in profile.layers}
@@ -188,11 +202,11 @@ def test_refuses_an_impossible_number(value):
 @pytest.mark.parametrize(
     "look",
     [
-        keras_vit.attention_maps,
-        keras_vit.attention_rollout,
-        keras_vit.mean_attention_distance,
-        keras_vit.attention_entropy,
-        keras_vit.local_attention_ratio,
+        pytest.param(keras_vit.attention_maps, marks=pytest.mark.slow),
+        pytest.param(keras_vit.attention_rollout, marks=pytest.mark.slow),
+        pytest.param(keras_vit.mean_attention_distance, marks=pytest.mark.slow),
+        pytest.param(keras_vit.attention_entropy, marks=pytest.mark.slow),
+        pytest.param(keras_vit.local_attention_ratio, marks=pytest.mark.slow),
         functools.partial(keras_vit.features, layers=["patch_embedding", "encoder_block_0"]),
         functools.partial(keras_vit.features, layers=["encoder_norm/class_token"]),
     ],
@@ -204,6 +218,7 @@ def test_analyses_of_patches_are_refused(look, model):
             look(looked_into, np.zeros((1, *SHAPE), "float32"))
 
 
+@pytest.mark.slow
 def test_other_analyses_are_not(model):
     [images] = random_inputs(SHAPE)
     found = keras_vit.features(model, images, ["patch_embedding", "pooling", "predictions"])

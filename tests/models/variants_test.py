@@ -136,6 +136,7 @@ def _but_slow(cases, *quick):
     return [case if case in quick else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
+@pytest.mark.slow
 def test_table_is_complete():
     assert [variant for variant, _ in FUNCTIONS] == list(keras_vit.VARIANTS)
     functions = {"ViT", "AxialViT"} | {function for _, function in [*FUNCTIONS, *AXIAL]}
@@ -170,6 +171,7 @@ def test_equations(variant, function):
         assert num_macs(*letters) == pytest.approx(giga_macs * 1e9, rel=1e-3)
 
 
+@pytest.mark.slow
 @counted_once
 @pytest.mark.parametrize(
     ("variant", "size"),
@@ -184,6 +186,7 @@ def test_parameters_and_macs(variant, size):
     assert model.get_layer("encoder_block_0").attention.num_heads == keras_vit.VARIANTS[variant].num_heads
 
 
+@pytest.mark.slow
 @counted_once
 def test_parameters_with_average_pooling():
     assert _count(keras_vit.ViT("S/32", pooling="avg")) == num_parameters(*_letters("S/32", 224), class_token=False)
@@ -227,6 +230,7 @@ def test_equations_of_hybrids(variant, function):
     assert macs_of_stem + num_macs(*sizes) == pytest.approx(giga_macs * 1e9, abs=0.005e9)
 
 
+@pytest.mark.slow
 @counted_once
 @pytest.mark.parametrize(
     ("variant", "function"), _but_slow(list(HYBRIDS), ("R+Ti/16", "RViTTi16"), ("R50+B/32", "R50ViTB32"))
@@ -258,6 +262,7 @@ def test_equations_of_axial_models(variant, function):
     assert list(inspect.signature(getattr(keras_vit, function)).parameters) == SIGNATURE.split()
 
 
+@pytest.mark.slow
 @counted_once
 @pytest.mark.parametrize(("variant", "function"), _but_slow(list(AXIAL), ("B/32", "AxialViTB32")))
 def test_axial(variant, function):
@@ -283,6 +288,7 @@ def test_equations_of_attention_pooling(variant, size):
     assert num_parameters(*letters, class_token=False) + pooling == TOWERS[variant, size]
 
 
+@pytest.mark.slow
 @counted_once
 @pytest.mark.parametrize(("variant", "size"), _but_slow(list(TOWERS), ("So400m/14", 384)))
 def test_attention_pooling(variant, size):
@@ -306,6 +312,7 @@ def test_function_of_each_variant(variant, function, monkeypatch):
     assert build(*arguments.values()) == ((variant,), arguments)
 
 
+@pytest.mark.slow
 def test_function_builds_the_same_model_as_the_factory():
     arguments = {"input_shape": (112, 224, 1), "classes": 7, "classifier_activation": None, "pooling": "avg"}
     model = keras_vit.ViTTi16(**arguments, include_preprocessing=True, name="named")
@@ -330,6 +337,7 @@ def test_equations_of_the_pre_training_head(variant):
     assert num_parameters(*letters) + letters[0] ** 2 + letters[0] == PRE_TRAINED[variant]
 
 
+@pytest.mark.slow
 @counted_once
 @pytest.mark.parametrize("variant", rest_slow(PRE_TRAINED))
 def test_parameters_with_the_pre_training_head(variant):
@@ -348,27 +356,32 @@ BLOCK = 7_087_872
         ({"include_top": False}, 85_798_656, 0),
         ({"include_top": False, "pooling": None}, 85_798_656, 0),
         ({"include_top": False, "representation_dim": 768}, 85_798_656, 0),
-        ({"position_embedding": "none"}, 86_416_360, 0),
+        pytest.param({"position_embedding": "none"}, 86_416_360, 0, marks=pytest.mark.slow),
         ({"position_embedding": "sincos_2d"}, 86_416_360, 0),
         # The paper's ablation, table 8: a row for the class token, and 14 half-width rows for each coordinate.
-        ({"position_embedding": "learned_2d"}, 86_427_880, 0),
+        pytest.param({"position_embedding": "learned_2d"}, 86_427_880, 0, marks=pytest.mark.slow),
         (
             {"position_embedding": "learned_2d", "position_placement": "every_layer"},
             *(86_416_360 + 12 * 11_520, 11_520),
         ),
         # A table for each block, or one table shared by all blocks.
-        ({"position_placement": "every_layer"}, 88_231_912, 197 * 768),
-        ({"position_placement": "every_layer_shared"}, 86_567_656, 0),
+        pytest.param({"position_placement": "every_layer"}, 88_231_912, 197 * 768, marks=pytest.mark.slow),
+        pytest.param({"position_placement": "every_layer_shared"}, 86_567_656, 0, marks=pytest.mark.slow),
         # 2 * 197 - 1 rows (one per offset) in each block, as wide as a head.
         ({"position_embedding": "relative"}, 86_718_184, 393 * 64),
-        ({"position_embedding": "learned_2d", "input_shape": (384, 384, 3)}, 86_427_880 + 2 * 10 * 384, 0),
+        pytest.param(
+            {"position_embedding": "learned_2d", "input_shape": (384, 384, 3)},
+            86_427_880 + 2 * 10 * 384,
+            0,
+            marks=pytest.mark.slow,
+        ),
         ({"num_position_prefix_rows": 0}, 86_567_656 - 768, 0),
         ({"pooling": "avg", "class_token": True}, 86_567_656, 0),
         ({"pooling": None, "include_top": False, "class_token": False}, 85_798_656 - 2 * 768, 0),
-        ({"classes": 10}, 85_798_656 + 769 * 10, 0),
-        ({"input_shape": (None, None, 3)}, 86_567_656, 0),
+        pytest.param({"classes": 10}, 85_798_656 + 769 * 10, 0, marks=pytest.mark.slow),
+        pytest.param({"input_shape": (None, None, 3)}, 86_567_656, 0, marks=pytest.mark.slow),
         ({"input_shape": (224, 224, 1)}, 86_567_656 - 2 * 16 * 16 * 768, 0),
-        ({"input_shape": (224, 448, 3)}, 86_567_656 + 14 * 14 * 768, 0),
+        pytest.param({"input_shape": (224, 448, 3)}, 86_567_656 + 14 * 14 * 768, 0, marks=pytest.mark.slow),
     ],
 )
 def test_parameters_of_base_16(changes, parameters, more_in_a_block):
@@ -377,6 +390,7 @@ def test_parameters_of_base_16(changes, parameters, more_in_a_block):
     assert shallow + 10 * (BLOCK + more_in_a_block) == parameters
 
 
+@pytest.mark.slow
 def test_name_of_a_model():
     for variant, name in (("g-opt/16", "vit_g_opt16"), ("R+Ti/16", "vit_R_Ti16"), ("S/32", "vit_S32")):
         assert keras_vit.ViT(variant, num_layers=1).name == name

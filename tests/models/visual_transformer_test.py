@@ -84,16 +84,17 @@ def count_products(weights):
 @pytest.mark.parametrize(
     ("changes", "modules"),
     [
-        ({"relation_modules": (0, 2)}, 3),
+        pytest.param({"relation_modules": (0, 2)}, 3, marks=pytest.mark.slow),
         # From the second module on, tokens have as many channels as pixels.
         ({"filters": 24, "group_width": 12, "num_modules": 2}, 2),
         # In the first module too.
-        (
+        pytest.param(
             {
                 **{"expansion": 4, "filters": 32, "token_dim": 32, "num_heads": 4, "group_width": 8},
                 **{"num_modules": 2},
             },
             2,
+            marks=pytest.mark.slow,
         ),
         ({"num_modules": 1}, 1),
     ],
@@ -128,6 +129,7 @@ def test_table_of_sizes():
     assert sizes == VT_RESNETS
 
 
+@pytest.mark.slow
 @counted_once
 @pytest.mark.parametrize("sizes", [("18",), ("34",), ("50", "101")], ids="-".join)
 def test_published_counts(sizes, of_34):
@@ -170,6 +172,7 @@ def test_ablations(table):
         assert (parameters, macs) == EXACT.get((table, size), (parameters, macs))
 
 
+@pytest.mark.slow
 @counted_once
 def test_costs_of_the_modules(of_34):
     """Million MACs and million parameters of each module of VT-ResNet-34."""
@@ -208,23 +211,26 @@ TWO_MODULES = "tokenizer_0 token_relation_0 token_projector_0 tokenizer_1 token_
 @pytest.mark.parametrize(
     ("changes", "modules", "first", "second", "relation"),
     [
-        (
+        pytest.param(
             {"tokenizer": "pooling", "num_modules": 2},
             *(TWO_MODULES, "PoolingTokenizer", "RecurrentTokenizer", "TokenTransformer"),
+            marks=pytest.mark.slow,
         ),
         (
             {"tokenizer": "clustering", "is_recurrent": False, "relation": "none", "num_modules": 2},
             *(TWO_MODULES, "ClusteringTokenizer", "ClusteringTokenizer", "TokenGraphConvolution"),
         ),
-        (
+        pytest.param(
             {"is_recurrent": False, "relation": "graph_convolution", "relation_modules": (0, 2)},
             "tokenizer_0 token_relation_0 token_projector_0 tokenizer_1 token_projector_1 tokenizer_2 token_relation_2",
             *("FilterTokenizer", "FilterTokenizer", "TokenGraphConvolution"),
+            marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             {"has_projector": False, "num_modules": 2},
             "tokenizer_0 token_relation_0 token_relation_1",
             *("FilterTokenizer", None, "TokenTransformer"),
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -241,6 +247,7 @@ def test_kinds_of_modules(changes, modules, first, second, relation):
     check_gradients(model, random_inputs(SHAPE), CANCELLED)
 
 
+@pytest.mark.slow
 def test_small_images():
     """At 32 pixels, the map is 2 x 2."""
     [images] = random_inputs((32, 32, 3))
@@ -251,6 +258,7 @@ def test_small_images():
     assert np.ptp(to_numpy(model(images)), axis=0).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_training_moves_weights_and_statistics():
     """Every part learns, including carried tokens, the last projector and the filters."""
     model = tiny(drop_path_rate=0.2, dropout_rate=0.1, num_modules=2)
@@ -267,6 +275,7 @@ def test_rates_reach_their_layers():
     assert model.get_layer("dropout").rate == 0.25
 
 
+@pytest.mark.slow
 def test_freezing():
     """Frozen layers keep their weights and statistics."""
     model = randomize(tiny(num_modules=2, relation_modules=[0]))

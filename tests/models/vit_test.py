@@ -34,6 +34,7 @@ def plain():
     return randomize(tiny_model())
 
 
+@pytest.mark.slow
 def test_factory(tmp_path):
     def num_tokens(height, width):
         return 1 + (height // 4) * (width // 3)
@@ -41,6 +42,7 @@ def test_factory(tmp_path):
     run_factory_test(functools.partial(keras_vit.ViT, CONFIG), 12, num_tokens, (8, 9), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
 @pytest.mark.parametrize("position_embedding", ["learned_2d", "sincos_2d"])
 def test_size_unknown_until_a_graph_runs(position_embedding):
@@ -53,6 +55,7 @@ def test_size_unknown_until_a_graph_runs(position_embedding):
         assert_close(function(tf.constant(images)), to_numpy(model(images)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position_embedding", ["none", "learned_1d"])
 def test_only_positions_tell_the_order_of_the_patches(position_embedding, plain):
     model = plain if position_embedding == "learned_1d" else randomize(tiny_model(position_embedding="none"))
@@ -68,27 +71,39 @@ def test_only_positions_tell_the_order_of_the_patches(position_embedding, plain)
     "changes",
     [
         pytest.param({}, marks=pytest.mark.each_backend),
-        {
-            **{"pooling": "map", "mlp": "gelu_exact", "num_register_tokens": 2, "layer_scale": 0.1},
-            **{
-                "norm_placement": "after_pooling",
-                "position_embedding": "learned_2d",
-                "position_placement": "every_layer",
+        pytest.param(
+            {
+                **{"pooling": "map", "mlp": "gelu_exact", "num_register_tokens": 2, "layer_scale": 0.1},
+                **{
+                    "norm_placement": "after_pooling",
+                    "position_embedding": "learned_2d",
+                    "position_placement": "every_layer",
+                },
             },
-        },
-        {"distillation_token": True, "qk_norm": True, "pre_norm": True, "mlp": "swiglu"},
-        {"position_embedding": "relative", "representation_dim": 7, "pooling": "avg", "qk_norm": True},
-        {"stem": STEM, "patch_size": 1, "pooling": None, "include_top": False},
-        {
-            **{"position_placement": "every_layer_shared", "axial": True, "pooling": "avg"},
-            **{"input_shape": (None, None, 3)},
-        },
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"distillation_token": True, "qk_norm": True, "pre_norm": True, "mlp": "swiglu"}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"position_embedding": "relative", "representation_dim": 7, "pooling": "avg", "qk_norm": True},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"stem": STEM, "patch_size": 1, "pooling": None, "include_top": False}, marks=pytest.mark.slow),
+        pytest.param(
+            {
+                **{"position_placement": "every_layer_shared", "axial": True, "pooling": "avg"},
+                **{"input_shape": (None, None, 3)},
+            },
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_gradients(changes):
     check_gradients(randomize(tiny_model(**changes)), random_inputs(SHAPE))
 
 
+@pytest.mark.slow
 def test_a_zero_head_passes_gradients_to_itself_only():
     model = tiny_model()
     initial = canonical_weights(model)
@@ -98,6 +113,7 @@ def test_a_zero_head_passes_gradients_to_itself_only():
         check_gradients(model, random_inputs(SHAPE))
 
 
+@pytest.mark.slow
 def test_initial_values():
     model = keras_vit.ViT(
         CONFIG, input_shape=(224, 225, 3), hidden_dim=48, representation_dim=64, classes=5, head_bias=-10.0
@@ -116,6 +132,7 @@ def test_initial_values():
     assert all((value == path.endswith("gamma")).all() for path, value in norms.items())
 
 
+@pytest.mark.slow
 def test_names_of_the_layers():
     model = tiny_model(representation_dim=7)
     names = [layer.name for layer in model.layers]
@@ -144,6 +161,7 @@ def test_relative_positions_need_one_image_size():
             tiny_model(input_shape=(*size, 3), position_embedding="relative")
 
 
+@pytest.mark.slow
 def test_names_of_the_other_layers(plain):
     def names(model):
         return {layer.name for layer in model.layers}
@@ -158,6 +176,7 @@ def test_names_of_the_other_layers(plain):
     }
 
 
+@pytest.mark.slow
 def test_two_classifiers_end_in_one_activation(plain):
     distilled = randomize(tiny_model(distillation_token=True))
     assert {layer.name for layer in distilled.layers} - {layer.name for layer in plain.layers} == {
@@ -168,6 +187,7 @@ def test_two_classifiers_end_in_one_activation(plain):
     assert_close(probabilities(images), reference.softmax(to_numpy(distilled(images))))
 
 
+@pytest.mark.slow
 def test_rates_reach_the_layers():
     model = tiny_model(num_layers=5, dropout_rate=0.1, attention_dropout_rate=0.2, drop_path_rate=0.4)
     blocks = [model.get_layer(f"encoder_block_{i}") for i in range(5)]
@@ -182,12 +202,14 @@ def test_rates_reach_the_layers():
     assert tiny_model(num_layers=1, drop_path_rate=0.4).get_layer("encoder_block_0").drop_path_rate == 0.0
 
 
+@pytest.mark.slow
 def test_each_pooling_has_its_layer():
     assert {*heads.POOLINGS, None} == set(CHOICES["pooling"])
     kinds = {type(tiny_model(pooling=pooling).get_layer("pooling")) for pooling in heads.POOLINGS}
     assert len(kinds) == len(heads.POOLINGS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", ["dropout_rate", "attention_dropout_rate", "drop_path_rate"])
 def test_training_is_random_and_inference_is_not(rate, plain):
     model = randomize(tiny_model(**{rate: 0.5}))
@@ -201,6 +223,7 @@ def test_training_is_random_and_inference_is_not(rate, plain):
     np.testing.assert_allclose(to_numpy(plain(images, training=True)), expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_mixed_precision():
     parts = {"pooling": "map", "class_token": True, "num_register_tokens": 2, "layer_scale": 0.1, "pre_norm": True}
     keras.config.set_dtype_policy(MIXED_POLICY)
@@ -239,6 +262,7 @@ def test_final_norm_is_computed_in_float32(policy):
     np.testing.assert_allclose(actual, reference.layer_norm(tokens, 1, 0), rtol=1.5 * rounding, atol=1.5 * rounding)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("functional", [False, True])
 def test_transfer_model(functional):
     """A backbone nested in a user's model trains. tests/reloading_test.py reloads such a model."""
@@ -269,6 +293,7 @@ def test_trains():
     assert losses[-1] < 0.3  # Guessing gives ln 2 = 0.69.
 
 
+@pytest.mark.slow
 def test_crop_to_patches(plain):
     cropping = randomize(tiny_model(input_shape=(11, 10, 3), crop_to_patches=True))
     [images] = random_inputs((11, 10, 3))
@@ -355,15 +380,18 @@ def test_an_argument_that_a_published_size_does_not_have(function, name, hint):
         getattr(keras_vit, function)(**{name: 1})
 
 
+@pytest.mark.slow
 def test_agreeing_input_tensor_and_shape():
     inputs = keras.Input(SHAPE)
     assert keras_vit.ViT(CONFIG, input_tensor=inputs, input_shape=SHAPE).inputs[0] is inputs
 
 
+@pytest.mark.slow
 def test_classes_do_not_matter_without_a_head():
     assert keras_vit.ViT(CONFIG, include_top=False, classes=None, input_shape=SHAPE).output_shape == (None, 12)
 
 
+@pytest.mark.slow
 def test_preprocessing_layer_knows_the_size(plain):
     assert plain.get_layer("preprocessing").resize == [8, 9]
     assert tiny_model(input_shape=(None, None, 3)).get_layer("preprocessing").resize is None

@@ -63,6 +63,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.slow
 @counted_once
 @pytest.mark.parametrize("data", [COCO, LIP], ids=["COCO", "LIP"])
 def test_published_counts(factory, data):
@@ -106,6 +107,7 @@ def test_equals_the_reference(factory, model):
     assert_close(outputs, expected)
 
 
+@pytest.mark.slow
 def test_names(factory, model):
     layers = [layer.name for layer in model.layers]
     resnet = [layer.name for layer in keras_vit.ResNet("R50", include_top=False, input_shape=SHAPE, **BACKBONE).layers]
@@ -126,6 +128,7 @@ def test_names(factory, model):
     assert sorted(set(layers) - set(resnet)) == sorted(laterals + necks[factory] + head)
 
 
+@pytest.mark.slow
 def test_backbones():
     shape = (32, 32, 3)
     builds = [
@@ -147,6 +150,7 @@ def test_backbones():
     assert all(VTFPNConfig(**dataclasses.asdict(config)).strides_first is False for config in RESNETS.values())
 
 
+@pytest.mark.slow
 def test_pixels_of_any_size_behind_other_layers(factory, model):
     """A model after other layers, with only non-default arguments, equals the plain model of fixed size."""
     inputs = keras.Input((None, None, 3))
@@ -161,6 +165,7 @@ def test_pixels_of_any_size_behind_other_layers(factory, model):
     assert_close(random_model(behind)(pixels), reference.softmax(logits))
 
 
+@pytest.mark.slow
 def test_gradients(factory, model):
     found = gradients(model, random_inputs(SHAPE))
     assert all(np.isfinite(gradient).all() for gradient in found.values())  # All gradients exist.
@@ -189,6 +194,7 @@ def test_description(factory, model):
     assert keras_vit.describe(model).config == CONFIGS[factory](**BACKBONE, expansion=1, **SIZES[factory])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factory", "policy"),
     [pytest.param("VTFPN", "mixed_bfloat16", marks=pytest.mark.slow), ("PanopticFPN", MIXED_POLICY)],
@@ -198,6 +204,7 @@ def test_mixed_precision(factory, policy):
     run_mixed_precision_test(functools.partial(tiny, factory), policy, SHAPE)
 
 
+@pytest.mark.slow
 def test_freezing_the_backbone():
     model = tiny("VTFPN")
     frozen = keras_vit.freeze(model, "stage_2_unit_0")
@@ -205,6 +212,7 @@ def test_freezing_the_backbone():
     assert not [weight.path for weight in model.trainable_weights if weight.path.startswith(("st", "pre/"))]
 
 
+@pytest.mark.slow
 def test_nested():
     inner = random_model(tiny("VTFPN", name="inner"))
     inputs = keras.Input(SHAPE)

@@ -59,6 +59,7 @@ def test_equals_the_equations(changes, arguments, normalize):
         assert np.isclose(to_numpy(pretraining.compute_loss(images, y_pred=changed)), loss) == (~where[mask == 1]).all()
 
 
+@pytest.mark.slow
 def test_the_encoder_runs_on_the_visible_patches():
     seen = []
 
@@ -71,6 +72,7 @@ def test_the_encoder_runs_on_the_visible_patches():
     assert seen == [(5, 1 + 32 // 4, 12)]
 
 
+@pytest.mark.slow
 def test_the_share_of_hidden_patches():
     """The number of visible patches is rounded down, as in the authors' code."""
     model = keras_vit.ViT(CONFIG, input_shape=(16, 24, 3), num_layers=1)
@@ -81,7 +83,7 @@ def test_the_share_of_hidden_patches():
         assert len(np.unique(masks, axis=0)) > 1
 
 
-@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("normalize", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_reconstruct(normalize):
     """Visible patches are unchanged, and hidden ones are grey or predicted. Correct predictions restore the image."""
     model = keras_vit.ViT(
@@ -101,6 +103,7 @@ def test_reconstruct(normalize):
     assert_close(found.masked, np.where(hidden, 0.5, expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 4])
 def test_channels(channels):
     shape = (8, 9, channels)
@@ -114,17 +117,27 @@ def test_channels(channels):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
+        pytest.param(
             {"stem": STEM, "patch_size": 1},
             r"model with a stem cannot do this: its convolutions need .* MaskedPatchPrediction",
+            marks=pytest.mark.slow,
         ),
-        ({"position_embedding": "relative"}, r"model with relative positions cannot.*learned_1d"),
+        pytest.param(
+            {"position_embedding": "relative"},
+            r"model with relative positions cannot.*learned_1d",
+            marks=pytest.mark.slow,
+        ),
         ({"position_placement": "every_layer"}, r"positions in every layer cannot.*position_placement='stem'"),
-        ({"position_placement": "every_layer_shared"}, r"positions in every layer cannot"),
-        ({"axial": True, "pooling": "avg"}, r"model with axial attention cannot.*axial=False"),
-        (
+        pytest.param(
+            {"position_placement": "every_layer_shared"}, r"positions in every layer cannot", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"axial": True, "pooling": "avg"}, r"model with axial attention cannot.*axial=False", marks=pytest.mark.slow
+        ),
+        pytest.param(
             {"rotary": keras_vit.RotaryConfig()},
             r"model with rotary positions cannot do this: the attention rotates .* Use rotary=None, or .*MaskedPatch",
+            marks=pytest.mark.slow,
         ),
     ],
 )

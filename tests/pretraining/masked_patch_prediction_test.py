@@ -50,6 +50,7 @@ def test_equals_the_equations():
     assert_close(outputs["predictions"], expected, 2e-5)  # The float32 rounding errors of two passes add up.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "channels", "parts", "normalize"),
     [
@@ -89,6 +90,7 @@ def model():
     return randomize(keras_vit.ViT(COLORED, input_shape=(8, 16, 3), include_preprocessing=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["mean_color", "small_patch"])
 def test_constant_colors(target, model):
     """The eight levels have their edges at multiples of 255 / 8 = 31.875."""
@@ -107,6 +109,7 @@ def test_constant_colors(target, model):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "channels", "loss"),
     [("small_patch", 3, math.log(512)), ("mean_color", 1, math.log(8))],
@@ -118,6 +121,7 @@ def test_the_loss_starts_at_that_of_equal_probabilities(target, channels, loss):
     assert_close(pretraining.compute_loss(images, y_pred=pretraining(images)), loss)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["mean_color", "small_patch", "pixels"])
 def test_the_loss_is_that_of_the_corrupted_patches(target, model):
     """The loss equals NumPy's. Predictions and targets of the other patches do not change it."""
@@ -145,6 +149,7 @@ def test_the_loss_is_that_of_the_corrupted_patches(target, model):
             assert (loss != float(to_numpy(pretraining.compute_loss(images, y_pred=outputs)))) == expected_to_change
 
 
+@pytest.mark.slow
 def test_accuracy_counts_the_corrupted_patches(model):
     pretraining = MaskedPatchPrediction(model, corruption_rate=0.34, seed=0)
     images = pixels((8, 16, 3), batch=4)
@@ -169,8 +174,13 @@ def test_overfits_one_batch():
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [
-        ({}, {"target": "color"}, r"target must be one of 'mean_color', 'small_patch', 'pixels'. Received: 'color'"),
-        ({}, {"corruption_rate": 1.0}, r"corruption_rate must be between 0 and 1"),
+        pytest.param(
+            {},
+            {"target": "color"},
+            r"target must be one of 'mean_color', 'small_patch', 'pixels'. Received: 'color'",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({}, {"corruption_rate": 1.0}, r"corruption_rate must be between 0 and 1", marks=pytest.mark.slow),
         ({}, {"target": "small_patch"}, r"multiples of 4 pixels. Received: patches of 4 x 3"),
         ({"input_shape": (8, 9, 5)}, {}, r"at most 4 channels. Received: 5 channels. Use target='pixels'"),
     ],

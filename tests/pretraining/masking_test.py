@@ -30,6 +30,7 @@ def test_every_image_has_the_same_number_of_corrupted_patches(grid, rate, number
     assert (first != second).any()
 
 
+@pytest.mark.slow
 def test_what_corrupted_patches_become():
     """The counts of 10^5 corrupted patches are within four binomial standard deviations of 80, 10 and 10 %."""
     batch, rows, columns = 500, 20, 20
@@ -56,6 +57,7 @@ def test_what_corrupted_patches_become():
     assert abs(steps[is_other].mean() - rows * columns / 2) < 4 * deviation
 
 
+@pytest.mark.slow
 def test_a_seed_decides():
     [patches] = random_inputs((4, 5, 3))
     outputs = []
@@ -68,6 +70,7 @@ def test_a_seed_decides():
     assert (outputs[0] != outputs[2]).any()
 
 
+@pytest.mark.slow
 def test_the_mask_embedding_is_learned():
     layer = PatchCorruption(0.5, seed=0)
     [patches] = random_inputs((3, 4, 5))

@@ -58,23 +58,33 @@ MASKED_PATCHES, MAE = PRETRAININGS.values()
             },
             marks=pytest.mark.each_backend,
         ),
-        (
+        pytest.param(
             MAE,
             {
                 **{"pooling": "avg", "norm_placement": "after_pooling", "position_embedding": "sincos_2d"},
                 **{"pre_norm": True, "dropout_rate": 0.1},
             },
+            marks=pytest.mark.slow,
         ),
-        (MAE, {"position_embedding": "none", "class_token": False, "pooling": None, "num_layers": 1}),
+        pytest.param(
+            MAE,
+            {"position_embedding": "none", "class_token": False, "pooling": None, "num_layers": 1},
+            marks=pytest.mark.slow,
+        ),
         # MAE cannot train the following encoders.
-        (MASKED_PATCHES, {"stem": STEM, "patch_size": 1, "num_layers": 1}),
-        (MASKED_PATCHES, {"axial": True, "pooling": "avg", "position_placement": "every_layer"}),
-        (
+        pytest.param(MASKED_PATCHES, {"stem": STEM, "patch_size": 1, "num_layers": 1}, marks=pytest.mark.slow),
+        pytest.param(
+            MASKED_PATCHES,
+            {"axial": True, "pooling": "avg", "position_placement": "every_layer"},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             MASKED_PATCHES,
             {
                 **{"rotary": keras_vit.RotaryConfig("mixed"), "position_embedding": "none", "num_register_tokens": 2},
                 **{"final_norm": False, "block_norm": "post"},
             },
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -89,6 +99,7 @@ def test_trains_the_encoder_of_every_model_and_nothing_behind_it(build, changes)
     assert changed(before, model.variables) - {"seed_generator"} == with_weights - behind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "policy"),
     [(MASKED_PATCHES, MIXED_POLICY), (MAE, "mixed_bfloat16")],
@@ -112,6 +123,7 @@ def test_mixed_precision(build, policy):
     )
 
 
+@pytest.mark.slow
 @both
 def test_images_of_any_size(build):
     pretraining = build(tiny_model(input_shape=(None, 9, 3), include_top=False, num_layers=1), seed=0)
@@ -122,6 +134,7 @@ def test_images_of_any_size(build):
         assert np.isfinite(pretraining.compute_loss(images, y_pred=outputs))
 
 
+@pytest.mark.slow
 @both
 def test_a_seed_decides_and_each_call_hides_other_patches(build, model):
     images = random_inputs(SHAPE, batch=9)[0]
@@ -134,6 +147,7 @@ def test_a_seed_decides_and_each_call_hides_other_patches(build, model):
     assert (masks[0][0] != masks[2][0]).any()
 
 
+@pytest.mark.slow
 @both
 def test_layers_in_front_may_change_the_channels(build):
     inputs = keras.Input((8, 9, 1))
@@ -144,6 +158,7 @@ def test_layers_in_front_may_change_the_channels(build):
     assert pretraining(images)["targets"].shape[:2] == (2, 6)
 
 
+@pytest.mark.slow
 def test_what_layers_add_to_the_loss():
     pretraining = MASKED_PATCHES(tiny_model(num_layers=1), seed=0)
     [images] = random_inputs(SHAPE)
@@ -155,6 +170,7 @@ def test_what_layers_add_to_the_loss():
     assert_close(pretraining.compute_loss(images, y_pred=outputs), expected)
 
 
+@pytest.mark.slow
 def test_an_optimizer_has_its_variables_before_the_step_is_traced(model):
     """Otherwise TensorFlow traces the step twice, which takes seconds."""
     pretraining = MASKED_PATCHES(model, seed=0)
@@ -163,6 +179,7 @@ def test_an_optimizer_has_its_variables_before_the_step_is_traced(model):
     assert len(pretraining.optimizer.variables) > 2 * len(pretraining.trainable_variables)
 
 
+@pytest.mark.slow
 def test_labels_are_not_read(model):
     import tensorflow as tf
 
@@ -215,6 +232,7 @@ def test_reload(build, tmp_path):
         np.testing.assert_allclose(to_numpy(variable), to_numpy(copy), rtol=1e-6, atol=1e-6, err_msg=variable.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "format", "name"), [(MASKED_PATCHES, "google", "encoder.npz"), (MAE, "timm", "encoder")]
 )
@@ -236,6 +254,7 @@ def test_the_model_is_the_encoder(build, format, name, tmp_path):
         np.testing.assert_array_equal(tokens, expected)
 
 
+@pytest.mark.slow
 def test_frozen_and_rematerialised():
     model = tiny_model()
     keras_vit.freeze(model, up_to="encoder_block_0")
@@ -245,6 +264,7 @@ def test_frozen_and_rematerialised():
     assert changed(before, model.variables) == {"encoder_block_1", "encoder_norm"}
 
 
+@pytest.mark.slow
 @both
 def test_evaluate_and_predict(build):
     images = random_inputs(SHAPE, batch=5)[0]

@@ -108,6 +108,7 @@ def test_recipe_json_is_a_recipe(brief_run, brief_recipe):
     assert recipes.load(str(brief_run[0].recipe)) == brief_recipe
 
 
+@pytest.mark.slow
 def test_model_checkpoint_and_savedmodel_agree(brief_run, brief_recipe, images):
     run, evaluation, *_ = brief_run
     model = keras.models.load_model(run.model)
@@ -121,6 +122,7 @@ def test_model_checkpoint_and_savedmodel_agree(brief_run, brief_recipe, images):
     np.testing.assert_allclose(served, evaluation.probabilities, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_metrics_of_the_history_are_those_of_the_validation(brief_run, images):
     run, *_ = brief_run
     pixels, classes = images["validation"]
@@ -157,6 +159,7 @@ def test_show_prints_the_recipe_as_changed(capsys):
     assert "fit.epochs=7 " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_predict_names_classes_and_refuses_what_is_no_image(brief_run, tmp_path, capsys):
     run, *_ = brief_run
     images = sorted(run.samples.iterdir())
@@ -197,6 +200,7 @@ assert not {"keras", "keras_vit"} & set(sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_predict_needs_tensorflow_alone(tmp_path):
     """Without a SavedModel in the folder, not even TensorFlow is needed."""
     subprocess.run([sys.executable, "-c", _WITHOUT_KERAS, "predict", str(tmp_path), "image.png"], check=True)
@@ -246,6 +250,7 @@ def test_evaluate_takes_a_split_and_changes_of_the_data(monkeypatch, capsys):
     assert "called with ('a_run', ['fit.batch_size=7'], 'validation')" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_other_classes(brief_run, tmp_path, capsys):
     run, _, facts, _ = brief_run
     other = tmp_path / "run"

@@ -210,6 +210,7 @@ KINDS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in recipes.NAMES]
 )
@@ -327,6 +328,7 @@ def test_document_lists_every_recipe_once():
     assert sorted(re.findall(r"^\| `(\w+)` \|", DOCUMENT.read_text(), re.MULTILINE)) == list(recipes.NAMES)
 
 
+@pytest.mark.slow
 def test_commands_of_the_document_are_accepted_as_they_stand(capsys):
     commands = re.findall(r"^ *python -m training train ([^#\n]*)", DOCUMENT.read_text(), re.MULTILINE)
     tasks = re.findall(r"^\|[^|]*\| `(data\.dataset=.*)` \|$", DOCUMENT.read_text(), re.MULTILINE)
@@ -337,6 +339,7 @@ def test_commands_of_the_document_are_accepted_as_they_stand(capsys):
         assert "model.weights=" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_tasks_of_the_document_are_data_sets_to_classify(tmp_path):
     rows = re.findall(r"^\|[^|]*\| `data\.dataset=(\S+) (?:data\.label=(\S+) )?", DOCUMENT.read_text(), re.MULTILINE)
     for name, label in rows:

@@ -20,7 +20,7 @@ def _model(stem, size=(None, None)):
     [
         ((2, 1), (45, 33), True),
         ((), (47, 30), False),
-        ((1, 2, 1), (32, 48), False),
+        pytest.param((1, 2, 1), (32, 48), False, marks=pytest.mark.slow),
     ],
 )
 def test_equals_the_reference(stage_depths, size, is_fixed):
@@ -32,6 +32,7 @@ def test_equals_the_reference(stage_depths, size, is_fixed):
     assert model.compute_output_shape((2, *size, 3))[1:3] == tuple(-(-length // stem.stride) for length in size)
 
 
+@pytest.mark.slow
 def test_epsilons_reach_every_part():
     # Large enough that each epsilon changes the result by far.
     stem = StemConfig((1, 1), width=32, group_norm_epsilon=0.5, weight_standardization_epsilon=0.25)
@@ -40,6 +41,7 @@ def test_epsilons_reach_every_part():
     run_parity_test(model, equation, random_inputs((21, 30, 3)))
 
 
+@pytest.mark.slow
 def test_names():
     model = _model(StemConfig((2, 1), width=32))
     assert [layer.name for layer in model.layers[1:]] == [
@@ -62,6 +64,7 @@ def test_pooling_ignores_the_padding():
     assert_close(pooling(maps), reference.windows(maps, 3, 2, -np.inf).max((-1, -2)))
 
 
+@pytest.mark.slow
 def test_parameters_are_those_of_resnet_50():
     # torchvision's ResNet-50 has 25,557,032 parameters, of which 2,049,000 belong to its classifier. A GroupNorm has as
     # many parameters as a batch norm has trained ones.
@@ -69,6 +72,7 @@ def test_parameters_are_those_of_resnet_50():
         assert _model(StemConfig((3, 4, 6, 3))).count_params() == 25_557_032 - 2_049_000
 
 
+@pytest.mark.slow
 def test_channels_are_last_whatever_the_global_setting():
     keras.config.set_image_data_format("channels_first")
     try:

@@ -30,6 +30,7 @@ def test_equals_numpys():
     assert model.compute_output_shape((2, 13, 10, 3)) == (2, 4, 3, 6)  # Divided by the stride and rounded up.
 
 
+@pytest.mark.slow
 def test_of_a_model_each_token_is_a_patch_of_the_stems_map():
     model = tiny_model(input_shape=(16, 24, 3), stem=STEM, patch_size=(1, 2))
     assert model.get_layer("patch_embedding").output.shape == (None, 4, 3, 12)
@@ -54,7 +55,7 @@ def test_refuses_impossible_stems(arguments, message):
         keras_vit.ConvStemConfig(**arguments)
 
 
-@pytest.mark.parametrize("size", [(36, 36), (32, 40)])
+@pytest.mark.parametrize("size", [pytest.param((36, 36), marks=pytest.mark.slow), (32, 40)])
 def test_error_for_images_that_do_not_fit_names_their_size(size):
     arguments = {"num_layers": 1, "patch_size": (2, 3), "stem": STEM, "classes": 2}
     message = rf"an image of {size[0]} x {size[1]} pixels .* patches of 2 x 3. .* multiples of 8 x 12 pixels"

@@ -33,6 +33,7 @@ def _assert_others_are_kept(found, weights, changed):
         np.testing.assert_array_equal(found[path], weights[path], err_msg=path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "pooling"), [((16, 18), "token"), ((8, 21), "avg"), ((12, 6), "token"), ((20, 9), "avg")]
 )
@@ -47,6 +48,7 @@ def test_positions_of_google_are_zoomed(size, pooling, google):
     _assert_others_are_kept(found, weights, [POSITIONS])
 
 
+@pytest.mark.slow
 def test_positions_of_the_same_number_in_another_arrangement(google):
     weights, path, hints = google()
     found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(12, 6, 3), **hints))
@@ -55,6 +57,7 @@ def test_positions_of_the_same_number_in_another_arrangement(google):
     assert list(adaptations) == [POSITIONS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format", "method"), [("timm", "bicubic_antialias"), ("huggingface", "bicubic")])
 def test_positions_of_others_are_resampled_in_their_way(format, method, saved):
     weights, path = saved(format, TIMM)
@@ -65,6 +68,7 @@ def test_positions_of_others_are_resampled_in_their_way(format, method, saved):
     assert adaptations == {POSITIONS: f"2 x 3 positions resampled to 5 x 7 ({method})"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patch", [(8, 6), (5, 2), (4, 6)])
 def test_patches(patch, google):
     weights, path, hints = google()
@@ -85,6 +89,7 @@ def grey(google):
     return images, to_numpy(model(np.repeat(images, 3, -1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 2, 4, 5, 7])
 def test_equal_channels_give_what_they_gave(channels, google, grey):
     """Images with any number of equal channels have the same logits if all channels are normalised alike."""
@@ -98,6 +103,7 @@ def test_equal_channels_give_what_they_gave(channels, google, grey):
     assert all(np.abs(found[KERNEL][:, :, i]).max() > 0.01 for i in range(channels))
 
 
+@pytest.mark.slow
 def test_a_grey_photograph_gives_what_its_equal_channels_gave(tmp_path):
     """The logits are also the same if each channel is normalised with its own mean and deviation."""
     saved = make(TIMM)
@@ -132,12 +138,14 @@ def test_channels_positions_and_patches_at_once(google):
     _assert_others_are_kept(found, weights, [KERNEL, POSITIONS])
 
 
+@pytest.mark.slow
 def test_a_stem_of_another_kind_is_refused(google):
     _, path, hints = google()
     with pytest.raises(ValueError, match=r"trained with stem=None, but the model has stem=Stem.* scratch\.$"):
         keras_vit.from_pretrained(path, stem=keras_vit.StemConfig((), 32), patch_size=1, **hints)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stem", "kernel", "format"),
     [
@@ -159,6 +167,7 @@ def test_channels_of_a_stem(stem, kernel, format, tmp_path):
     _assert_others_are_kept(found, weights, [kernel])
 
 
+@pytest.mark.slow
 def test_other_strides_of_a_stem(tmp_path):
     path = tmp_path / "model.keras"
     stem = keras_vit.ConvStemConfig((4, 6))
@@ -270,6 +279,7 @@ def test_rows_of_registers_are_kept_without_a_class_token(num_rows, class_tokens
     assert adaptation.adapted[POSITIONS] == f"{dropped}2 x 3 positions resampled to 4 x 5 (align_corners)"
 
 
+@pytest.mark.slow
 def test_rotary_positions_need_no_adaptation_to_another_size(tmp_path):
     config = ONE_LAYER.replace(rotary=keras_vit.RotaryConfig("mixed"), position_embedding="none", qkv_bias="no_key")
     make(config).save(tmp_path / "model.keras")

@@ -141,6 +141,7 @@ def bit_file(model, layout, folder):
     return folder / "bit.npz"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_model_that_the_file_describes(layout, models, logits, tmp_path):
     """The loaded model has the root padding of the layout's project."""
@@ -154,6 +155,7 @@ def test_the_model_that_the_file_describes(layout, models, logits, tmp_path):
     assert description.pixels["interpolation"] == ("bicubic" if layout == "timm" else "bilinear")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_into_a_model_that_is_there(layout, models, spares, tmp_path):
     path = bit_file(models["zeros"], layout, tmp_path)
@@ -165,6 +167,7 @@ def test_into_a_model_that_is_there(layout, models, spares, tmp_path):
         assert_same_weights(model, expected)
 
 
+@pytest.mark.slow
 def test_a_model_is_built_with_weights(model, logits, tmp_path):
     path = bit_file(model, "big_transfer", tmp_path)
     built = keras_vit.BiTResNet((1, 2), 32, weights=path, input_shape=SHAPE, classes=5, classifier_activation=None)
@@ -191,11 +194,13 @@ def test_a_file_that_lacks_a_stage(layout, kept, stages, three_stages, tmp_path)
         keras_vit.from_pretrained(path)
 
 
+@pytest.mark.slow
 def test_image_size(model, tmp_path):
     assert open_checkpoint(bit_file(model, "timm", tmp_path)).image_size == SHAPE[:2]
     assert open_checkpoint(bit_file(model, "big_vision", tmp_path)).image_size == (224, 224)
 
 
+@pytest.mark.slow
 def test_a_new_head_and_other_channels(model, tmp_path):
     path = bit_file(model, "big_transfer", tmp_path)
     other = keras_vit.from_pretrained(path, classes=4, input_shape=(40, 20, 1))

@@ -84,6 +84,7 @@ def test_image_sizes_are_those_in_names():
     assert {ENTRIES[name].image_size for name, sizes in found.items() if not sizes} == {224, 240, 256, 448, 512, 518}
 
 
+@pytest.mark.slow
 def test_changes_make_a_model_that_fits_the_image():
     for name, entry in ENTRIES.items():
         config, plain = published_config(entry), PUBLISHED_VARIANTS[entry.variant]
@@ -351,6 +352,7 @@ def test_protocol_leads_to_the_size_of_the_model(family, image_size):
     assert all(side >= cut for side, cut in zip(resized, size, strict=True))
 
 
+@pytest.mark.slow
 def test_document_is_what_its_command_prints():
     path = pathlib.Path(__file__).parents[2] / "docs" / "weights.md"
     assert path.read_text() == document() + "\n"

@@ -172,6 +172,7 @@ def _save_h5(path, **arrays):
             file[name] = array
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed, _save_safetensors, _save_h5])
 def test_refuses_every_cut_and_every_flipped_byte_of_values(save, tmp_path):
     values = np.random.default_rng(0).normal(size=(7, 11)).astype("float32")

@@ -143,7 +143,7 @@ def test_says_that_a_repository_does_not_exist(hub):
         fetch_from_hub("hf://owner/name")
 
 
-@pytest.mark.parametrize("code", [401, 403])
+@pytest.mark.parametrize("code", [pytest.param(401, marks=pytest.mark.slow), 403])
 def test_says_how_to_get_gated_weights(server, tmp_path, code):
     """Without a token, the list of files of a gated repository can be read, but the files cannot."""
     pytest.importorskip("huggingface_hub")

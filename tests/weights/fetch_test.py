@@ -185,6 +185,7 @@ def _until(condition, seconds=30):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_one_process_downloads_and_the_others_wait(server, cache, tmp_path):
     released = threading.Event()
 

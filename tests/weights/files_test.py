@@ -225,6 +225,7 @@ def test_safetensors_refuses_what_the_format_cannot_hold(tmp_path):
 # The mapping of names to arrays.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [write_npz, write_safetensors])
 def test_reads_no_more_than_is_asked_for(write, tmp_path):
     write(tmp_path / "a.npz", {"a": np.zeros(4_000_000, "float32"), "b": np.ones((1000, 2000), "float32")})

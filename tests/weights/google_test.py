@@ -100,6 +100,7 @@ def test_there_and_back(case, tmp_path):
     run_converter_test("google", tmp_path, hints={"input_shape": arguments.get("input_shape", SHAPE)}, **arguments)
 
 
+@pytest.mark.slow
 def test_names_what_does_not_fit(tmp_path):
     run_spoiled_test("google", tmp_path, hints={"input_shape": SHAPE})
 
@@ -148,6 +149,7 @@ def test_finds_the_model_in_a_training_state(prefix, tmp_path):
     assert checkpoint.has_activation == (not prefix.endswith("img/"))  # A model of images and texts has no classes.
 
 
+@pytest.mark.slow
 def test_what_is_no_part_of_the_model_is_reported(tmp_path):
     arrays = _golden("vit_token")
     empty = {"pre_logits": np.zeros((0,)), "Transformer/encoderblock_0/Dropout_0": np.zeros((3, 0), "int64")}
@@ -187,6 +189,7 @@ def test_bfloat16(tmp_path):
     _assert_same_model(stored, rounded, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float64", ">f4"])
 def test_other_floating_point_numbers(dtype, tmp_path):
     stored = {name: array.astype(dtype) for name, array in _golden("vit_token").items()}
@@ -221,6 +224,7 @@ def test_inlined_attention_pooling(tmp_path):
     _assert_same_model(inlined, arrays, tmp_path)
 
 
+@pytest.mark.slow
 def test_shapes_of_group_norm(tmp_path):
     arrays = _golden("hybrid_r2stage_odd")
     flat = {name: array.reshape(-1) if "gn" in name else array for name, array in arrays.items()}
@@ -228,6 +232,7 @@ def test_shapes_of_group_norm(tmp_path):
     _assert_same_model(flat, arrays, tmp_path, model_image_size=(57, 57))
 
 
+@pytest.mark.slow
 def test_empty_modules(tmp_path):
     arrays = _golden("vit_token")
     empty = {"pre_logits": np.zeros((0,)), "Transformer/encoderblock_0/Dropout_0": np.zeros((3, 0), "int64")}
@@ -247,8 +252,8 @@ def models(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "value", "path"),
     [
-        ("embedding/kernel", np.nan, "patch_embedding/kernel"),
-        (VIT_POSITIONS, np.nan, "position_embedding/embedding"),
+        pytest.param("embedding/kernel", np.nan, "patch_embedding/kernel", marks=pytest.mark.slow),
+        pytest.param(VIT_POSITIONS, np.nan, "position_embedding/embedding", marks=pytest.mark.slow),
         ("Transformer/encoderblock_1/LayerNorm_2/scale", -np.inf, "encoder_block_1/mlp_norm/gamma"),
     ],
 )
@@ -270,6 +275,7 @@ def test_as_many_patches_in_another_arrangement(models):
     assert_refused(lambda: keras_vit.load_weights(model, path), model, r"Pass grid_size=")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int32", "bool"])
 def test_refuses_integers(dtype, models, tmp_path):
     model, arrays = models[1][0], _golden("vit_token")
@@ -281,6 +287,7 @@ def test_refuses_integers(dtype, models, tmp_path):
         _load(arrays, tmp_path)
 
 
+@pytest.mark.slow
 def test_asks_how_positions_are_arranged(tmp_path):
     arrays = _golden("vit_token")
     with pytest.raises(ValueError, match=r"has 17 position rows for patches of 4 x 4 pixels.* Pass grid_size="):
@@ -301,6 +308,7 @@ def _published(num_rows, name="bv_tok_learn"):
     return {**arrays, "embedding/kernel": kernel, place: rng.normal(size=(1, num_rows, 24)).astype("float32")}
 
 
+@pytest.mark.slow
 def test_196_rows_are_never_195_and_one(tmp_path):
     for num_rows in (196, 197):
         checkpoint, weights = _read(_published(num_rows), tmp_path, model_image_size=None)
@@ -314,6 +322,7 @@ def test_196_rows_are_never_195_and_one(tmp_path):
         _load(_published(196, "vit_token"), tmp_path, input_shape=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit_token", "bv_tok_learn"])
 def test_14_x_14_positions_are_not_7_x_28(name, tmp_path):
     arrays = _published(197 if name == "vit_token" else 196, name)
@@ -334,6 +343,7 @@ def test_14_x_14_positions_are_not_7_x_28(name, tmp_path):
     assert_same_weights(target, canonical_weights(model))
 
 
+@pytest.mark.slow
 def test_refuses_two_places_of_positions(tmp_path):
     arrays = _golden("bv_tok_learn")
     with pytest.raises(ValueError, match=r"published\.npz.* both contain position_embedding/embedding"):
@@ -354,6 +364,7 @@ def test_refuses_half_a_file(lost, tmp_path):
         _load({name: array for name, array in arrays.items() if lost not in name}, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -69,6 +69,7 @@ def test_there_and_back(case, tmp_path):
     run_converter_test("huggingface", tmp_path, **{"num_layers": 2 if case == "vit" else 1, **CASES[case]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["vit", "dinov2_registers"])
 def test_names_what_does_not_fit(case, tmp_path):
     run_spoiled_test("huggingface", tmp_path, **CASES[case])
@@ -81,6 +82,7 @@ def vit(saved, copy_of):
     return weights, copy_of(path)
 
 
+@pytest.mark.slow
 def test_names_on_disk_and_in_memory(vit):
     """transformers 5 uses other names for the same arrays in memory."""
     weights, path = vit
@@ -105,6 +107,7 @@ def test_names_on_disk_and_in_memory(vit):
     assert_same_weights(keras_vit.from_pretrained(path), weights)
 
 
+@pytest.mark.slow
 def test_leaves_out_what_is_no_part_of_the_model(saved, copy_of):
     arguments = {"config": CONFIG.replace(patch_size=4), "input_shape": SQUARE, "pooling": "map", "include_top": False}
     weights, path = saved("huggingface", **arguments)
@@ -123,6 +126,7 @@ def test_leaves_out_what_is_no_part_of_the_model(saved, copy_of):
     }
 
 
+@pytest.mark.slow
 def test_a_pooler_is_a_pre_logits_layer(saved, copy_of):
     """A model without a head skips the pooler."""
     weights, path = saved("huggingface", EXACT, include_top=False)
@@ -139,6 +143,7 @@ def test_a_pooler_is_a_pre_logits_layer(saved, copy_of):
     np.testing.assert_array_equal(canonical_weights(with_head)["pre_logits/kernel"], np.ones((12, 7)))
 
 
+@pytest.mark.slow
 def test_says_what_pixels_it_needs(vit):
     """Nothing is assumed about the pixels, because weights for different pixels share this layout."""
     weights, path = vit
@@ -178,6 +183,7 @@ def test_an_activation_that_is_not_said_is_that_of_its_kind(vit):
     assert open_checkpoint(path).config.mlp == "gelu_exact"
 
 
+@pytest.mark.slow
 def test_names_of_classes_survive_the_round_trip(vit, tmp_path):
     _, path = vit
     config = json.loads((path / "config.json").read_text())
@@ -203,6 +209,7 @@ def test_reads_resize_and_crop(vit):
     assert (found["resize"], tuple(found["crop"]), found["interpolation"]) == (11, (8, 9), "bicubic")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

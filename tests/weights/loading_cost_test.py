@@ -41,6 +41,7 @@ def _highest_memory(since_now=False):
     return 1024 * int(line.split()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the peak memory")
 def test_a_large_model_loads_quickly_and_in_little_memory(base):
     def read():

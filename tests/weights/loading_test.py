@@ -15,6 +15,7 @@ CONFIG = TWO_LAYERS.replace(num_layers=1)
 EXACT = CONFIG.replace(mlp="gelu_exact")
 
 
+@pytest.mark.slow
 def test_report(saved):
     weights, path = saved(config=CONFIG)
     model = make(CONFIG, seed=5)
@@ -24,6 +25,7 @@ def test_report(saved):
     assert_same_weights(model, weights)
 
 
+@pytest.mark.slow
 def test_another_number_of_classes_needs_a_new_head(saved):
     weights, path = saved(config=CONFIG)
     others, headless = saved(config=CONFIG, include_top=False, seed=3)
@@ -57,6 +59,7 @@ def test_resets_the_head(saved):
         )
 
 
+@pytest.mark.slow
 def test_resets_both_heads_of_a_distilled_model(saved):
     _, path = saved("timm", EXACT, distillation_token=True)
     model = make(EXACT, distillation_token=True, classes=3, seed=5)
@@ -67,6 +70,7 @@ def test_resets_both_heads_of_a_distilled_model(saved):
     assert not any(weights[name].any() for name in heads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_has", [True, False])
 @pytest.mark.parametrize("model_has", [True, False])
 def test_pre_logits(file_has, model_has, saved):
@@ -106,6 +110,7 @@ def test_a_norm_behind_the_pooling_starts_afresh_with_a_new_head(saved):
     )
 
 
+@pytest.mark.slow
 def test_a_norm_behind_the_pooling_is_kept_if_the_file_has_it(saved):
     behind = {"pooling": "avg", "norm_placement": "after_pooling"}
     weights, path = saved("timm", EXACT, **behind)
@@ -115,6 +120,7 @@ def test_a_norm_behind_the_pooling_is_kept_if_the_file_has_it(saved):
     assert sorted(report.initialized) == sorted(HEAD)
 
 
+@pytest.mark.slow
 def test_a_model_without_a_head_leaves_the_files_out(saved):
     weights, path = saved(config=CONFIG, representation_dim=7)
     model = make(CONFIG, include_top=False, seed=5)
@@ -124,6 +130,7 @@ def test_a_model_without_a_head_leaves_the_files_out(saved):
     assert_same_weights(model, {path: array for path, array in weights.items() if path not in head})
 
 
+@pytest.mark.slow
 def test_from_a_class_token_to_the_mean_of_the_patches(saved):
     weights, path = saved(config=CONFIG)
     model = make(CONFIG, pooling="avg", seed=5)
@@ -139,6 +146,7 @@ def test_from_a_class_token_to_the_mean_of_the_patches(saved):
     }
 
 
+@pytest.mark.slow
 def test_from_attention_pooling_to_the_mean(saved):
     weights, path = saved(config=CONFIG, pooling="map")
     model = make(CONFIG, pooling="avg", seed=5)
@@ -158,6 +166,7 @@ def test_positions_of_sines_take_the_place_of_learned_ones(saved):
     assert_same_weights(model, weights)
 
 
+@pytest.mark.slow
 def test_lists_all_that_does_not_fit(saved):
     _, path = saved()
     model = make(TWO_LAYERS.replace(mlp_dim=24, num_layers=3))
@@ -169,6 +178,7 @@ def test_lists_all_that_does_not_fit(saved):
     assert message.endswith("and 2 more")  # 16 arrays are missing, and 3 per block have another shape.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_model_nested_in_another(depth, saved):
     """Transfer learning: the nested model has no head, and the layers around it keep their weights."""
@@ -187,6 +197,7 @@ def test_a_model_nested_in_another(depth, saved):
         np.testing.assert_array_equal(layer.get_weights()[0], kernel)
 
 
+@pytest.mark.slow
 def test_one_line_in_the_log_for_each_adaptation(saved, caplog):
     _, path = saved("timm", EXACT)
     caplog.set_level(logging.INFO, "keras_vit")
@@ -207,7 +218,7 @@ def test_one_line_in_the_log_for_each_adaptation(saved, caplog):
     assert quiet == {f"{path}: {what}: not loaded from the file" for what in HEAD}  # `head="reset"` requests it.
 
 
-@pytest.mark.parametrize("policy", ["float16", "mixed_float16"])
+@pytest.mark.parametrize("policy", [pytest.param("float16", marks=pytest.mark.slow), "mixed_float16"])
 def test_refuses_weights_that_the_model_cannot_hold(policy, saved, tmp_path):
     model = make(CONFIG)
     for path, value in (("encoder_norm", 7e4), ("predictions", -7e4)):  # A mixed policy keeps it in float32.
@@ -222,6 +233,7 @@ def test_refuses_weights_that_the_model_cannot_hold(policy, saved, tmp_path):
     assert_refused(lambda: keras_vit.load_weights(other, tmp_path / "large.npz"), other, match)
 
 
+@pytest.mark.slow
 def test_quantized_weights_are_of_no_published_format(saved, tmp_path):
     _, path = saved(config=CONFIG)
     model = make(CONFIG)
@@ -234,6 +246,7 @@ def test_quantized_weights_are_of_no_published_format(saved, tmp_path):
             refuse()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "field", "text"),
     [
@@ -254,6 +267,7 @@ def test_what_the_model_is_told_wins_and_is_reported(changes, field, text, saved
     assert_same_weights(other, weights)
 
 
+@pytest.mark.slow
 def test_describe_and_keras_files(saved, tmp_path):
     _, path = saved("timm", EXACT)
     model = make(EXACT, input_shape=(16, 12, 3), include_preprocessing=True, seed=5)
@@ -280,6 +294,7 @@ def test_describe_and_keras_files(saved, tmp_path):
     assert_same_weights(reloaded, {**weights, POSITIONS: canonical_weights(reloaded)[POSITIONS]})
 
 
+@pytest.mark.slow
 def test_functions_compiled_before_normalise_as_the_new_weights_need(saved):
     _, path = saved("timm", EXACT)
     model = make(EXACT, include_preprocessing=True, seed=5)
@@ -292,6 +307,7 @@ def test_functions_compiled_before_normalise_as_the_new_weights_need(saved):
     assert_close(after, to_numpy(plain(keras_vit.preprocess_input(pixels, plain))))
 
 
+@pytest.mark.slow
 def test_loads_again_from_elsewhere(saved):
     """The description of the earlier weights is replaced."""
     _, path = saved("timm", EXACT)
@@ -312,6 +328,7 @@ def test_refuses_what_is_no_model_of_this_package(saved):
         keras_vit.load_weights(keras.Model(inputs, keras.layers.Dense(2)(inputs)), path)
 
 
+@pytest.mark.slow
 def test_refuses_what_is_not_there(tmp_path):
     model = make(CONFIG)
     for source, error in ((tmp_path / "no.npz", FileNotFoundError), ("./no", FileNotFoundError), ("no", ValueError)):

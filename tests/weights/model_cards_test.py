@@ -57,6 +57,7 @@ def licensed(model, licence="CC-BY-NC-4.0"):
     return model
 
 
+@pytest.mark.slow
 def test_restricted_weights(published, tmp_path):
     with pytest.warns(keras_vit.LicenceWarning, match=f"'{MAE}' have the licence CC-BY-NC-4.0. Commercial use is not"):
         model = keras_vit.from_pretrained(MAE)
@@ -74,6 +75,7 @@ def test_restricted_weights(published, tmp_path):
     assert keras_vit.describe(keras_vit.from_pretrained(tmp_path / "again")).licence == "CC-BY-NC-4.0"
 
 
+@pytest.mark.slow
 def test_a_saved_model_warns_when_it_is_loaded(tmp_path):
     licensed(make(num_layers=1)).save(tmp_path / "saved.keras")
     warn_if_restricted.cache_clear()
@@ -81,6 +83,7 @@ def test_a_saved_model_warns_when_it_is_loaded(tmp_path):
         keras.saving.load_model(tmp_path / "saved.keras")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["B/16@mae", "hf://timm/vit_base_patch16_224.mae", "somewhere"])
 def test_files_without_origin(source, tmp_path):
     """Earlier versions stored only the source. The catalogue contains its licence."""
@@ -175,7 +178,7 @@ def test_never_replaces_another_card(tmp_path):
         keras_vit.save_weights(model, tmp_path / "c.npz", "google", card="yes")
 
 
-@pytest.mark.parametrize(("format", "name"), [("google", "a.npz"), ("timm", "")])
+@pytest.mark.parametrize(("format", "name"), [("google", "a.npz"), pytest.param("timm", "", marks=pytest.mark.slow)])
 def test_weights_without_a_card_remove_the_card_of_the_replaced_weights(format, name, tmp_path):
     restricted, other = licensed(make(FORMATS[format], num_layers=1)), make(FORMATS[format], num_layers=1)
     path, card = tmp_path / name, tmp_path / "README.md"
@@ -188,6 +191,7 @@ def test_weights_without_a_card_remove_the_card_of_the_replaced_weights(format, 
     assert card.read_text() == changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_argument_is_checked_in_every_format(format, tmp_path):
     model = make(FORMATS[format], num_layers=1)
@@ -196,12 +200,14 @@ def test_the_argument_is_checked_in_every_format(format, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_task_of_a_preset_has_no_licence(tmp_path):
     keras_vit.save_weights(licensed(make(FORMATS["keras_hub"], num_layers=1)), tmp_path, "keras_hub")
     assert json.loads((tmp_path / "config.json").read_text())["license"] == "CC-BY-NC-4.0"
     assert "license" not in (tmp_path / "task.json").read_text()
 
 
+@pytest.mark.slow
 def test_names_of_users_and_files_are_not_markdown(tmp_path):
     text = r"[free](https://x.y) `a` *b* _c_ <b> d|e \ f" + "\ng"
     shown = r"\[free\](https://x.y) \`a\` \*b\* \_c\_ \<b> d\|e \\ f g"
@@ -224,6 +230,7 @@ def test_names_of_users_and_files_are_not_markdown(tmp_path):
     assert "[free]" not in card
 
 
+@pytest.mark.slow
 def test_classes_are_those_of_the_head():
     """A head that was added later does not have the classes of the published weights."""
     features = make(FORMATS["timm"], num_layers=1, include_top=False)
@@ -250,6 +257,7 @@ def test_other_fields_of_an_evaluation_are_checked(name, value):
         keras_vit.Evaluation(**{"dataset": "pets", "metrics": {"accuracy": np.float32(0.5)}, name: value})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"token_merging": 2}, {"mlp": "gelu_tanh"}, {"layer_norm_epsilon": 1e-5}])
 def test_published_accuracy_is_not_claimed_for_other_settings(changes, published):
     """The weights of these models are the published ones."""
@@ -276,6 +284,7 @@ def test_a_model_without_an_origin():
     assert "* Licence of the source: CC-BY-NC-4.0." in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "shown"),
     [
@@ -299,8 +308,8 @@ def test_the_folders_of_local_weights_are_not_shown(source, shown):
     ("format", "precision", "text"),
     [
         ("openvino", "int8", "computes in int8"),
-        ("saved_model", "int8", "stores weights in int8"),
-        ("litert", "float16", "stores weights in float16"),
+        pytest.param("saved_model", "int8", "stores weights in int8", marks=pytest.mark.slow),
+        pytest.param("litert", "float16", "stores weights in float16", marks=pytest.mark.slow),
     ],
 )
 def test_precision(format, precision, text):
@@ -323,6 +332,7 @@ def test_entries_at_addresses():
         assert entry_at(address) == (None, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rest", ["@refs%2Fpr%2F1", "@v2/model.safetensors", "/other.safetensors"])
 def test_another_revision_or_file_has_only_the_licence(rest, published, tmp_path):
     source = get_entry(DEIT).url + rest

@@ -47,8 +47,12 @@ def weights_of(config):
 @pytest.mark.parametrize(
     ("config", "vision"),
     [
-        (CLIP, {}),
-        (CLIP.replace(layer_scale=0.3, mlp="gelu_tanh"), {"ls_init_value": 0.3, "act_kwargs": {"approximate": "tanh"}}),
+        pytest.param(CLIP, {}, marks=pytest.mark.slow),
+        pytest.param(
+            CLIP.replace(layer_scale=0.3, mlp="gelu_tanh"),
+            {"ls_init_value": 0.3, "act_kwargs": {"approximate": "tanh"}},
+            marks=pytest.mark.slow,
+        ),
         (
             CLIPA,
             {"no_ln_pre": True, "pool_type": "avg", "final_ln_after_pool": True, "norm_kwargs": {"eps": 1e-6}},
@@ -78,7 +82,7 @@ def test_projection_is_not_transposed():
     ("settings", "resize", "crop"),
     [
         ({**MEANS, "resize_mode": "squash", "interpolation": "bilinear"}, (8, 9), None),
-        (MEANS, (8, 9), (8, 9)),
+        pytest.param(MEANS, (8, 9), (8, 9), marks=pytest.mark.slow),
     ],
 )
 def test_image_preparation(settings, resize, crop, tmp_path):
@@ -92,9 +96,14 @@ def test_image_preparation(settings, resize, crop, tmp_path):
     ("vision", "settings", "message"),
     [
         ({"attentional_pool": True}, {}, "has attentional_pool=True, which is not supported"),
-        ({"pool_type": "none"}, {}, "has pool_type='none', which is not supported"),
-        ({"pool_typ": "tok"}, {}, r"has pool_typ='tok', which is not supported\. Did you mean 'pool_type'"),
-        ({"width": 24}, {}, "contains width=24, but the arrays have 12"),
+        pytest.param({"pool_type": "none"}, {}, "has pool_type='none', which is not supported", marks=pytest.mark.slow),
+        pytest.param(
+            {"pool_typ": "tok"},
+            {},
+            r"has pool_typ='tok', which is not supported\. Did you mean 'pool_type'",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"width": 24}, {}, "contains width=24, but the arrays have 12", marks=pytest.mark.slow),
         ({}, {"preprocess_cfg": {**MEANS, "resize_mode": "longest"}}, "resize_mode='longest'. Supported: 'shortest'"),
     ],
 )

@@ -84,6 +84,7 @@ def test_pixels_that_cannot_be_are_refused_before_anything_is_written(processor,
     assert keras_vit.describe(model) == before
 
 
+@pytest.mark.slow
 def test_pixels_that_cannot_be_are_the_reason_where_channels_are_adapted_to_them(folder):
     edit(folder / "preprocessor_config.json", updated(image_std=[0, 0, 0]))
     with pytest.raises(ValueError, match=r"std must be a number from 0\.0001 to 10000"):
@@ -95,6 +96,7 @@ def test_an_image_size_that_is_not_the_tables_counts_for_nothing(folder):
     assert open_checkpoint(folder, grid_size=(4, 5)).image_size == SHAPE[:2]
 
 
+@pytest.mark.slow
 def test_a_processor_for_smaller_images_grows_with_them(folder):
     """DINOv2 has 518 pixels in config.json, but 256 and 224 in preprocessor_config.json."""
     processor = {"size": {"shortest_edge": 20}, "do_center_crop": True, "crop_size": {"height": 16, "width": 16}}
@@ -121,6 +123,7 @@ def test_what_the_caller_says_must_be_possible(folder, saved):
         keras_vit.from_pretrained(path, grid_size=(4, 5), num_heads=6)
 
 
+@pytest.mark.slow
 def test_an_explicit_argument_wins_over_the_file_even_if_it_is_the_default(tmp_path):
     tiny = functools.partial(keras_vit.ViT, "Ti/16", num_layers=1, classes=2)
     keras_vit.save_weights(tiny(), tmp_path / "a.npz", "google")
@@ -161,6 +164,7 @@ def test_a_name_that_is_neither_a_weight_nor_a_path_says_what_is_accepted():
         keras_vit.from_pretrained("google/vit-base")
 
 
+@pytest.mark.slow
 def test_the_catalogue_comes_before_a_folder_of_the_same_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "imagenet").mkdir()
@@ -172,6 +176,7 @@ def test_the_catalogue_comes_before_a_folder_of_the_same_name(tmp_path, monkeypa
         keras_vit.ViT("Ti/16", weights="imagenet")
 
 
+@pytest.mark.slow
 def test_an_input_shape_says_how_positions_of_an_unpublished_size_stand(tmp_path):
     tiny = functools.partial(keras_vit.ViT, "Ti/16", num_layers=1, classes=2)
     keras_vit.save_weights(tiny(input_shape=(160, 160, 3)), tmp_path / "a.npz", "google")
@@ -182,6 +187,7 @@ def test_an_input_shape_says_how_positions_of_an_unpublished_size_stand(tmp_path
         assert keras_vit.describe(model).adaptations == {}
 
 
+@pytest.mark.slow
 def test_a_signed_address_is_kept_without_its_signature(saved, monkeypatch):
     """The signature is as sensitive as a password, but sources appear in messages, `.keras` files and exports."""
     path = saved("google", GELU_TANH, input_shape=SHAPE).path
@@ -207,6 +213,7 @@ def test_folders_are_not_named_like_files(tmp_path):
     assert (tmp_path / "new" / "a.npz").is_file()
 
 
+@pytest.mark.slow
 def test_a_refused_model_leaves_no_folder(tmp_path):
     with pytest.raises(ValueError, match="Google's code cannot express mlp="):
         keras_vit.save_weights(make_shell(SMALL, SHAPE), tmp_path / "new" / "a.npz", "google")
@@ -243,6 +250,7 @@ def published(folder, monkeypatch):
     return publish
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)
 def test_the_catalogue_knows_what_a_file_does_not_say(published):
     published("small@own", has_projection=True)

@@ -113,6 +113,7 @@ def test_files_of_timm_are_never_read_without_their_rotary_positions(name, tmp_p
         assert all("Put the config.json of the model" in message for message in messages)
 
 
+@pytest.mark.slow
 def test_names_of_deit3_and_rope_vit_are_read_only_as_deit3(saved, tmp_path):
     """The names and shapes of RoPE-ViT with position embeddings are those of DeiT III."""
     arrays = contents(saved("timm", EXACT, layer_scale=1e-5).path)["model.safetensors"]
@@ -131,6 +132,7 @@ def test_gelu_is_that_of_the_family(family, mlp, saved, tmp_path):
     assert open_checkpoint(path, family=family, num_heads=3, grid_size=(2, 3)).config.mlp == mlp
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prefix", "other", "family"),
     [

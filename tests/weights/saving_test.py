@@ -28,6 +28,7 @@ FOLDERS = {"timm": HUB.replace(layer_norm_epsilon=1e-6), "huggingface": HUB, "ke
 FORMATS = {"google": CONFIG, **FOLDERS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -42,6 +43,7 @@ def test_there_and_back_in_keras_hub(arguments, tmp_path):
     run_converter_test("keras_hub", tmp_path, HUB, **{"num_layers": 1, **arguments})
 
 
+@pytest.mark.slow
 def test_names_what_does_not_fit_in_keras_hub(tmp_path):
     run_spoiled_test("keras_hub", tmp_path, HUB)
 
@@ -52,6 +54,7 @@ def models():
     return {format: make(config.replace(num_layers=1)) for format, config in FORMATS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -66,6 +69,7 @@ def test_refuses_what_keras_hub_cannot_express(arguments, reason, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -106,6 +110,7 @@ def test_a_preset_needs_its_config(models, tmp_path):
         keras_vit.from_pretrained(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_takes_text_and_paths(format, models, tmp_path):
     model = models[format]
@@ -127,6 +132,7 @@ def assert_same_files(found, expected):
             np.testing.assert_array_equal(found[file][name], arrays[name], err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_replaces_what_is_there(format, models, tmp_path):
     """Only files with the names of the new files are replaced."""
@@ -155,6 +161,7 @@ def failing_from(number, function):
     return stand_in
 
 
+@pytest.mark.slow
 def test_a_folder_appears_as_a_whole(models, tmp_path, monkeypatch):
     """Wherever writing fails, the folder never mixes two models. Without the weights file it is not a model."""
     model, path = models["keras_hub"], tmp_path / "saved"
@@ -236,6 +243,7 @@ def test_where_writing_is_forbidden(format, models, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["google", "keras_hub"])  # One file, and several files.
 def test_a_model_nested_in_another(format, tmp_path):
     base = make(FORMATS[format], include_top=False, num_layers=1)
@@ -246,6 +254,7 @@ def test_a_model_nested_in_another(format, tmp_path):
     assert_same_files(nested, alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FOLDERS)
 def test_a_model_of_variable_size(format, tmp_path):
     """The table is saved for 224 pixels, which is the image size of the loaded model."""
@@ -265,6 +274,7 @@ def test_refuses_a_model_of_others(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["timm", "huggingface"])
 def test_resize_and_crop_survive(format, tmp_path):
     model = make(FORMATS[format], input_shape=(12, 12, 3), patch_size=4, num_layers=1)

@@ -64,11 +64,13 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_there_and_back(case, tmp_path):
     run_converter_test("timm", tmp_path, **{"num_layers": 2 if case == "token" else 1, **CASES[case]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["token", "hybrid"])
 def test_names_what_does_not_fit(case, tmp_path):
     run_spoiled_test("timm", tmp_path, **CASES[case])
@@ -96,6 +98,7 @@ def test_query_key_and_value_are_one_array(saved):
     )
 
 
+@pytest.mark.slow
 def test_registers_have_no_position_for_the_class_token(tmp_path):
     """timm adds the class token's position row to the token. The sum is the same."""
     model = make(EXACT, num_register_tokens=2)
@@ -127,6 +130,7 @@ def test_asks_for_what_files_without_a_config_do_not_say(token):
         keras_vit.from_pretrained(path, **{**arguments, "num_heads": 5})
 
 
+@pytest.mark.slow
 def test_a_model_knows_what_its_file_does_not_say(token):
     """If the file lacks the number of heads and the grid, they are taken from the model that gets the weights."""
     weights, path = token
@@ -170,6 +174,7 @@ def test_refuses_architectures_and_arguments_that_it_does_not_know(changes, argu
         open_checkpoint(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "missing"), [("attn.qkv.bias", "attention/query/bias"), ("norm.weight", "encoder_norm/gamma")]
 )
@@ -199,6 +204,7 @@ def test_patches_as_inputs_are_refused_by_kind(token):
         open_checkpoint(path)
 
 
+@pytest.mark.slow
 def test_positions_of_registers_are_kept_for_another_image_size(saved):
     weights, path = saved("timm", **CASES["positions_of_registers"])
     model = keras_vit.from_pretrained(path, input_shape=(12, 12, 3))
@@ -207,6 +213,7 @@ def test_positions_of_registers_are_kept_for_another_image_size(saved):
     np.testing.assert_array_equal(table[:2], weights["position_embedding/embedding"][:2])
 
 
+@pytest.mark.slow
 def test_another_pooling_drops_the_settings_of_the_attention_pooling(saved):
     weights, path = saved("timm", **CASES["pe_core"])
     model = keras_vit.from_pretrained(path, include_top=False, pooling=None)
@@ -216,6 +223,7 @@ def test_another_pooling_drops_the_settings_of_the_attention_pooling(saved):
     assert_same_weights(model, {path: x for path, x in weights.items() if not path.startswith(("pooling/", "predict"))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tag", "activation"), [("openai", "linear"), ("openai_ft_in1k", "softmax"), ("", "softmax")])
 def test_projections_have_no_softmax(tag, activation, saved, copy_of):
     path = copy_of(saved("timm", EXACT, classes=512, layer_norm_epsilon=1e-5).path)
@@ -226,12 +234,14 @@ def test_projections_have_no_softmax(tag, activation, saved, copy_of):
     assert keras_vit.from_pretrained(path).get_layer("predictions").activation.__name__ == activation
 
 
+@pytest.mark.slow
 def test_reports_other_rotary_positions(saved):
     _, path = saved("timm", EXACT, rotary=EVA02)
     report = keras_vit.load_weights(make(EXACT), path)
     assert report.adapted == {"rotary": f"the weights were made for {EVA02!r}, the model has None"}
 
 
+@pytest.mark.slow
 def test_reads_an_architecture_of_ones_own_whose_arguments_are_known(token):
     weights, path = token
     config = json.loads((path / "config.json").read_text())
@@ -271,6 +281,7 @@ def test_refuses_a_broken_config(text, token):
         keras_vit.from_pretrained(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

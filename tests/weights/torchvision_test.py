@@ -87,6 +87,7 @@ def plain():
     return randomize(tiny())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_the_model_that_the_file_describes(size, resnets, files):
     path, [images] = files[size], random_inputs(SHAPE)
@@ -105,6 +106,7 @@ def test_the_model_that_the_file_describes(size, resnets, files):
     assert set(report.skipped) == {name for name in names if name.endswith("tracked")}
 
 
+@pytest.mark.slow
 def test_a_model_is_built_with_weights(resnets, files):
     config = keras_vit.describe(resnets["R18"]).config
     built = keras_vit.ResNet(config, weights=files["R18"], input_shape=SHAPE, classes=5, classifier_activation=None)
@@ -150,6 +152,7 @@ def test_pixels(name, settings, pixels, size, label_space, plain, tmp_path):
     assert (description.pixels["resize"], description.label_space) == (resize, label_space)
 
 
+@pytest.mark.slow
 def test_a_new_head_and_other_channels(resnets, files):
     path = files["R50"]
     other = keras_vit.from_pretrained(path, classes=4, input_shape=(40, 20, 1), drop_path_rate=0.1, dropout_rate=0.2)
@@ -164,6 +167,7 @@ def test_a_new_head_and_other_channels(resnets, files):
     assert features.output_shape == (None, 3, 3, resnets["R50"].get_layer("pooling").output.shape[-1])
 
 
+@pytest.mark.slow
 def test_strides_elsewhere_are_reported(plain, tmp_path):
     path = resnet_file(plain, tmp_path)
     report = keras_vit.load_weights(tiny(strides_first=True), path)
@@ -174,6 +178,7 @@ def _trunk_of(model):
     return {path: array for path, array in canonical_weights(model).items() if path.startswith(("stem", "stage"))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "expansion"), [("R18", 1), ("R50", 4)])
 def test_a_trunk(size, expansion, resnets, files):
     """A VT-ResNet loads the stem and all stages except the last."""
@@ -208,6 +213,7 @@ def _check_trunk(model, expected, left_out, path):
     assert description.adaptations["tokenizer_0"] == "not loaded from the file"
 
 
+@pytest.mark.slow
 def test_a_trunk_is_built_with_weights(resnets, files):
     expected = _trunk_of(resnets["R18"])
     built = tiny_vt(weights=files["R18"], expansion=1)
@@ -215,6 +221,7 @@ def test_a_trunk_is_built_with_weights(resnets, files):
     assert np.ptp(canonical_weights(built)["tokenizer_0/filter/kernel"]) > 0.1  # The values are random, not zero.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["VTFPN", "PanopticFPN"])
 def test_a_backbone(function, tmp_path):
     """A segmentation model loads all weights except the head, and its images are not cropped."""
@@ -240,6 +247,7 @@ def test_a_backbone(function, tmp_path):
         assert report.adapted["strides_first"] == "the weights were made for False, the model has True"
 
 
+@pytest.mark.slow
 def test_a_trunk_without_a_head(files):
     features = tiny_vt(weights=files["R18"], include_top=False, input_shape=(32, 40, 4))
     assert features.output_shape == (None, 24)
@@ -318,6 +326,7 @@ def test_another_kind_by_its_name_is_refused(plain, tmp_path):
         keras_vit.from_pretrained(path, input_shape=SHAPE)
 
 
+@pytest.mark.slow
 def test_a_global_unit_is_no_part_of_a_plain_file(plain, tmp_path):
     path = resnet_file(plain, tmp_path)
     model = tiny(global_unit="global_reasoning", num_global_units=(0, 1))
@@ -325,6 +334,7 @@ def test_a_global_unit_is_no_part_of_a_plain_file(plain, tmp_path):
         keras_vit.load_weights(model, path)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused(plain, tmp_path):
     model, path = plain, resnet_file(plain, tmp_path)
     before = canonical_weights(model)

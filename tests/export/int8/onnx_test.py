@@ -38,6 +38,7 @@ def _write(path, nodes, constants, channels):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
 
 
+@pytest.mark.slow
 def test_the_encoder_multiplies_integers(onnx_file, tmp_path):
     _, written = onnx_file
     images = np.random.default_rng(3).integers(0, 256, (9, 12, 8, 3)).astype("float32")

@@ -40,7 +40,9 @@ def _run(path, images):
     return compiled(images)["probabilities"]
 
 
-@pytest.mark.parametrize(("large", "expected"), [(1, {"plain", "scaled"}), (1e3, {"plain"})])
+@pytest.mark.parametrize(
+    ("large", "expected"), [pytest.param(1, {"plain", "scaled"}, marks=pytest.mark.slow), (1e3, {"plain"})]
+)
 def test_products_in_8_bits(large, expected, tmp_path, capsys, monkeypatch):
     """A product whose input has outliers stays in float32. So does the classifier, which has one row."""
     monkeypatch.setattr(int8_openvino, "_OUTLIER", 3)  # The images have too few pixels for larger outliers.

@@ -19,7 +19,12 @@ def test_layer(tmp_path):
 # For an even size, the pooling pads one position below. For an odd size, it pads both sides.
 @pytest.mark.parametrize(
     ("size", "num_heads", "kernel_size", "strides", "is_pooled"),
-    [((4, 7), 3, 3, 1, False), ((4, 7), 3, 3, 1, True), ((5, 6), 1, 1, 2, True), ((1, 3), 2, 5, 1, False)],
+    [
+        pytest.param((4, 7), 3, 3, 1, False, marks=pytest.mark.slow),
+        pytest.param((4, 7), 3, 3, 1, True, marks=pytest.mark.slow),
+        ((5, 6), 1, 1, 2, True),
+        ((1, 3), 2, 5, 1, False),
+    ],
 )
 def test_equals_the_equation(size, num_heads, kernel_size, strides, is_pooled):
     layer = AttentionAugmentedConv2D(13, 6, 6, num_heads, kernel_size, strides, is_pooled)

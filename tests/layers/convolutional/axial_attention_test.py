@@ -38,6 +38,7 @@ def test_equals_the_equation(axis, size, filters, num_heads):
     run_parity_test(layer, equation, random_inputs((*size, 5)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", ["height", "width"])
 def test_lines_do_not_see_each_other(axis):
     [maps] = random_inputs((4, 6, 5))
@@ -52,6 +53,7 @@ def test_lines_do_not_see_each_other(axis):
     np.testing.assert_array_equal(differs, expected)
 
 
+@pytest.mark.slow
 def test_in_training_statistics_are_those_of_the_batch():
     [maps] = random_inputs((4, 6, 5), batch=8)
     layer = AxialAttention("width", 12, 3)
@@ -81,6 +83,7 @@ def test_macs():
     assert AxialAttention("height", 12, 3).macs((None, 4, 7, 5)) == 28 * (5 * 24 + 4 * 3 * (3 * 2 + 2 * 4))
 
 
+@pytest.mark.slow
 def test_other_axis_may_be_unknown():
     layer = AxialAttention("width", 12, 3)
     inputs = keras.Input((None, 7, 5))

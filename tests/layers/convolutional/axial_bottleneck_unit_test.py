@@ -29,7 +29,13 @@ def test_layer(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("strides", "channels", "projects"), [(1, 24, False), (1, 5, True), (2, 24, True), (3, 7, True)]
+    ("strides", "channels", "projects"),
+    [
+        pytest.param(1, 24, False, marks=pytest.mark.slow),
+        (1, 5, True),
+        (2, 24, True),
+        pytest.param(3, 7, True, marks=pytest.mark.slow),
+    ],
 )
 def test_equals_the_reference(strides, channels, projects):
     unit = AxialBottleneckUnit(12, strides, 3)
@@ -38,12 +44,14 @@ def test_equals_the_reference(strides, channels, projects):
     assert any("projection_conv" in path for path in canonical_weights(unit)) == projects
 
 
+@pytest.mark.slow
 def test_starts_as_the_residual_connection():
     [maps] = random_inputs((4, 6, 24))
     unit = AxialBottleneckUnit(12, num_heads=3)
     np.testing.assert_array_equal(to_numpy(unit(maps)), np.maximum(maps, 0))
 
 
+@pytest.mark.slow
 def test_macs():
     unit = AxialBottleneckUnit(12, 2, 3)
     unit.build((None, 4, 6, 5))

@@ -54,6 +54,7 @@ def test_equals_the_reference(size, strides, channels, projects):
     assert any("projection" in path for path in canonical_weights(unit)) == projects
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strides", [1, 2])
 def test_a_map_does_not_depend_on_its_batch(strides):
     [maps] = random_inputs((5, 7, 64), batch=3)
@@ -66,6 +67,7 @@ def test_a_map_does_not_depend_on_its_batch(strides):
     assert_close(unit(maps)[1:2], expected)
 
 
+@pytest.mark.slow
 def test_epsilons():
     # Large enough that each epsilon changes the result.
     [maps] = random_inputs((5, 7, 64))
@@ -77,6 +79,7 @@ def test_epsilons():
         assert not np.allclose(to_numpy(unit(maps)), expected, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_starts_as_the_residual_connection():
     [maps] = random_inputs((5, 7, 128))
     unit = BottleneckUnit(32)
@@ -115,6 +118,7 @@ def test_macs():
     assert unit.macs((None, 5, 8, 64)) == expected
 
 
+@pytest.mark.slow
 def test_size_may_be_unknown():
     unit = BottleneckUnit(32, strides=2)
     inputs = keras.Input((None, None, 64))

@@ -33,6 +33,7 @@ def test_starts_as_the_residual_connection():
     np.testing.assert_array_equal(to_numpy(DoubleAttention(3, 4)(maps)), maps)
 
 
+@pytest.mark.slow
 def test_size_of_the_map_may_be_unknown():
     layer = DoubleAttention(3, 4)
     inputs = keras.Input((None, None, 6))

@@ -19,7 +19,13 @@ def test_layer(tmp_path):
 # Channels that the relations share evenly and unevenly, and windows larger than the map.
 @pytest.mark.parametrize(
     ("size", "window_size", "strides", "shared_channels"),
-    [((4, 7), 3, 1, 3), ((5, 4), 7, 1, 4), ((1, 3), 3, 1, 8), ((5, 8), 3, 2, 1), ((4, 7), 1, 3, 2)],
+    [
+        pytest.param((4, 7), 3, 1, 3, marks=pytest.mark.slow),
+        pytest.param((5, 4), 7, 1, 4, marks=pytest.mark.slow),
+        ((1, 3), 3, 1, 8),
+        pytest.param((5, 8), 3, 2, 1, marks=pytest.mark.slow),
+        ((4, 7), 1, 3, 2),
+    ],
 )
 def test_equals_the_equation(size, window_size, strides, shared_channels):
     layer = LocalRelation(5, window_size, strides, shared_channels)
@@ -27,6 +33,7 @@ def test_equals_the_equation(size, window_size, strides, shared_channels):
     run_parity_test(layer, equation, random_inputs((*size, 6)))
 
 
+@pytest.mark.slow
 def test_size_of_the_map_may_be_unknown():
     layer = LocalRelation(5, 5, 2, 4)
     inputs = keras.Input((None, None, 6))

@@ -21,7 +21,13 @@ def test_layer(tmp_path):
 # Windows larger than the map, maps of one line, and squares that do not divide the map.
 @pytest.mark.parametrize(
     ("size", "window_size", "strides", "num_heads"),
-    [((4, 7), 3, 1, 3), ((5, 4), 7, 1, 2), ((1, 3), 3, 1, 6), ((5, 8), 3, 2, 1), ((4, 7), 5, 3, 3)],
+    [
+        ((4, 7), 3, 1, 3),
+        pytest.param((5, 4), 7, 1, 2, marks=pytest.mark.slow),
+        pytest.param((1, 3), 3, 1, 6, marks=pytest.mark.slow),
+        ((5, 8), 3, 2, 1),
+        pytest.param((4, 7), 5, 3, 3, marks=pytest.mark.slow),
+    ],
 )
 def test_equals_the_equation(size, window_size, strides, num_heads):
     layer = LocalSelfAttention(12, window_size, strides, num_heads)
@@ -29,6 +35,7 @@ def test_equals_the_equation(size, window_size, strides, num_heads):
     run_parity_test(layer, equation, random_inputs((*size, 5)))
 
 
+@pytest.mark.slow
 def test_places_see_their_window_alone():
     [maps] = random_inputs((6, 9, 5))
     layer = LocalSelfAttention(12, 5, 1, 3)
@@ -42,6 +49,7 @@ def test_places_see_their_window_alone():
     np.testing.assert_array_equal(differs, expected)
 
 
+@pytest.mark.slow
 def test_size_of_the_map_may_be_unknown():
     layer = LocalSelfAttention(12, 5, 2, 3)
     inputs = keras.Input((None, None, 5))

@@ -38,6 +38,7 @@ def test_equals_the_reference(size, strides, channels, projects):
     assert any("projection" in path for path in canonical_weights(unit)) == projects
 
 
+@pytest.mark.slow
 def test_an_image_does_not_depend_on_its_batch():
     [maps] = random_inputs((5, 7, 64), batch=3)
     unit = PreActivationUnit(32)
@@ -56,6 +57,7 @@ def test_macs():
     assert unit.macs((None, 5, 8, 64)) == expected
 
 
+@pytest.mark.slow
 def test_size_may_be_unknown():
     unit = PreActivationUnit(32, strides=2)
     inputs = keras.Input((None, None, 64))

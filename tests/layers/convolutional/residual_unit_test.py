@@ -40,14 +40,14 @@ def test_layer(expansion, tmp_path):
 @pytest.mark.parametrize(
     ("strides", "keeps_channels", "expansion", "strides_first", "size"),
     [
-        (1, True, 4, False, (6, 8)),
+        pytest.param(1, True, 4, False, (6, 8), marks=pytest.mark.slow),
         (1, True, 1, True, (5, 3)),
-        (1, False, 4, True, (5, 3)),
+        pytest.param(1, False, 4, True, (5, 3), marks=pytest.mark.slow),
         (1, False, 1, False, (6, 8)),
-        (2, True, 4, True, (6, 8)),
-        (2, True, 1, False, (5, 3)),
-        (2, False, 4, False, (5, 3)),
-        (2, False, 1, True, (6, 8)),
+        pytest.param(2, True, 4, True, (6, 8), marks=pytest.mark.slow),
+        pytest.param(2, True, 1, False, (5, 3), marks=pytest.mark.slow),
+        pytest.param(2, False, 4, False, (5, 3), marks=pytest.mark.slow),
+        pytest.param(2, False, 1, True, (6, 8), marks=pytest.mark.slow),
     ],
 )
 def test_equals_the_reference(strides, keeps_channels, expansion, strides_first, size):
@@ -58,6 +58,7 @@ def test_equals_the_reference(strides, keeps_channels, expansion, strides_first,
     assert projects == (strides == 2 or not keeps_channels)
 
 
+@pytest.mark.slow
 def test_where_the_strides_stand_matters():
     [maps] = random_inputs((6, 8, 7))
     first, second = (randomize(_built(ResidualUnit(3, 2, strides_first=first), maps)) for first in (True, False))
@@ -75,6 +76,7 @@ def test_starts_as_the_residual_connection(expansion):
     np.testing.assert_array_equal(to_numpy(ResidualUnit(3, expansion=expansion)(maps)), np.maximum(maps, 0))
 
 
+@pytest.mark.slow
 def test_stochastic_depth():
     """The branch of a whole image is either dropped or divided by the share of images that keep their branch."""
     [maps] = random_inputs((5, 7, 12), batch=40)
@@ -90,6 +92,7 @@ def test_stochastic_depth():
     assert_close((output - maps)[both], ((kept - maps) / 0.75)[both])
 
 
+@pytest.mark.slow
 def test_in_training_statistics_are_those_of_the_batch():
     [maps] = random_inputs((5, 7, 6), batch=5)
     unit = ResidualUnit(3, 2)
@@ -100,6 +103,7 @@ def test_in_training_statistics_are_those_of_the_batch():
     assert all(np.abs(array).max() > 1e-3 for array in moved.values())
 
 
+@pytest.mark.slow
 def test_macs():
     unit = ResidualUnit(3, 2)
     unit.build((None, 5, 8, 6))
@@ -113,6 +117,7 @@ def test_macs():
     assert basic.macs((None, 5, 8, 3)) == 2 * places * 9 * 3 * 3
 
 
+@pytest.mark.slow
 def test_size_may_be_unknown():
     unit = ResidualUnit(3, 2)
     inputs = keras.Input((None, None, 6))

@@ -68,6 +68,7 @@ def test_unit_equals_the_equation(relation):
     run_parity_test(SelfAttentionUnit(relation, 5), equation, random_inputs((3, 5, 32)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ATTENTIONS)
 def test_size_of_the_map_may_be_unknown(relation):
     layer = SelfAttentionUnit(relation, 5)

@@ -58,6 +58,7 @@ def test_a_norm_is_written_as_textbooks_have_it(monkeypatch):
     assert len(powers) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["attention", "MLP"])
 def test_layers_in_8_bits_stay_as_they_are(name):
     build, shape = BUILD[name]

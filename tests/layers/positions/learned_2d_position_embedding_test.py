@@ -35,6 +35,7 @@ def _built(num_prefix_rows, interpolation="align_corners"):
     return randomize(layer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_prefix_rows", [0, 2])
 def test_adds_the_halves_of_column_and_row(num_prefix_rows):
     layer = _built(num_prefix_rows)
@@ -77,6 +78,7 @@ def test_tokens_without_a_row_pass_unchanged():
     assert_close(layer(tokens, patches), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
 @pytest.mark.parametrize("num_prefix_rows", [0, 1])
 def test_grid_unknown_until_a_graph_runs(num_prefix_rows):

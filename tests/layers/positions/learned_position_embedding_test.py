@@ -83,6 +83,7 @@ def test_tokens_without_a_row_pass_unchanged():
     assert_close(layer(tokens, patches), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
 @pytest.mark.parametrize(
     ("interpolation", "num_prefix_rows"), [(method, i % 2) for i, method in enumerate(resampling.METHODS)]

@@ -67,6 +67,7 @@ def test_refuses_impossible_arguments(arguments, message):
         RotaryFrequencies(*arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="looks at TensorFlow's graph")
 def test_angles_are_not_computed_by_a_matrix_product():
     """TPUs, some GPUs, and LiteRT with weights in 8 bits round the factors of such a product."""

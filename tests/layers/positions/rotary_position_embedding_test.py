@@ -78,6 +78,7 @@ def test_products_depend_on_the_offset_between_patches(layout):
     assert len({round(float(value), 4) for value in by_offset.values()}) == 15
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
 @pytest.mark.parametrize(
     "rotary", [RotaryConfig(), RotaryConfig("mixed", coordinates="grid", reference_grid=(4, 7), offset=1.0)]

@@ -42,6 +42,7 @@ def test_columns_first_then_rows():
     np.testing.assert_allclose(rows[:, 6], np.cos([0, 0, 0, 1, 1, 1]), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
 def test_grid_unknown_until_a_graph_runs():
     import tensorflow as tf

@@ -48,6 +48,7 @@ def test_equals_the_equations(mlp, activation):
     run_parity_test(AttentionPooling(3, 20, mlp), equation, inputs)
 
 
+@pytest.mark.slow
 def test_prefix_tokens_are_not_pooled():
     layer = AttentionPooling(3, 20, num_prefix_tokens=2)
     inputs = [3 * x for x in random_inputs((7, 12))]
@@ -60,12 +61,14 @@ def test_prefix_tokens_are_not_pooled():
     assert layer.macs((None, 7, 12)) == plain.macs((None, 5, 12))
 
 
+@pytest.mark.slow
 def test_layer_norm_epsilon():
     # Large enough to change the result by far.
     equation = functools.partial(reference.attention_pooling, epsilon=0.5)
     run_parity_test(AttentionPooling(3, 20, layer_norm_epsilon=0.5), equation, random_inputs((7, 12)))
 
 
+@pytest.mark.slow
 def test_order_of_the_tokens_does_not_matter():
     layer = randomize(built(AttentionPooling(3, 20)))
     [tokens] = random_inputs((7, 12))
@@ -75,6 +78,7 @@ def test_order_of_the_tokens_does_not_matter():
     assert np.abs(to_numpy(layer(tokens)) - pooled).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_probe_starts_xavier_uniform():
     # Flax initialises the probe of big_vision, (1, 1, D), with fan-in 1 and fan-out D.
     probe = canonical_weights(built(AttentionPooling(3, 20), (7, 960)))["probe"]
@@ -89,6 +93,7 @@ def test_macs():
     assert built(AttentionPooling(3, 20)).macs((None, 7, 12)) == expected
 
 
+@pytest.mark.slow
 def test_attention_weights_are_those_of_the_probe():
     layer = randomize(built(AttentionPooling(3, 20)))
     [tokens] = random_inputs((7, 12))

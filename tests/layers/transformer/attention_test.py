@@ -56,16 +56,19 @@ def test_layer(tmp_path):
     run_layer_test(MultiHeadSelfAttention, ARGUMENTS, [(7, 12)], (7, 12), PROJECTIONS | NORMS, tmp_path)
 
 
+@pytest.mark.slow
 def test_layer_of_lines_with_relative_positions_and_without_norms(tmp_path):
     arguments = {**ARGUMENTS, "relative_positions": True, "qk_norm": False}
     weights = PROJECTIONS | RELATIVE
     run_layer_test(MultiHeadSelfAttention, arguments, [(5, 7, 12)], (5, 7, 12), weights, tmp_path)
 
 
+@pytest.mark.slow
 def test_layer_with_queries(tmp_path):
     run_layer_test(MultiHeadSelfAttention, ARGUMENTS, [(7, 12), (2, 12)], (2, 12), PROJECTIONS | NORMS, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("qkv_bias", "names"), [("no_key", ("query", "value")), ("none", ())])
 def test_layer_without_some_biases(qkv_bias, names, tmp_path):
     arguments = {**ARGUMENTS, "qkv_bias": qkv_bias, "inner_norm": True, "qk_norm": False}
@@ -80,9 +83,9 @@ def test_layer_without_some_biases(qkv_bias, names, tmp_path):
     [
         (False, False, (7, 12)),
         (False, True, (5, 7, 12)),
-        (True, False, (5, 7, 12)),
-        (True, True, (7, 12)),
-        (True, True, (5, 7, 12)),
+        pytest.param(True, False, (5, 7, 12), marks=pytest.mark.slow),
+        pytest.param(True, True, (7, 12), marks=pytest.mark.slow),
+        pytest.param(True, True, (5, 7, 12), marks=pytest.mark.slow),
     ],
 )
 def test_equals_the_equations(qk_norm, relative_positions, shape):
@@ -113,6 +116,7 @@ def test_queries_ask_in_place_of_the_tokens(arguments, num_queries):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "num_queries", "expected"),
     [({}, 2, 0), ({}, 3, 2), ({"qk_norm": True}, 2, 2), ({"rotary": AXIAL}, 2, 2)],
@@ -129,6 +133,7 @@ def test_few_queries_need_no_keys_and_values(arguments, num_queries, expected, m
     assert shapes.count([(14, 12), (12, 12)]) == expected  # Projections of all tokens of both images.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_few_queries_count_tokens_as_often_as_others_do(policy):
     layer = randomize(built(MultiHeadSelfAttention(3, dtype=policy)))
@@ -142,6 +147,7 @@ def test_few_queries_count_tokens_as_often_as_others_do(policy):
 
 
 # Relative to the largest output: a few roundings of half a unit in the last place each.
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "tolerance"), [("mixed_bfloat16", 2**-7), ("mixed_float16", 2**-10)])
 def test_few_queries_are_as_exact_as_others_in_16_bits(policy, tolerance):
     if policy == "mixed_float16" and not TENSORFLOW:
@@ -166,6 +172,7 @@ def test_few_queries_of_lines_and_in_float64(shape):
     assert_close(layer(tokens, queries), to_numpy(layer(tokens))[..., :1, :])
 
 
+@pytest.mark.slow
 def test_few_queries_of_a_layer_in_8_bits():
     layer = randomize(built(MultiHeadSelfAttention(3)))
     inputs = random_inputs((7, 12), (2, 12))
@@ -175,6 +182,7 @@ def test_few_queries_of_a_layer_in_8_bits():
     np.testing.assert_allclose(to_numpy(layer(*inputs)), expected, rtol=0, atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3])
 def test_epsilon_is_that_of_the_norms(epsilon):
     # The tokens are so similar that epsilon matters: 1e-6 (the default), 1e-3 and 0 give quite different weights.
@@ -186,6 +194,7 @@ def test_epsilon_is_that_of_the_norms(epsilon):
     assert_close(layer(tokens), reference.multi_head_self_attention(tokens.astype("float64"), weights, epsilon=epsilon))
 
 
+@pytest.mark.slow
 def test_kernels_start_xavier_uniform_over_the_whole_matrix():
     layer = built(MultiHeadSelfAttention(4), (7, 96))
     limit = np.sqrt(6 / (96 + 96))
@@ -226,6 +235,7 @@ def test_rotary_positions_equal_the_equations(arguments, num_queries):
     assert_close(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rotary", [AXIAL, MIXED])
 def test_rotary_positions_of_lines_and_in_other_types(rotary):
     [tokens] = random_inputs((5, 7, 36))
@@ -281,6 +291,7 @@ def test_every_token_depends_on_every_other():
     assert (difference > 1e-4).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_queries", [2, 7])
 def test_dropout_acts_on_the_weights_in_training_only(num_queries):
     # All values are one, so the output is the sum of a row of attention weights: one, unless weights are dropped.
@@ -348,6 +359,7 @@ def test_macs():
     assert relative.macs((None, 7, 12)) == 7 * 4 * 144 + 3 * 49 * 12
 
 
+@pytest.mark.slow
 def test_attention_weights_are_those_that_call_uses():
     """If values and output projection pass everything on, the output is the sum of weights x v over the heads."""
     plain = built(MultiHeadSelfAttention(3, qk_norm=True))

@@ -56,6 +56,7 @@ def test_equals_the_equations(grid, arguments):
     assert_close(layer(tokens, patches), equation(grid, reference.gelu_tanh, arguments.get("layer_norm_epsilon", 1e-6)))
 
 
+@pytest.mark.slow
 def test_the_row_pass_stays_in_its_row_and_the_column_pass_in_its_column():
     """The Jacobian is zero across lines and nonzero within a line."""
     layer = _built()
@@ -71,6 +72,7 @@ def test_the_row_pass_stays_in_its_row_and_the_column_pass_in_its_column():
     assert (by_column[2] > 1e-4).all()
 
 
+@pytest.mark.slow
 def test_both_passes_reach_every_patch():
     layer = _built()
     tokens, patches = _inputs()
@@ -99,6 +101,7 @@ def test_attention_weights_are_those_of_the_passes():
         assert not np.delete(full[:, 1, :, :, column], column, axis=-1).any()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
 def test_grid_unknown_until_a_graph_runs():
     import tensorflow as tf
@@ -117,6 +120,7 @@ def test_grid_unknown_until_a_graph_runs():
             assert_close(output, method(*inputs).numpy())
 
 
+@pytest.mark.slow
 def test_drop_path_drops_a_branch_in_the_whole_image():
     layer = _built(drop_path_rate=0.5)
     tokens, patches = (np.repeat(x, 32, axis=0) for x in _inputs((4, 5), batch=1))
@@ -125,6 +129,7 @@ def test_drop_path_drops_a_branch_in_the_whole_image():
     assert 4 <= len(np.unique(np.round(outputs.reshape(32, -1), 4), axis=0)) <= 16
 
 
+@pytest.mark.slow
 def test_each_rate_acts_in_training_only():
     inputs = _inputs(batch=8)
     expected = to_numpy(_built()(*inputs))

@@ -62,6 +62,7 @@ def test_layer(layer_scale, others, more_shapes, tmp_path):
     run_layer_test(EncoderBlock, arguments, [(7, 12)], (7, 12), WEIGHT_SHAPES | more_shapes, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rotary", "positions_shape", "more_shapes"),
     [
@@ -86,15 +87,29 @@ def test_layer_with_rotary_positions(rotary, positions_shape, more_shapes, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "activation", "shape"),
     [
-        ({}, reference.gelu_tanh, (7, 12)),
-        ({"mlp": "gelu_exact"}, reference.gelu_exact, (5, 7, 12)),
+        pytest.param({}, reference.gelu_tanh, (7, 12), marks=pytest.mark.slow),
+        pytest.param({"mlp": "gelu_exact"}, reference.gelu_exact, (5, 7, 12), marks=pytest.mark.slow),
         ({"mlp": "quick_gelu", "layer_scale": 0.1}, reference.quick_gelu, (7, 12)),
-        ({"mlp": "swiglu", "layer_scale": 0.1, "qk_norm": True}, reference.swiglu, (5, 7, 12)),
-        ({"qk_norm": True, "relative_positions": True}, reference.gelu_tanh, (7, 12)),
-        ({"relative_positions": True}, reference.gelu_tanh, (5, 7, 12)),
+        pytest.param(
+            {"mlp": "swiglu", "layer_scale": 0.1, "qk_norm": True}, reference.swiglu, (5, 7, 12), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"qk_norm": True, "relative_positions": True}, reference.gelu_tanh, (7, 12), marks=pytest.mark.slow
+        ),
+        pytest.param({"relative_positions": True}, reference.gelu_tanh, (5, 7, 12), marks=pytest.mark.slow),
         ({"block_norm": "post", "layer_scale": 0.1, "qkv_bias": "none"}, reference.gelu_tanh, (5, 7, 12)),
-        ({"block_norm": "post", "mlp": "swiglu", "inner_norms": True}, reference.swiglu, (7, 12)),
-        ({"inner_norms": True, "qkv_bias": "no_key", "qk_norm": True}, reference.gelu_tanh, (7, 12)),
+        pytest.param(
+            {"block_norm": "post", "mlp": "swiglu", "inner_norms": True},
+            reference.swiglu,
+            (7, 12),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"inner_norms": True, "qkv_bias": "no_key", "qk_norm": True},
+            reference.gelu_tanh,
+            (7, 12),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_equals_the_equations(arguments, activation, shape):
@@ -114,6 +129,7 @@ def test_rotary_positions_equal_the_equations(arguments):
     assert_close(block(tokens, positions), expected)
 
 
+@pytest.mark.slow
 def test_layer_scale_starts_both_branches_at_its_value():
     block = built(encoder_block(layer_scale=0.7))
     weights = canonical_weights(block)
@@ -125,6 +141,7 @@ def test_layer_scale_starts_both_branches_at_its_value():
     assert_close(block(tokens), expected)
 
 
+@pytest.mark.slow
 def test_layer_norm_epsilon():
     # The tokens are so similar that epsilon matters: 1e-6 (the default), 1e-3 and 0 give quite different norms.
     inputs = [1e-3 * x for x in random_inputs((7, 12))]
@@ -134,6 +151,7 @@ def test_layer_norm_epsilon():
         run_parity_test(encoder_block(layer_norm_epsilon=1e-3, qk_norm=qk_norm), larger, inputs)
 
 
+@pytest.mark.slow
 def test_each_rate_acts_in_training_only():
     [tokens] = random_inputs((7, 12), batch=8)
     plain = randomize(built(encoder_block()))
@@ -146,6 +164,7 @@ def test_each_rate_acts_in_training_only():
         assert not np.allclose(to_numpy(block(tokens, training=True)), expected), rate
 
 
+@pytest.mark.slow
 def test_dropout_acts_on_the_output_of_the_attention():
     block = built(encoder_block(dropout_rate=0.5))
     weights = {path: np.zeros_like(value) for path, value in canonical_weights(block).items()}
@@ -155,6 +174,7 @@ def test_dropout_acts_on_the_output_of_the_attention():
     np.testing.assert_array_equal(values, [0, 2])
 
 
+@pytest.mark.slow
 def test_drop_path_drops_the_two_branches_independently():
     block = randomize(built(encoder_block(drop_path_rate=0.5)))
     [tokens] = random_inputs((7, 12), batch=1)
@@ -189,6 +209,7 @@ def test_refuses_an_impossible_rate(name, rate):
         built(encoder_block(**{name: rate}))
 
 
+@pytest.mark.slow
 def test_macs():
     # MACs of the attention and of the MLP; scales and norms are not counted.
     block = built(encoder_block(mlp="swiglu", layer_scale=0.1, qk_norm=True))
@@ -196,6 +217,7 @@ def test_macs():
     assert block.macs((None, 5, 7, 12)) == 5 * block.macs((None, 7, 12))
 
 
+@pytest.mark.slow
 def test_attention_weights_are_of_the_normalised_tokens():
     block = randomize(built(encoder_block()))
     [tokens] = random_inputs((7, 12))

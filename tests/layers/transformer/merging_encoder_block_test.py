@@ -55,6 +55,7 @@ def test_attention_of_merged_tokens():
     assert_close(block.attention_weights(tokens, np.array([[1, 3, 1, 2]] * 2)), expected)
 
 
+@pytest.mark.slow
 def test_macs():
     # The MLP receives two tokens fewer. Three tokens are compared with three, and two are added to three.
     matching = 3 * 3 * 4 + 3 * 2 * 12
@@ -86,6 +87,7 @@ def test_refuses_a_number_for_the_merging():
         encoder_block(merging=2)
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_a_block_that_does_not_merge():
     merging, plain = built(_block(layer_scale=0.1, qk_norm=True)), built(encoder_block(layer_scale=0.1, qk_norm=True))
     assert isinstance(merging, EncoderBlock)

@@ -35,8 +35,8 @@ def test_each_image_keeps_random_patches_and_all_prefix_tokens(rate, num_kept):
     "changes",
     [
         pytest.param({"num_register_tokens": 1, "num_layers": 1}, marks=pytest.mark.each_backend),
-        {"pooling": "map", "num_layers": 1},
-        {"pooling": "avg", "pre_norm": True, "num_layers": 1},
+        pytest.param({"pooling": "map", "num_layers": 1}, marks=pytest.mark.slow),
+        pytest.param({"pooling": "avg", "pre_norm": True, "num_layers": 1}, marks=pytest.mark.slow),
     ],
 )
 def test_a_model_with_patch_dropout_trains_and_predicts_with_all_patches(changes):

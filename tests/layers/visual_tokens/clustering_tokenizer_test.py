@@ -64,6 +64,7 @@ def _behind(*layers):
     return keras.Sequential([keras.Input((5, 7, 6)), *layers])
 
 
+@pytest.mark.slow
 def test_no_gradient_goes_through_the_assignment():
     """Preceding layers get the same gradient as with constant centres."""
 
@@ -97,6 +98,7 @@ def test_clusters_in_float32(policy):
     assert_close(centres, to_numpy(ClusteringTokenizer(4).centres(maps)))
 
 
+@pytest.mark.slow
 def test_size_may_be_unknown():
     layer = ClusteringTokenizer(4, **PUBLISHED)
     inputs = keras.Input((None, None, 6))

@@ -29,13 +29,22 @@ def test_equals_the_equation(size):
     assert layer.count_params() == 6 * 4
 
 
-@pytest.mark.parametrize("changes", [{}, {"token_dim": None}, {"token_dim": 6}, {"group_width": None}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"token_dim": None}, marks=pytest.mark.slow),
+        {"token_dim": 6},
+        pytest.param({"group_width": None}, marks=pytest.mark.slow),
+    ],
+)
 def test_equals_the_published_form(changes):
     layer = FilterTokenizer(4, **{**PUBLISHED, **changes})
     run_parity_test(layer, functools.partial(reference.filter_tokenizer, scale=True), random_inputs((5, 7, 6)))
     assert (layer.value is None) == (layer.projection is None) == (changes.get("token_dim", 10) in (None, 6))
 
 
+@pytest.mark.slow
 def test_weights_are_shares_of_the_pixels():
     [maps] = random_inputs((5, 7, 6))
     layer = FilterTokenizer(4, **PUBLISHED)
@@ -54,6 +63,7 @@ def test_filters_of_zero_take_the_mean():
     assert_close(layer(maps), np.tile(maps.mean((1, 2))[:, None], (1, 4, 1)))
 
 
+@pytest.mark.slow
 def test_size_may_be_unknown():
     layer = FilterTokenizer(4, **PUBLISHED)
     inputs = keras.Input((None, None, 6))
@@ -64,6 +74,7 @@ def test_size_may_be_unknown():
         assert_close(model(maps), to_numpy(layer(maps)))
 
 
+@pytest.mark.slow
 def test_macs():
     layer = FilterTokenizer(4, **PUBLISHED)
     layer.build((None, 5, 7, 6))

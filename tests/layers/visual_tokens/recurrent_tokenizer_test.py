@@ -40,6 +40,7 @@ def test_equals_the_equation(size):
     assert layer.count_params() == 6 * 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{}, {"split_tokens": False}, {"token_dim": None}, {"group_width": None}, {"num_heads": 2}]
 )
@@ -52,6 +53,7 @@ def test_equals_the_published_form(changes):
     run_parity_test(RecurrentTokenizer(**arguments), equation, inputs)
 
 
+@pytest.mark.slow
 def test_weights_are_shares_of_the_pixels():
     inputs = random_inputs(*SHAPES)
     for split, num_filters in ((True, 2), (False, 4)):
@@ -61,6 +63,7 @@ def test_weights_are_shares_of_the_pixels():
         assert_close(weights.sum(2), np.ones((2, 3, num_filters)))
 
 
+@pytest.mark.slow
 def test_half_of_the_tokens_is_carried_over():
     """The second half of the tokens comes first in the output. The new half depends on the first half only."""
     maps, tokens = random_inputs(*SHAPES)
@@ -80,6 +83,7 @@ def test_projection_of_zero_takes_the_mean():
     assert_close(layer(maps, tokens), np.tile(maps.mean((1, 2))[:, None], (1, 4, 1)))
 
 
+@pytest.mark.slow
 def test_size_may_be_unknown():
     layer = RecurrentTokenizer(**PUBLISHED)
     inputs = [keras.Input((None, None, 6)), keras.Input((4, 10))]
@@ -89,6 +93,7 @@ def test_size_may_be_unknown():
         assert_close(model(arrays), to_numpy(layer(*arrays)))
 
 
+@pytest.mark.slow
 def test_macs():
     places = 5 * 7
     shapes = [(None, *shape) for shape in SHAPES]

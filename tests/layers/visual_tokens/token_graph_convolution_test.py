@@ -30,6 +30,7 @@ def test_starts_without_mixing_tokens():
     assert_close(mixing(tokens), np.tile(output.sum(1, keepdims=True), (1, 5, 1)))
 
 
+@pytest.mark.slow
 def test_macs():
     for use_graph, expected in ((True, 5 * 5 * 6 + 5 * 6 * 6), (False, 5 * 6 * 6)):
         layer = TokenGraphConvolution(use_graph)

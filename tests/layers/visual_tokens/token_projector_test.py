@@ -33,6 +33,7 @@ def test_equals_the_equation(size):
     assert layer.count_params() == 2 * 6 * 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "channels", "token_dim"),
     [
@@ -52,6 +53,7 @@ def test_equals_the_published_form(changes, channels, token_dim):
     assert (layer.lateral is None) == (channels == 12)
 
 
+@pytest.mark.slow
 def test_every_pixel_shares_itself_out():
     layer = randomize(built(TokenProjector(**PUBLISHED)), scale=1.0)
     weights = to_numpy(layer.attention_weights(*random_inputs(*SHAPES)))
@@ -67,6 +69,7 @@ def test_weights_of_zero_add_the_mean_of_the_tokens():
     assert_close(layer(maps, tokens), maps + tokens.mean(1)[:, None, None])
 
 
+@pytest.mark.slow
 def test_size_may_be_unknown():
     layer = TokenProjector(**PUBLISHED)
     inputs = [keras.Input((None, None, 6)), keras.Input((4, 10))]
@@ -77,6 +80,7 @@ def test_size_may_be_unknown():
         assert_close(model(arrays), to_numpy(layer(*arrays)))
 
 
+@pytest.mark.slow
 def test_macs():
     layer = built(TokenProjector(**PUBLISHED))
     # Queries in two groups; the map itself; keys and values; products and sums.

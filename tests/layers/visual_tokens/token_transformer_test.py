@@ -35,6 +35,7 @@ def test_equals_the_equations(shape):
     assert layer.count_params() == 2 * dim * dim // 2 + 2 * dim * dim
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"num_heads": 1}, {"num_groups": None}, {"use_batch_norm": False}])
 def test_equals_the_published_form(changes):
     arguments = {**PUBLISHED, **changes}
@@ -42,6 +43,7 @@ def test_equals_the_published_form(changes):
     run_parity_test(TokenTransformer(**arguments), equation, random_inputs((5, 12)))
 
 
+@pytest.mark.slow
 def test_every_token_shares_itself_out():
     [tokens] = random_inputs((5, 12))
     layer = TokenTransformer(**PUBLISHED)
@@ -60,6 +62,7 @@ def test_weights_of_zero_add_the_mean():
     assert_close(layer(tokens), tokens + tokens.mean(1, keepdims=True))
 
 
+@pytest.mark.slow
 def test_the_order_of_tokens_does_not_matter():
     [tokens] = random_inputs((5, 12))
     layer = TokenTransformer(**PUBLISHED)
@@ -69,6 +72,7 @@ def test_the_order_of_tokens_does_not_matter():
     assert_close(layer(tokens[:, order]), to_numpy(layer(tokens))[:, order])
 
 
+@pytest.mark.slow
 def test_macs():
     layer = TokenTransformer(**PUBLISHED)
     layer.build((None, 5, 12))

@@ -177,6 +177,7 @@ def model(kind):
     return randomize(KINDS[kind](), scale=0.5)
 
 
+@pytest.mark.slow
 def test_images_show_in_the_outputs(model):
     outputs = to_numpy(model(random_inputs(SHAPE)[0]))
     assert np.isfinite(outputs).all()
@@ -185,6 +186,7 @@ def test_images_show_in_the_outputs(model):
 
 # SANs are left out: with random weights, whole channels inside their attention are negative, and ReLU stops gradients.
 # tests/layers/convolutional/self_attention_unit_test.py checks the gradients.
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["attention_augmented", "stand_alone"], indirect=True)
 def test_gradients(model):
     check_gradients(model, random_inputs(SHAPE, batch=4))
@@ -206,6 +208,7 @@ def test_mixed_precision(kind, scale, policy):
     run_mixed_precision_test(KINDS[kind], policy, SHAPE, scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["local_relation", "patchwise"], indirect=True)
 def test_images_of_any_size(kind, model):
     variable = KINDS[kind](input_shape=(None, None, 3))
@@ -220,17 +223,20 @@ def test_augmented_models_take_one_size():
         KINDS["attention_augmented"](input_shape=(None, None, 3))
 
 
+@pytest.mark.slow
 def test_small_images_are_refused_where_windows_reflect_them():
     with pytest.raises(ValueError, match=r"must be more than 3. Received: maps of shape \(None, 3, 4, 128\)"):
         _self_attention_network("patchwise", input_shape=(12, 16, 3), window_sizes=(3, 7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["attention_augmented"], indirect=True)
 def test_attention_augmented_from_the_second_stage_on(model):
     mixings = [layer.mixing for layer in model.layers if hasattr(layer, "mixing")]
     assert mixings == ["convolution", "pooled_attention_augmented", "attention_augmented"]
 
 
+@pytest.mark.slow
 def test_where_global_units_stand():
     changes = {"stage_depths": (2, 4, 6), "global_unit": "global_reasoning", "num_global_units": (0, 2, 3)}
     names = [layer.name for layer in shapes_only(lambda: _resnet(**changes))[0].layers]
@@ -240,6 +246,7 @@ def test_where_global_units_stand():
     assert all(names.index(name) == names.index(name.replace("global_unit", "unit")) + 1 for name in found)
 
 
+@pytest.mark.slow
 def test_the_trunk_of_a_visual_transformer_may_attend():
     changes = {"stage_depths": (1, 1), "width": 8, "filters": 32, "token_dim": 32, "num_heads": 4, "num_tokens": 6}
     model = keras_vit.VTResNet("VT-R18", input_shape=SHAPE, classes=5, attention="squeeze_excitation", **changes)

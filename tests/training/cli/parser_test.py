@@ -10,7 +10,10 @@ from training.__main__ import main
     [
         ["train", "{long}"],
         ["train", "run={long}"],
-        ["train", "data.dataset=folder", "data.tfds_directory=none", "data.directory={long}"],
+        pytest.param(
+            ["train", "data.dataset=folder", "data.tfds_directory=none", "data.directory={long}"],
+            marks=pytest.mark.slow,
+        ),
         ["train", "--runs", "{long}"],
         ["evaluate", "{long}"],
         ["fewshot", "digits", "--csv", "{long}"],
@@ -19,7 +22,7 @@ from training.__main__ import main
         ["export", "{long}"],
         ["plan", "digits", "devices={digits}"],
         ["duplicates", "digits", "--to", "{long}"],
-        ["vtab", "run={long}"],
+        pytest.param(["vtab", "run={long}"], marks=pytest.mark.slow),
     ],
     ids=lambda arguments: " ".join(arguments[:3]),
 )

@@ -38,6 +38,7 @@ def decoder(height, width):
     return lambda content: tf.ensure_shape(tf.io.decode_png(content, channels=3), [height, width, 3])
 
 
+@pytest.mark.slow
 def test_digits_are_scikit_learns_with_a_stratified_fifth_held_out(digits, brief_recipe):
     assert sizes(digits) == {"test": 360, "train": 1293, "validation": 144}
     assert digits.class_names == tuple("0123456789")
@@ -93,6 +94,7 @@ def tiny(tfds_directory, *assignments, name="tiny_photographs"):
     return override(recipes.load("cifar10"), fields)
 
 
+@pytest.mark.slow
 def test_tfds_does_not_warn_of_itself(digits, monkeypatch, caplog):
     # TFDS stops warning after ten times, so an earlier test could hide a warning.
     monkeypatch.setattr(feature.logging, "log_first_n", lambda level, message, n: feature.logging.log(level, message))
@@ -115,7 +117,7 @@ def test_splits_can_be_named(tfds_directory):
     assert sizes(dataset) == {"train": 6, "validation": 4, "test": 3}
 
 
-@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+@pytest.mark.parametrize("file_format", ["tfrecord", pytest.param("array_record", marks=pytest.mark.slow)])
 def test_labels_that_were_assessed_again_are_a_test_only(tmp_path, file_format):
     ReassessedPhotographs(data_dir=tmp_path, file_format=file_format).download_and_prepare()
     recipe = tiny(tmp_path, name="reassessed_photographs")
@@ -126,6 +128,7 @@ def test_labels_that_were_assessed_again_are_a_test_only(tmp_path, file_format):
     np.testing.assert_array_equal(by_brightness, [[0, 0], [1, 0], [1, 1]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 5])
 def test_processes_share_a_stream(tfds_directory, count):
     splits = ["data.train_split=train[3:]+validation[:2]", "data.test_split=validation[2:]"]
@@ -138,6 +141,7 @@ def test_processes_share_a_stream(tfds_directory, count):
     assert len(images) == len(set(images)) == 11
 
 
+@pytest.mark.slow
 def test_array_records_are_read_in_any_order(tmp_path):
     TinyPhotographs(data_dir=tmp_path, file_format="array_record").download_and_prepare()
     dataset = load_dataset(tiny(tmp_path).data)
@@ -149,7 +153,11 @@ def test_array_records_are_read_in_any_order(tmp_path):
 @pytest.mark.parametrize(
     ("assignments", "expected"),
     [
-        (["data.dataset=cifar11"], "neither one of digits, .* nor the name of a TFDS data set"),
+        pytest.param(
+            ["data.dataset=cifar11"],
+            "neither one of digits, .* nor the name of a TFDS data set",
+            marks=pytest.mark.slow,
+        ),
         (["data.dataset=digit"], "Did you mean 'digits'"),
         (["data.dataset=records"], "data.directory="),
         (["data.dataset=records", "data.directory=absent"], "is not a directory of shards"),
@@ -169,6 +177,7 @@ def test_what_is_no_data_set_to_classify_is_refused(brief_recipe):
         load_dataset(recipe.data)
 
 
+@pytest.mark.slow
 def test_photographs_are_upright_and_of_the_models_size(tmp_path):
     for name, colour in {"blue": (0, 0, 255), "red": (255, 0, 0)}.items():
         (tmp_path / name).mkdir()
@@ -313,6 +322,7 @@ def test_tasks_of_vtab_have_their_images_and_labels(name, label, file_format, vt
     assert found.sum() == 2
 
 
+@pytest.mark.slow
 def test_tasks_of_the_document_have_the_splits_of_task_adaptation(tmp_path):
     rows = re.findall(r"^\|[^|]*\| `(data\.dataset=.* data\.label=.*)` \|$", DOCUMENT.read_text(), re.MULTILINE)
     tasks = set()

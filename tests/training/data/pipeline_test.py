@@ -93,6 +93,7 @@ def test_a_run_can_begin_at_any_step(brief_recipe, assignments, firsts):
         assert_equal(read(range(first, 6)), batches[first:])
 
 
+@pytest.mark.slow
 def test_every_image_is_read_once_an_epoch_in_an_order_of_its_own(brief_recipe, monkeypatch):
     unchanged = Augmentation(decode_digit, lambda image, seed: image, lambda images, labels, *rest: (images, labels))
     monkeypatch.setattr(classification, "build_augmentation", lambda model, config: unchanged)
@@ -106,6 +107,7 @@ def test_every_image_is_read_once_an_epoch_in_an_order_of_its_own(brief_recipe, 
     assert sorted(first) == sorted(second)
 
 
+@pytest.mark.slow
 def test_the_last_batch_of_an_epoch_is_filled_up_with_padding(brief_recipe):
     images, labels, weights = prepared(recipe_with(brief_recipe))(range(2, 3))[0]
     assert images.shape == (BATCH, 8, 8, 1)
@@ -113,6 +115,7 @@ def test_the_last_batch_of_an_epoch_is_filled_up_with_padding(brief_recipe):
     np.testing.assert_allclose(labels.sum(1), 1, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_seeds_follow_from_the_recipe_the_epoch_and_the_place(brief_recipe, monkeypatch):
     """An image's seed follows from its position in all epochs, and a batch's seed follows from its step."""
 
@@ -133,6 +136,7 @@ def test_seeds_follow_from_the_recipe_the_epoch_and_the_place(brief_recipe, monk
         np.testing.assert_array_equal(labels, [[8, step, num_real]] * BATCH)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_batches(brief_recipe):
     first, again, other = (prepared(recipe_with(brief_recipe, f"seed={seed}"))(range(1)) for seed in (0, 0, 1))
     assert_equal(first, again)
@@ -146,6 +150,7 @@ def test_processes_and_devices_share_a_batch_that_was_mixed_as_a_whole(brief_rec
     assert_equal([joined(elements[i : i + 3]) for i in range(0, 9, 3)], whole)
 
 
+@pytest.mark.slow
 def test_processes_share_a_batch(brief_recipe, monkeypatch):
     """Each process mixes only its own images."""
     unmixed = {"mix": lambda images, labels, *rest: (images, labels)}
@@ -160,6 +165,7 @@ def joined(parts):
     return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 def test_an_indexed_order_is_a_permutation(size):
     source = IndexedSource(size, None)
@@ -219,6 +225,7 @@ def test_too_many_images_for_the_memory_are_refused(brief_recipe, set_memory, as
     assert make(recipe)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="a process's peak can be asked for, and begun anew, on Linux only")
 def test_kept_pixels_are_in_memory_once(brief_recipe, monkeypatch):
     """Neither filling nor repeated reading copies the pixels."""
@@ -242,6 +249,7 @@ def test_kept_pixels_are_in_memory_once(brief_recipe, monkeypatch):
     assert peak_memory() - before < 1.9 * count * side**2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.cpu_count() < 2, reason="one at a time")
 @pytest.mark.parametrize("cache", ["true", "false"])
 def test_images_are_prepared_at_once_though_a_run_is_deterministic(brief_recipe, monkeypatch, cache):
@@ -267,6 +275,7 @@ def test_images_are_prepared_at_once_though_a_run_is_deterministic(brief_recipe,
     assert most > 1
 
 
+@pytest.mark.slow
 def test_cached_images_are_read_many_at_a_time(brief_recipe, monkeypatch):
     """Only one thread at a time can run Python. Reading image by image would slow down the training steps."""
     original, num_calls = tf.numpy_function, 0
@@ -300,6 +309,7 @@ def test_images_of_several_classes_are_not_kept(brief_recipe):
         prepared(recipe_with(brief_recipe), Dataset(("ant", "bee", "cat"), {"train": source}))
 
 
+@pytest.mark.slow
 def test_evaluation_images_are_not_changed(brief_recipe):
     recipe = recipe_with(brief_recipe)
     dataset = load_dataset(recipe.data)

@@ -65,6 +65,7 @@ def drawn(recipe, count, seed=0):
     return load_dataset(override(recipe, [f"data.train_images={count}", f"data.train_images_seed={seed}"]).data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, TOTAL - 1])
 def test_so_many_images_are_drawn_once(recipe, count):
     source = drawn(recipe, count).splits["train"]
@@ -76,6 +77,7 @@ def test_so_many_images_are_drawn_once(recipe, count):
     assert sorted(shares[0] + shares[1]) == sorted(found)
 
 
+@pytest.mark.slow
 def test_a_batch_is_filled_up_with_other_images(recipe):
     source = load_dataset(recipe.data).splits["train"]
     keys = keys_of(source, Part(batch_size=16), seed=5)
@@ -83,6 +85,7 @@ def test_a_batch_is_filled_up_with_other_images(recipe):
     assert len(padding) == len(set(padding)) == 48 - TOTAL
 
 
+@pytest.mark.slow
 def test_another_seed_draws_others_and_the_test_stays(recipe):
     of_seeds = [drawn(recipe, 11, seed) for seed in range(3)]
     assert len({frozenset(numbers(dataset.splits["train"])) for dataset in of_seeds}) == 3
@@ -115,6 +118,7 @@ def test_runs_are_apart_and_together_as_many(size, count):
     assert len(runs) <= 257
 
 
+@pytest.mark.slow
 def test_runs_are_spread_evenly():
     """Every index is equally likely, within 5 standard deviations of the binomial distribution."""
     draws = 400

@@ -35,6 +35,7 @@ def contents(source):
     return [(example["image"], example["label"]) for example in source.in_order().as_numpy_iterator()]
 
 
+@pytest.mark.slow
 @SOURCES
 def test_labels_are_those_of_the_images_in_order(make):
     np.testing.assert_array_equal(read_labels(make(), "these"), LABELS)
@@ -46,6 +47,7 @@ def test_several_labels_of_an_image_are_refused():
         read_labels(source, "the test split")
 
 
+@pytest.mark.slow
 @SOURCES
 def test_a_selection_holds_the_chosen_images_alone(make):
     chosen = [0, 3, 4, 17, 22]

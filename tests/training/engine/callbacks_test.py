@@ -294,6 +294,7 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, capsys):
         assert "cannot be locked: No locks available" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_images_are_counted_without_padding(recipe):
     dataset = load_dataset(recipe.data)
     task = TASKS["classification"](recipe)

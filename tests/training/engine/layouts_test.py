@@ -111,6 +111,7 @@ def check_complete(model):
         assert matching(layouts, variable.path.rpartition("/")[0] + "/output") == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_shapes_only")
 def test_every_variable_of_every_variant():
     # One block represents all blocks, and one variant represents all variants that differ only in size.
@@ -125,12 +126,14 @@ def test_every_variable_of_every_variant():
     assert len(built) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_shapes_only")
 def test_every_variable_of_every_option():
     for options in OPTIONS:
         check_complete(keras_vit.ViT(CONFIG, **{"input_shape": (16, 32, 3)} | options))
 
 
+@pytest.mark.slow
 def test_optimizers_and_metrics():
     layouts = layout_map(mesh(), shard_weights=True)
     optimizers = [keras.optimizers.AdamW(), keras.optimizers.SGD(), keras.optimizers.RMSprop()]
@@ -156,6 +159,7 @@ def test_whole_on_every_device(path):
     assert layout_map(mesh(), shard_weights=True)[path].axes == ()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_shapes_only")
 def test_matrices_are_cut_into_as_many_parts_as_there_are_devices():
     """FSDP shards nearly all weights of every variant if the number of devices divides them."""

@@ -54,6 +54,7 @@ def scorer(brief_recipe):
     return randomize(build_model(recipe, 3)), encoded(picture, "PNG"), np.asarray(resized)
 
 
+@pytest.mark.slow
 def test_the_centre_is_cut_out_wherever_the_model_goes(scorer, tmp_path):
     model, file, expected = scorer
     model.save(tmp_path / "model.keras")
@@ -87,7 +88,8 @@ def test_scores_of_sigmoids_are_served(scorer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("activation", "changes"), [("softmax", {"pooling": "token", "distillation_token": True}), (None, {})]
+    ("activation", "changes"),
+    [pytest.param("softmax", {"pooling": "token", "distillation_token": True}, marks=pytest.mark.slow), (None, {})],
 )
 def test_a_teacher_gives_its_logits(brief_recipe, tmp_path, activation, changes):
     config = brief_recipe.model.config.replace(**changes)
@@ -105,8 +107,8 @@ def test_a_teacher_gives_its_logits(brief_recipe, tmp_path, activation, changes)
 @pytest.mark.parametrize(
     ("activation", "layer", "says"),
     [
-        ("sigmoid", None, "ends in sigmoid"),
-        ("tanh", None, "ends in tanh"),
+        pytest.param("sigmoid", None, "ends in sigmoid", marks=pytest.mark.slow),
+        pytest.param("tanh", None, "ends in tanh", marks=pytest.mark.slow),
         (None, keras.layers.Softmax(name="last"), "ends in the layer last"),
     ],
 )

@@ -173,6 +173,7 @@ def test_three_steps_equal_numpys(assignments, steps, layer_decay):
     assert all(weight.path.startswith(model.name) for weight in model.weights)  # The prefix does not prevent matches.
 
 
+@pytest.mark.slow
 def test_of_a_vision_transformer_kernels_decay_and_nothing_else():
     model = tiny_model(rotary=keras_vit.RotaryConfig("mixed"))
     optimizer = build_optimizer(make_recipe(*PLAIN, "optimizer.weight_decay=0.1"), model, 1)
@@ -225,6 +226,7 @@ GROUPS |= {"position_embedding_0": 1, "position_embedding_1": 2}
 TOP = {"encoder_norm", "pooled_norm", "pooling", "pre_logits", "predictions", "distillation_predictions"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -285,6 +287,7 @@ def test_building_again_changes_nothing(precision):
     assert len(names) >= len(model.trainable_variables)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="on JAX the scale changes in compiled steps only, and float16 needs a GPU")
 def test_with_float16_what_is_clipped_is_not_scaled():
     model = build_model()

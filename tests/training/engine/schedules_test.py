@@ -90,6 +90,7 @@ def test_recipes_by_epochs(name, epochs, expected):
     assert_close([to_numpy(schedule(round(10 * epoch))) for epoch in epochs], expected, 1e-6)
 
 
+@pytest.mark.slow
 def test_compiled_steps_read_the_schedule_at_their_number():
     """The gradient is always one, so a weight is minus the sum of the learning rates."""
     recipe = make_recipe("optimizer.learning_rate=0.3", "schedule.warmup=2 steps", "schedule.start=0.1")

@@ -52,9 +52,14 @@ def test_shuffled_labels_stay_at_chance(brief_recipe):
 @pytest.mark.parametrize(
     ("durations", "epochs", "steps"),
     [
-        (["fit.steps=50", "fit.epochs=none"], [1, 2, 3], [21, 42, 50]),
-        (["fit.steps=50", "fit.epochs=none", "fit.report_every=20 steps"], [1, 2, 3], [20, 40, 50]),
-        (["fit.report_every=50%"], [1, 2], [21, 42]),
+        pytest.param(["fit.steps=50", "fit.epochs=none"], [1, 2, 3], [21, 42, 50], marks=pytest.mark.slow),
+        pytest.param(
+            ["fit.steps=50", "fit.epochs=none", "fit.report_every=20 steps"],
+            [1, 2, 3],
+            [20, 40, 50],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(["fit.report_every=50%"], [1, 2], [21, 42], marks=pytest.mark.slow),
         (["fit.epochs=1", "fit.report_every=1.5 epochs"], [1], [21]),
     ],
 )
@@ -69,6 +74,7 @@ def test_rows_of_the_history(brief_recipe, durations, epochs, steps):
 COLUMNS = ("epoch", "step", "learning_rate", "loss", "accuracy", "val_loss", "val_accuracy")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_arrays")
 def test_mixed_precision_trains(brief_recipe):
     recipe = override(brief_recipe, ["fit.precision=mixed_bfloat16", "fit.epochs=none", "fit.steps=2"])
@@ -91,6 +97,7 @@ def left_by(recipe, runs):
     return train(recipe, runs, leave=leave)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("linear")
 def test_the_moving_average_is_validated_and_kept(brief_recipe, tmp_path):
     recipe = override(brief_recipe, ["optimizer.ema=0.9", "fit.epochs=1", "fit.checkpoint_every=1 steps"])
@@ -101,6 +108,7 @@ def test_the_moving_average_is_validated_and_kept(brief_recipe, tmp_path):
     assert {name for name in COLUMNS if row[name] != plain_row[name]} == {"val_loss", "val_accuracy"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("linear")
 def test_the_best_weights_are_kept_if_asked_for(brief_recipe, tmp_path):
     # The learning rate rises until the model is spoiled.
@@ -131,6 +139,7 @@ def weights(brief_recipe, tmp_path_factory):
     return model, ["model.config=none", f"model.weights={folder / 'vit.npz'}", "model.changes.num_heads=4"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_arrays")
 def test_fine_tuning_begins_with_the_weights_and_a_new_head(brief_recipe, weights):
     source, assignments = weights
@@ -181,6 +190,7 @@ def test_teachers_that_do_not_fit_are_refused(brief_recipe, tmp_path, wrong):
         fitted(override(brief_recipe, [f"distillation.teacher={path}"]))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("linear")
 def test_a_loss_that_is_not_a_number_ends_the_run(brief_recipe, tmp_path):
     # The third step is too long. Two checkpoints come before it.
@@ -224,6 +234,7 @@ def test_folders_that_are_no_runs_or_another_recipes_are_refused(brief_recipe, t
     assert f"run={begun} is finished" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_samples_have_names_of_their_own(brief_recipe, tmp_path):
     dataset = load_dataset(brief_recipe.data)
     names = ("a b", "a_b", "犬", "猫", "a/b", "..", "f", "g", "h", "i")

@@ -64,6 +64,7 @@ def assert_loss_is_that_of_training(found, recipe, images, with_logits):
     assert found.loss == pytest.approx(keras.ops.convert_to_numpy(expected).mean(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_streamed_is_what_the_model_makes_of_all_images_at_once(model, with_logits, brief_recipe):
     images, labels = random_images(53), np.random.default_rng(2).integers(0, 7, 53)
     recipe = override(brief_recipe, ["fit.batch_size=10"])
@@ -155,6 +156,7 @@ def test_nearest_neighbour_equals_numpy(model, brief_recipe):
     assert nearest_neighbour_accuracy(model, Dataset(NAMES, splits), recipe, max_values=40 * 8 * 12 * 3 - 1) is None
 
 
+@pytest.mark.slow
 def test_nearest_neighbour_holds_a_batch_of_the_test(model, brief_recipe, monkeypatch):
     images, sizes = random_images(60), []
     labels = [[i % 7, (i + 2) % 7][: i % 3] for i in range(51)]  # Zero to two classes. One match is enough.

@@ -61,6 +61,7 @@ def test_shots_are_drawn_from_each_class_and_more_hold_fewer():
     np.testing.assert_array_equal(few, choose_shots(labels, 3, seed=4))
 
 
+@pytest.mark.slow
 def test_every_image_of_a_class_is_drawn_equally_often():
     labels = np.array([0, 1, 0, 1, 0, 1, 1, 0, 0])
     drawn = np.bincount(np.concatenate([choose_shots(labels, 2, seed) for seed in range(2000)]), minlength=9) / 2000
@@ -103,6 +104,7 @@ def test_neighbours_vote_as_in_scikit_learn(neighbours, temperature, monkeypatch
     assert 0.2 < found < 1
 
 
+@pytest.mark.slow
 def test_many_training_images_take_no_more_memory(monkeypatch):
     """All cosines at once would take 65 MB, and their sorted indices would take 131 MB."""
     monkeypatch.setattr(fewshot, "MOST_COSINES", 2**16)

@@ -143,6 +143,7 @@ def test_nothing_else_is_found(found):
     assert {name.partition("-")[0] for name in found[1]} == {*PLANTED, HOSTILE, "worse.jpg", "flat.bmp"}
 
 
+@pytest.mark.slow
 def test_of_several_the_most_alike_is_named(found, photographs):
     near, same = found[1][HOSTILE], found[1]["worse.jpg"]
     assert (near["train_image"].rpartition("/")[2], near["kind"]) == (f"{SEVERAL:02}.png", "alike")

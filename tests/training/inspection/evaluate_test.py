@@ -79,6 +79,7 @@ def run(model, brief_recipe, tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_on_reassessed_labels(run, model, tfds_directory, capsys):
     data = ["data.dataset=tiny_real", "data.test_split=validation[1:]", "fit.batch_size=10"]
     assert not main(["evaluate", str(run.folder), *data])
@@ -95,6 +96,7 @@ def test_a_run_is_evaluated_on_reassessed_labels(run, model, tfds_directory, cap
     assert f"{8 - labelled} images without a right class are left out." in output
 
 
+@pytest.mark.slow
 def test_a_split_of_other_data_may_be_one_that_others_would_learn_from(run):
     data = ["data.dataset=tiny_train", "data.test_split=train[:5]", "fit.batch_size=10"]
     assert "of 5 images" in evaluate_source(run.folder, data)
@@ -102,6 +104,7 @@ def test_a_split_of_other_data_may_be_one_that_others_would_learn_from(run):
         evaluate_source(run.folder, data, "all")  # Some images would count twice.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("assignments", "split", "message"),
     [
@@ -122,6 +125,7 @@ def test_what_is_no_run_is_refused(tmp_path):
         evaluate_source(tmp_path)
 
 
+@pytest.mark.slow
 def test_of_many_other_classes_the_first_are_named(run, tmp_path):
     other = dataclasses.replace(run, folder=tmp_path)
     facts = json.loads(run.recipe.read_text()) | {"class_names": [f"class {i}" for i in range(1000)]}
@@ -184,6 +188,7 @@ def test_a_model_of_imagenet_is_evaluated_on_objectnet(imagenet_model, tmp_path)
     assert lines[3].startswith(f"top-5 accuracy     {in_top5 / 24:.2%} ({in_top5} of 24 images;")
 
 
+@pytest.mark.slow
 def test_folders_of_some_classes_of_imagenet_are_other_classes(imagenet_model, tmp_path):
     write_photographs(tmp_path, [wnid for wnid, _ in imagenet1k_classes()[:2]])
     with pytest.raises(InputError, match=r"\(1,000 in all\), but the data set has the classes n01440764"):
@@ -192,7 +197,10 @@ def test_folders_of_some_classes_of_imagenet_are_other_classes(imagenet_model, t
 
 @pytest.mark.parametrize(
     ("split", "message"),
-    [("all", "was trained on images of these data"), ("train", "ant.*the data set has the classes 0")],
+    [
+        ("all", "was trained on images of these data"),
+        pytest.param("train", "ant.*the data set has the classes 0", marks=pytest.mark.slow),
+    ],
 )
 def test_all_images_of_its_own_data_are_refused(run, split, message):
     with pytest.raises(InputError, match=message):

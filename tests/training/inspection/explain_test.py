@@ -106,6 +106,7 @@ def test_every_figure_has_its_numbers(folder):
             assert np.asarray(image.convert("L")).std() > 5, f"{name} is blank"
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_model(folder, model, training_images):
     np.testing.assert_array_equal(np.load(folder / "filters.npz")["filters"], keras_vit.embedding_filters(model, 12))
     arrays = np.load(folder / "position_similarity.npz")
@@ -133,6 +134,7 @@ def _decoded_samples(run, model):
     return np.stack([decode(path.read_bytes()) for path in sorted(run.samples.glob("*"))])
 
 
+@pytest.mark.slow
 def test_rollouts_and_neighbours_are_of_the_samples(folder, run, model, training_images):
     prepared = keras_vit.preprocess_input(_decoded_samples(run, model), model)
     arrays = np.load(folder / "rollout.npz")
@@ -162,6 +164,7 @@ def test_unreadable_files_are_named_and_the_rest_is_shown(run, tmp_path, capsys)
     assert not (tmp_path / "to" / "neighbours.png").exists()
 
 
+@pytest.mark.slow
 def test_models_stand_side_by_side(run, tmp_path):
     """Models of other sizes read the pictures at their own size. One model lacks what is compared."""
     tiny((24, 16, 3), num_layers=1, position_embedding="none").save(tmp_path / "bare.keras")
@@ -243,6 +246,7 @@ def test_refusals(tmp_path, source, images, options, message, monkeypatch):
         explain(source, images, **options)
 
 
+@pytest.mark.slow
 def test_published_weights_beside_a_model_with_an_unlucky_name(tmp_path, monkeypatch):
     """`file` is also the name of an argument of `numpy.savez`."""
     monkeypatch.chdir(tmp_path)
@@ -262,6 +266,7 @@ def test_published_weights_beside_a_model_with_an_unlucky_name(tmp_path, monkeyp
         explain("published.npz")
 
 
+@pytest.mark.slow
 def test_pictures_of_a_model_of_variable_size_end_where_the_patches_do(tmp_path):
     tiny((None, None, 3), position_embedding="none", crop_to_patches=True).save(tmp_path / "any.keras")
     page, _ = explain(tmp_path / "any.keras", write_pictures(tmp_path, 1), tmp_path / "to", image_size=(11, 14))

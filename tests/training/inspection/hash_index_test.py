@@ -36,6 +36,7 @@ def test_finds_what_comparing_all_finds(distance, max_pairs, monkeypatch):
     assert len(found) > 10
 
 
+@pytest.mark.slow
 def test_of_nothing_nothing_is_near():
     index = HashIndex(random_hashes(5, seed=0))
     assert index.find_pairs(random_hashes(0, seed=1), 11).shape == (0, 2)
@@ -47,6 +48,7 @@ def test_distances_count_bits():
     assert distances(first, np.array([0, 0, 6], "uint64")).tolist() == [0, 64, 2]
 
 
+@pytest.mark.slow
 def test_few_candidates_are_compared(monkeypatch):
     """Some hundred of a hundred thousand hashes are compared."""
     compared = []

@@ -11,6 +11,7 @@ from training.planning.plan_report import ACCELERATORS, Memory, Plan
 from training.recipe.assignments import override
 
 
+@pytest.mark.slow
 def test_activations_of_an_axial_model():
     """Its blocks take tokens and patches."""
     config = keras_vit.ViTConfig(4, hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20, pooling="avg", axial=True)

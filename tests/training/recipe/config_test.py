@@ -250,7 +250,10 @@ def test_impossible_recipes_cannot_be_written_in_python_either():
         Recipe(name="x", model=Model(config="Ti/16"), data=Data(dataset="digits"), fit=Fit(epochs=0, batch_size=1))
 
 
-@pytest.mark.parametrize("name", ["digits", "digits_vt_r18", "pretrain_imagenet21k_r50_b16", "shapes_vt_fpn"])
+@pytest.mark.parametrize(
+    "name",
+    ["digits", pytest.param("digits_vt_r18", marks=pytest.mark.slow), "pretrain_imagenet21k_r50_b16", "shapes_vt_fpn"],
+)
 def test_every_field_says_what_it_means(name):
     recipe = recipes.load(name)
     lines = describe(recipe).splitlines()

@@ -31,6 +31,7 @@ def recipe(brief_recipe):
     return override(brief_recipe, [*BIT, "model.input_shape=16,12,1", "fit.batch_size=128"])
 
 
+@pytest.mark.slow
 def test_a_model_of_another_kind(recipe):
     model = build_model(recipe, 7)
     assert keras_vit.describe(model).config == BiTResNetConfig((1, 1), 32)
@@ -162,6 +163,7 @@ def test_a_run(recipe, tmp_path):
     assert not {"tokens", "explain"} & set(signatures)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_arrays")
 def test_batch_statistics_move_with_every_part_of_a_batch(recipe):
     fields = to_dict(recipe)

@@ -106,6 +106,7 @@ def _slide(page, name, position):
         page.keyboard.press("ArrowRight")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layer", "head", "query"), [(1, 3, 0), (2, 1, 8)])
 def test_a_head_is_drawn_as_the_model_attends(opened, written, layer, head, query):
     path, model, images = written
@@ -126,6 +127,7 @@ def test_a_head_is_drawn_as_the_model_attends(opened, written, layer, head, quer
         assert f"{elsewhere:.0f} % goes" in said or f"{elsewhere:.1f} % goes" in said
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_heads_and_the_rollout(opened, written):
     path, model, images = written
     page = opened(path)
@@ -137,6 +139,7 @@ def test_the_mean_of_the_heads_and_the_rollout(opened, written):
     np.testing.assert_array_equal(_drawn(page, "rollout-map"), np.rint(255 * rollout))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
 def test_a_click_asks_a_patch(opened, written, viewport):
     path, model, images = written
@@ -153,6 +156,7 @@ def test_a_click_asks_a_patch(opened, written, viewport):
     assert mark["y"] + mark["height"] / 2 == pytest.approx(box["y"] + 3 / 4 * box["height"], abs=2)
 
 
+@pytest.mark.slow
 def test_dots_of_the_chosen_heads_are_coloured(opened, written):
     path, model, images = written
     page = opened(path)
@@ -165,6 +169,7 @@ def test_dots_of_the_chosen_heads_are_coloured(opened, written):
     np.testing.assert_allclose(values, expected, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_fits_a_phone_and_the_night(opened, written, scheme):
     page = opened(written[0], PHONE, scheme)
@@ -178,6 +183,7 @@ def test_fits_a_phone_and_the_night(opened, written, scheme):
         assert control.bounding_box()["height"] >= 24, "too small for a finger"
 
 
+@pytest.mark.slow
 def test_a_page_without_attention_shows_the_rest(opened, tmp_path):
     model = keras_vit.BiTResNet((1, 1), width=32, input_shape=(32, 32, 3), classes=4)
     model.save(tmp_path / "resnet.keras")
@@ -189,6 +195,7 @@ def test_a_page_without_attention_shows_the_rest(opened, tmp_path):
     assert page.get_by_text("Filters of the first layer").is_visible()
 
 
+@pytest.mark.slow
 def test_a_page_without_rollout_shows_the_rest(tmp_path, monkeypatch):
     monkeypatch.setattr(attention, "has_rollout", lambda model: False)
     tiny().save(tmp_path / "model.keras")
@@ -198,6 +205,7 @@ def test_a_page_without_rollout_shows_the_rest(tmp_path, monkeypatch):
     assert "attention entropy (nats" in text
 
 
+@pytest.mark.slow
 def test_only_its_own_script_may_run(written):
     text = written[0].read_text(encoding="utf-8")
     assert "default-src 'none'" in text

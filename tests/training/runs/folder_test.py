@@ -39,6 +39,7 @@ def begin(tmp_path):
     return lambda: open_run(recipe, load_dataset(recipe.data), tmp_path, tmp_path / "run", Engine(None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -74,6 +75,7 @@ def test_classes_in_another_order_are_others(begin):
         begin()
 
 
+@pytest.mark.slow
 def test_a_run_begun_before_a_field_was_added_goes_on(begin):
     run = begin()
     facts = json.loads(run.recipe.read_text())
@@ -86,6 +88,7 @@ def test_a_run_begun_before_a_field_was_added_goes_on(begin):
         is_finished(changed, run.folder.parent, run.folder)
 
 
+@pytest.mark.slow
 def test_a_run_that_wrote_no_sizes_goes_on(begin):
     run = begin()
     facts = json.loads(run.recipe.read_text())
@@ -95,6 +98,7 @@ def test_a_run_that_wrote_no_sizes_goes_on(begin):
     assert begin() == Run(run.folder)
 
 
+@pytest.mark.slow
 def test_without_locks_a_run_is_held_with_a_word_of_caution(begin, monkeypatch, capsys):
     """Windows has no fcntl, so a run is used without a lock and a warning is printed."""
     monkeypatch.setitem(sys.modules, "fcntl", None)

@@ -31,6 +31,7 @@ def run(model, brief_recipe, tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_a_run_has_a_recipe_and_classes(run, brief_recipe):
     opened = open_model(run.folder)
     assert (opened.recipe, opened.class_names) == (brief_recipe, ["ant", "bee", "cat"])
@@ -41,6 +42,7 @@ def test_a_run_has_a_recipe_and_classes(run, brief_recipe):
         recipe_for(opened, ["data.validation_fraction=0.5"])
 
 
+@pytest.mark.slow
 def test_of_other_data_any_part_may_be_taken(run, brief_recipe):
     opened = open_model(run.folder)
     recipe = recipe_for(opened, ["data.dataset=folder", "data.directory=photographs", "data.validation_fraction=0"])
@@ -87,7 +89,7 @@ def test_own_data_are_known_by_any_of_their_names(brief_recipe, name):
     assert recipe_for(opened, [f"data.dataset={name}"]).data == Data(dataset=name)
 
 
-@pytest.mark.parametrize("name", ["model.keras", "Ti/16@name"])
+@pytest.mark.parametrize("name", [pytest.param("model.keras", marks=pytest.mark.slow), "Ti/16@name"])
 def test_a_file_has_no_data_of_its_own(model, name, tmp_path, monkeypatch):
     source = name
     if name == "model.keras":

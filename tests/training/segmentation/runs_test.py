@@ -72,6 +72,7 @@ def test_leaves_a_model_its_export_and_its_numbers(brief_run):
     assert len(list(run.samples.iterdir())) == 8
 
 
+@pytest.mark.slow
 def test_evaluate_gives_the_metric_of_the_validation(recipe, brief_run, capsys):
     run, _ = brief_run
     assert not main(["evaluate", str(run.folder), "--split", "validation"])
@@ -150,16 +151,16 @@ def test_predict_writes_masks_in_colours(tmp_path, capsys):
 @pytest.mark.parametrize(
     "command",
     [
-        ["fewshot", "RUN"],
+        pytest.param(["fewshot", "RUN"], marks=pytest.mark.slow),
         ["explain", "RUN"],
-        ["explain", "RUN/model.keras"],
+        pytest.param(["explain", "RUN/model.keras"], marks=pytest.mark.slow),
         ["study", "pooling", "recipe=shapes_vt_fpn"],
         ["duplicates", "shapes_vt_fpn"],
         ["duplicates", "digits", "--against", "shapes_vt_fpn"],
         ["records", "shapes_vt_fpn", "--to", "shards"],
         ["vtab", "task=segmentation"],
-        ["evaluate", "RUN", "data.dataset=digits"],
-        ["evaluate", "RUN", "data.dataset=records", "data.directory=shards"],
+        pytest.param(["evaluate", "RUN", "data.dataset=digits"], marks=pytest.mark.slow),
+        pytest.param(["evaluate", "RUN", "data.dataset=records", "data.directory=shards"], marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )
@@ -228,7 +229,7 @@ class TinyStreets(tfds.core.GeneratorBasedBuilder):
             yield number, {"image": image, "mask": mask, "label": 0, "colors": image}
 
 
-@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+@pytest.mark.parametrize("file_format", [pytest.param("tfrecord", marks=pytest.mark.slow), "array_record"])
 def test_masks_of_tfds(recipe, tmp_path, file_format):
     TinyStreets(data_dir=tmp_path, file_format=file_format).download_and_prepare()
     data = dataclasses.replace(recipe.data, dataset="tiny_streets", tfds_directory=str(tmp_path), train_images=None)

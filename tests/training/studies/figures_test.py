@@ -44,6 +44,7 @@ def test_words_stand_side_by_side():
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
 
 
+@pytest.mark.slow
 def test_many_words_make_a_panel_wide():
     def width(words):
         return plot_panels([Panel("", "", "", {"a": [Value(word, 1) for word in words]})]).get_size_inches()[0]

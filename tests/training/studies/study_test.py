@@ -82,12 +82,12 @@ def test_the_data_study_draws_parts_of_the_images(tfds_directory):
 @pytest.mark.parametrize(
     ("series", "label", "parameters", "gmacs"),
     [
-        ("base", "base", 71.4e6, 3.55),
+        pytest.param("base", "base", 71.4e6, 3.55, marks=pytest.mark.slow),
         ("depth", "1", 12.6e6, 0.58),
-        ("depth", "64", 541.8e6, 27.33),
-        ("width", "128", 5.3e6, 0.26),
-        ("MLP width", "256", 42.1e6, 2.08),
-        ("patch size", "8", 69.2e6, 62.93),
+        pytest.param("depth", "64", 541.8e6, 27.33, marks=pytest.mark.slow),
+        pytest.param("width", "128", 5.3e6, 0.26, marks=pytest.mark.slow),
+        pytest.param("MLP width", "256", 42.1e6, 2.08, marks=pytest.mark.slow),
+        pytest.param("patch size", "8", 69.2e6, 62.93, marks=pytest.mark.slow),
     ],
 )
 def test_shapes_around_the_papers_base(series, label, parameters, gmacs):
@@ -98,6 +98,7 @@ def test_shapes_around_the_papers_base(series, label, parameters, gmacs):
     assert cost.macs / 1e9 == pytest.approx(gmacs, abs=0.005)
 
 
+@pytest.mark.slow
 def test_the_patch_size_changes_the_projection_and_the_positions_only():
     configs = {(series, label): config for series, label, config in shape.grid(shape.PAPER_BASE, 224, shape.FACTORS)}
     with without_values():
@@ -122,6 +123,7 @@ TOKENS = {
 }
 
 
+@pytest.mark.slow
 def test_the_tokens_study_of_the_published_model_has_the_counts_of_tables_3_to_7():
     recipe = override(recipes.load("pretrain_imagenet_vt_r18"), ["model.function=VTResNet"])
     points = papers.load("tokens").points(recipe)
@@ -211,6 +213,7 @@ def test_summaries_are_of_all_seeds_of_a_point(stubbed, tmp_path):
     assert "lowest" not in table([row for row in rows if row.seed == rows[0].seed])  # One seed gives no range.
 
 
+@pytest.mark.slow
 def test_the_figure_says_what_its_values_are_worth(stubbed, tmp_path):
     points = summaries(run_study("scaling", [], tmp_path, seeds=2))  # The accuracies are 0.1 to 0.4 of 360 images.
     said = "Measured on 360 test images. The 95 % interval of an accuracy of 25% is 21 to 30 %."
@@ -223,17 +226,20 @@ def test_it_ends_where_a_run_is_stopped(stubbed, tmp_path):
     assert len(stubbed) == 2
 
 
+@pytest.mark.slow
 def test_a_named_recipe_keeps_its_own_values(stubbed, tmp_path):
     run_study("scaling", [], tmp_path, recipe_name="cifar10")
     assert {recipe.fit.batch_size for recipe in stubbed} == {recipes.load("cifar10").fit.batch_size}
 
 
+@pytest.mark.slow
 def test_a_folder_of_other_recipes_is_refused(stubbed, tmp_path):
     run_study("scaling", [], tmp_path)
     with pytest.raises(InputError, match=r"started with another recipe:\n  model\.config\.num_layers: was 4, is 2"):
         run_study("scaling", ["model.config.num_layers=2"], tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_of_another_recipe_is_found_before_anything_is_trained(stubbed, tmp_path):
     run_study("scaling", [], tmp_path)
     (tmp_path / "one-a_b").rename(tmp_path / "away")  # The first point has no folder, the second has another recipe.

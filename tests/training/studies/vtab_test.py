@@ -99,6 +99,7 @@ def test_the_document_lists_the_same_changes():
     assert task_recipe(TASKS[1], images=800).data.validation_split == "train[45000:45200]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("images", [800, 1000])
 def test_every_task_has_its_images(tmp_path, images):
     with mocked_data_sets(tmp_path, SIZES):
@@ -139,6 +140,7 @@ def stubbed(monkeypatch):
     return trained
 
 
+@pytest.mark.slow
 def test_tasks_are_gone_through_once_and_missing_ones_named(stubbed, tmp_path, capsys):
     arguments = ["S/16@i21k", "folder/other.npz"], ["fit.steps=3"], tmp_path, ["Pets", "DTD", "Caltech101"]
     results = run_vtab(*arguments)
@@ -165,6 +167,7 @@ def test_tasks_are_gone_through_once_and_missing_ones_named(stubbed, tmp_path, c
     assert matplotlib.image.imread(tmp_path / "vtab.png").std() > 0.05
 
 
+@pytest.mark.slow
 def test_results_are_of_all_that_is_finished_in_the_folder(stubbed, tmp_path):
     run_vtab(["S/16@i21k"], [], tmp_path, ["Caltech101", "Pets"])
     results = run_vtab(["B/16@i21k", "S/16@i21k"], [], tmp_path, ["Camelyon"])
@@ -178,6 +181,7 @@ def test_results_are_of_all_that_is_finished_in_the_folder(stubbed, tmp_path):
         assert [row["task"] for row in csv.DictReader(file)] == ["Camelyon", "Caltech101", "Pets", "Camelyon"]
 
 
+@pytest.mark.slow
 def test_runs_with_other_settings_are_found_before_anything_is_trained(stubbed, tmp_path):
     run_vtab(["S/16@i21k"], [], tmp_path, ["Pets"])
     with pytest.raises(

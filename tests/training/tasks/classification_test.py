@@ -1,5 +1,6 @@
 """Samples of the images in a classification run."""
 
+import pytest
 import tensorflow as tf
 
 from training.data.dataset import Dataset
@@ -8,6 +9,7 @@ from training.runs.folder import Run
 from training.tasks.classification import Task
 
 
+@pytest.mark.slow
 def test_of_several_right_classes_the_first_names_a_sample(brief_recipe, tmp_path):
     labels = tf.ragged.constant([[], [2, 1], [1], [2], [0, 1]], tf.int64)
     source = IndexedSource(5, lambda index: {"image": tf.strings.as_string(index), "label": labels[index]})

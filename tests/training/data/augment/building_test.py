@@ -46,6 +46,7 @@ def pipeline(augmentation, files=FILES, repeat=4):
     return images
 
 
+@pytest.mark.slow
 def test_nothing_asked_for_is_the_decoder_of_evaluation():
     model = model_of(resize=40, crop=SIZE)
     augmentation = build_augmentation(model, Augment())
@@ -77,6 +78,7 @@ def test_images_follow_from_their_seeds(config, channels):
     np.testing.assert_array_equal(augmentation.change(decoded, (5, 7)), images[5])
 
 
+@pytest.mark.slow
 def test_in_a_pipeline_as_eagerly():
     """One change of each kind. Other operations, erasing and windows of JPEG files have their own test modules."""
     config = Augment(crop="random", crop_from=40, translation=0.2, flip=True, randaugment_ops=1, erasing=0.5)

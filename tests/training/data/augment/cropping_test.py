@@ -49,6 +49,7 @@ def _expected(image, seed, size=SIZE):
     return np.asarray(part.resize(size[::-1], filters["bilinear"])).astype(int)
 
 
+@pytest.mark.slow
 def test_cuts_and_resizes_as_pillow_does(crop):
     options = {"JPEG": {"subsampling": 0}, "WEBP": {"lossless": True}}
     for file_format in ("PNG", "BMP", "GIF", "WEBP", "JPEG"):
@@ -65,6 +66,7 @@ def test_cuts_and_resizes_as_pillow_does(crop):
         np.testing.assert_allclose(crop(tiny, (0, 1)), np.full((*SIZE, 3), 90), atol=1)
 
 
+@pytest.mark.slow
 def test_windows_have_the_areas_and_ratios_asked_for(crop):
     """The red and green of the picture encode row and column, so the corners of a crop show the window's position."""
     height, width = 199, 251
@@ -83,6 +85,7 @@ def test_windows_have_the_areas_and_ratios_asked_for(crop):
     assert crops[:, -1, -1, 1].max() > width - 7
 
 
+@pytest.mark.slow
 def test_rotated_photographs_come_out_upright(crop):
     """Rotated photographs are upright, both decoded in full and decoded to a smaller size."""
     for sides, orientation in itertools.product([(61, 97), (610, 420)], range(1, 9)):
@@ -144,6 +147,7 @@ def test_bicubic_and_gray():
     assert np.abs(gray[..., 0] - luma).max() <= 1.5  # Gray values are rounded before the resize.
 
 
+@pytest.mark.slow
 def test_random_window_is_anywhere_with_equal_probability():
     image = tf.constant(np.arange(4 * 6 * 2).reshape(4, 6, 2))
     seeds = tf.data.Dataset.from_tensor_slices([(8, i) for i in range(600)])

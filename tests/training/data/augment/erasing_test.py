@@ -12,6 +12,7 @@ def _erased(image, probability, number):
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
 def test_erases_rectangles(channels):
     image = np.full((61, 97, channels), 255, "uint8")  # White noise is so rare that every corner is visible.
@@ -38,6 +39,7 @@ def test_erases_rectangles(channels):
     assert np.max(centres) > 0.85
 
 
+@pytest.mark.slow
 def test_noise_is_that_of_normalised_pixels():
     results = _erased(np.full((61, 97, 3), 255, "uint8"), 1.0, 60)
     # White noise looks like the image, so white is excluded from both samples.
@@ -53,6 +55,7 @@ def test_noise_is_that_of_normalised_pixels():
     assert abs(neighbours) < 0.1
 
 
+@pytest.mark.slow
 def test_the_rest_stays_and_no_probability_erases_nothing():
     image = np.random.default_rng(0).integers(0, 256, (31, 27, 3)).astype("uint8")
     for result in _erased(image, 1.0, 20):
@@ -64,5 +67,6 @@ def test_the_rest_stays_and_no_probability_erases_nothing():
     np.testing.assert_array_equal(_erased(image, 0.0, 5), np.stack([image] * 5))
 
 
+@pytest.mark.slow
 def test_tiny_images_in_which_no_rectangle_fits():
     np.testing.assert_array_equal(_erased(np.full((1, 1, 3), 9, "uint8"), 1.0, 3), np.full((3, 1, 1, 3), 9))

@@ -28,11 +28,11 @@ def changed(augmentation, number, decoded=None):
 @pytest.mark.parametrize(
     ("channels", "config"),
     [
-        (1, {"flip": True}),
+        pytest.param(1, {"flip": True}, marks=pytest.mark.slow),
         (3, {"translation": 0.2, "rotation": 20, "scale": 0.2, "fill": "black"}),
-        (3, {"crop": "random", "crop_from": 40}),
+        pytest.param(3, {"crop": "random", "crop_from": 40}, marks=pytest.mark.slow),
         (1, {"crop": "inception"}),
-        (3, {"randaugment_ops": 2}),
+        pytest.param(3, {"randaugment_ops": 2}, marks=pytest.mark.slow),
         (1, {"erasing": 0.5}),
     ],
 )
@@ -43,12 +43,14 @@ def test_changes_images(channels, config):
     assert len({image.tobytes() for image in images}) > (1 if "flip" in config else 4)
 
 
+@pytest.mark.slow
 def test_changes_images_in_a_pipeline():
     images = pipeline(_build(crop="random", crop_from=40, flip=True, rotation=9, randaugment_ops=1, erasing=0.25))
     assert images.shape == (12, *SIZE, 3)
     assert len({image.tobytes() for image in images}) > 8  # One image in a hundred becomes all black or all white.
 
 
+@pytest.mark.slow
 def test_flips_and_crops_are_what_they_are_called():
     plain = _build().decode(FILES[0])
     for image in changed(_build(flip=True), 12):
@@ -61,6 +63,7 @@ def test_flips_and_crops_are_what_they_are_called():
     assert set(np.diff(window[0, :, 1])) <= {1, 2}
 
 
+@pytest.mark.slow
 def test_erases_with_the_probability_asked_for():
     plain = _build().decode(FILES[0])
     is_erased = [not np.array_equal(image, plain) for image in changed(_build(erasing=0.3), 120)]
@@ -68,7 +71,12 @@ def test_erases_with_the_probability_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("config", "num_real"), [({"mixup": 0.8}, 5), ({"cutmix": 1.0}, 3), ({"mixup": 0.8, "cutmix": 1.0}, 3)]
+    ("config", "num_real"),
+    [
+        pytest.param({"mixup": 0.8}, 5, marks=pytest.mark.slow),
+        ({"cutmix": 1.0}, 3),
+        pytest.param({"mixup": 0.8, "cutmix": 1.0}, 3, marks=pytest.mark.slow),
+    ],
 )
 def test_mixes_images_but_not_padding(config, num_real):
     images = np.random.default_rng(0).integers(0, 256, (5, *SIZE, 3)).astype("uint8")

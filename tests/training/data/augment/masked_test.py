@@ -33,6 +33,7 @@ def changed(model, files, seeds, **fields):
     return map(np.stack, zip(*(augmentation.change(*kept, (0, seed)) for seed in seeds), strict=True))
 
 
+@pytest.mark.slow
 def test_in_a_pipeline_as_eagerly(model, files):
     fields = {"scale_range": (0.4, 2.5), "flip": True, "color_jitter": 0.5}
     augmentation = build_masked_augmentation(model, Augment(**fields))
@@ -45,6 +46,7 @@ def test_in_a_pipeline_as_eagerly(model, files):
         np.testing.assert_array_equal(mask, masks[i])
 
 
+@pytest.mark.slow
 def test_without_changes_both_are_resized(model, files):
     [image], [mask] = changed(model, files, [0])
     assert image.shape == (*SIDES, 3)
@@ -53,6 +55,7 @@ def test_without_changes_both_are_resized(model, files):
     assert clear.mean() > 0.9
 
 
+@pytest.mark.slow
 def test_both_are_mirrored(model, files):
     images, masks = changed(model, files, range(8), flip=True)
     plain, mirrored = [[0, 1], [2, 3]], [[1, 0], [3, 2]]
@@ -62,6 +65,7 @@ def test_both_are_mirrored(model, files):
     np.testing.assert_array_equal(images[:, ::31, ::63, 0], GRAYS[masks[:, ::31, ::63]])
 
 
+@pytest.mark.slow
 def test_both_are_scaled_and_cut_alike(model, files):
     images, masks = changed(model, files, range(20), scale_range=(0.4, 2.5), flip=True)
     known = masks != VOID
@@ -76,6 +80,7 @@ def test_both_are_scaled_and_cut_alike(model, files):
     assert len({mask.tobytes() for mask in masks}) > 15  # The windows differ.
 
 
+@pytest.mark.slow
 def test_colours_change_in_the_image_alone(model, files):
     images, masks = changed(model, files, range(3), color_jitter=0.5)
     assert len({image.tobytes() for image in images}) == 3

@@ -23,6 +23,7 @@ def _partners(num_real):
     return np.r_[np.roll(np.arange(num_real), 1), np.arange(num_real, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concentration", [0.01, 0.2, 0.8, 1.0, 5.0])
 def test_draws_from_the_beta_distribution(concentration):
     dataset = tf.data.Dataset.range(1500).map(lambda i: beta(concentration, tf.stack([9, i])))
@@ -70,6 +71,7 @@ def test_cutmix(seed, num_real):
     np.testing.assert_allclose(labels, own * LABELS + (1 - own) * LABELS[partners], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_cutmix_boxes_follow_lambda():
     """Beta(1, 1) is uniform, so the area of boxes is uniform before clipping."""
     config, seeds = Augment(cutmix=1.0), tf.data.Dataset.from_tensor_slices([(4, i) for i in range(300)])
@@ -86,6 +88,7 @@ def test_cutmix_boxes_follow_lambda():
     assert 0 < np.mean(corners) < 0.5
 
 
+@pytest.mark.slow
 def test_both_take_turns():
     is_mixup = []
     for seed in SEEDS:
@@ -97,7 +100,14 @@ def test_both_take_turns():
     assert 7 <= sum(is_mixup) <= 33  # The bounds are four standard deviations away.
 
 
-@pytest.mark.parametrize("config", [{"mixup": 0.2}, {"cutmix": 1.0}, {"mixup": 0.2, "cutmix": 1.0}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({"mixup": 0.2}, marks=pytest.mark.slow),
+        {"cutmix": 1.0},
+        pytest.param({"mixup": 0.2, "cutmix": 1.0}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_function_of_the_seed_also_in_a_pipeline(config):
     def batch(seed):
         return mix(tf.constant(IMAGES), tf.constant(LABELS), seed, 4, Augment(**config))

@@ -73,6 +73,7 @@ def _augmented(function, number):
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function", [policies.autoaugment, lambda image, seed: policies.randaugment(image, seed, 2, 9)]
 )
@@ -82,6 +83,7 @@ def test_gray_images(function):
     assert len({result.tobytes() for result in results}) > 10
 
 
+@pytest.mark.slow
 def test_randaugment_draws_every_operation_equally_often():
     results = _augmented(lambda image, seed: policies.randaugment(image, seed, 1, 9), 800)
     outcomes = {name: _outcomes(name, 9) for name in PILLOW if name != "Cutout"}
@@ -113,6 +115,7 @@ def _is_cut_out(result):
     return half > 0 and any(np.array_equal(result, candidate) for candidate in candidates)
 
 
+@pytest.mark.slow
 def test_operations_follow_one_another():
     seed = (5, 11)
     draws = tf.random.stateless_uniform([3, 4], seed)
@@ -123,6 +126,7 @@ def test_operations_follow_one_another():
     np.testing.assert_array_equal(policies.randaugment(tf.constant(IMAGE), seed, 3, 7), expected)
 
 
+@pytest.mark.slow
 def test_autoaugment_applies_its_policies_with_their_probabilities():
     """The first operation of each sub-policy, or none, is applied as often as the table requires."""
     number = 1500

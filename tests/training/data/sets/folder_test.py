@@ -41,6 +41,7 @@ def test_split_is_stratified_complete_and_disjoint(photographs):
     assert all(f"/{folder.class_names[label]}/" in path for images in folder.splits.values() for path, label in images)
 
 
+@pytest.mark.slow
 def test_the_decoder_is_traced_once_for_all_threads(photographs, monkeypatch):
     traced = []
 
@@ -58,6 +59,7 @@ def test_the_decoder_is_traced_once_for_all_threads(photographs, monkeypatch):
     assert len(traced) == 1
 
 
+@pytest.mark.slow
 def test_split_is_the_same_wherever_the_directory_lies(photographs, tmp_path):
     first = read_folder(photographs, 0.2, 0.25)
     moved = photographs.rename(tmp_path / "elsewhere")
@@ -69,6 +71,7 @@ def test_split_is_the_same_wherever_the_directory_lies(photographs, tmp_path):
     assert names(first) == names(second)
 
 
+@pytest.mark.slow
 def test_copies_of_an_image_are_in_the_same_split(photographs):
     for i in range(4):
         shutil.copy(photographs / "cat" / "0.jpg", photographs / "cat" / f"copy {i}.jpg")
@@ -127,6 +130,7 @@ def test_a_directory_that_is_split_already_keeps_its_splits(tmp_path):
         read_folder(tmp_path, 0.25, 0.5)
 
 
+@pytest.mark.slow
 def test_images_that_are_in_two_split_folders_are_named(tmp_path):
     for split in ("train", "test"):
         for i in range(24):

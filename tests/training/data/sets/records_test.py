@@ -74,6 +74,7 @@ def test_an_index_that_is_none_is_refused(index, problem, tmp_path):
     assert problem in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_stream_is_shuffled_as_far_as_its_buffer_goes(photographs, tmp_path):
     directory = str(tmp_path / "shards")
     write_records(load_dataset(photographs.data), directory, images_per_shard=100)
@@ -86,6 +87,7 @@ def test_a_stream_is_shuffled_as_far_as_its_buffer_goes(photographs, tmp_path):
     assert orders[1000] != stored
 
 
+@pytest.mark.slow
 def test_an_empty_range_has_no_images(photographs, tmp_path):
     """A process can get an empty share of a split that has fewer images than processes."""
     write_records(load_dataset(photographs.data), str(tmp_path / "shards"))
@@ -94,6 +96,7 @@ def test_an_empty_range_has_no_images(photographs, tmp_path):
     assert len(list(splits["test"].stream([(0, 0), (0, 2)], None))) == 2
 
 
+@pytest.mark.slow
 def test_classes_are_mixed_in_every_shard(tmp_path):
     """The source is ordered by class, as a folder is."""
     labels = np.repeat(range(3), 101)
