@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from keras import ops
 
+from tests.differentiation import DIFFERENTIATE
+
 TOLERANCE = 1e-5
 """Tolerance of float32 results against float64 references."""
 
@@ -156,45 +158,10 @@ def output_and_gradients(layer, inputs):
         return ops.mean(ops.cast(output, "float32") * ops.convert_to_tensor(weights, "float32")), output
 
     arguments = [ops.convert_to_tensor(x) for x in inputs]
-    output, found = _DIFFERENTIATE[keras.backend.backend()](layer, arguments, loss)
+    output, found = DIFFERENTIATE[keras.backend.backend()](layer, arguments, loss)
     paths = [variable.path for variable in layer.trainable_variables]
     found = {path: g if g is None else to_numpy(g) for path, g in zip(paths, found, strict=True)}
     return to_numpy(output), found
-
-
-def _differentiate_on_tensorflow(layer, arguments, loss):
-    import tensorflow as tf
-
-    with tf.GradientTape() as tape:
-        value, output = loss(layer(*arguments))
-    return output, tape.gradient(value, [variable.value for variable in layer.trainable_variables])
-
-
-def _differentiate_on_jax(layer, arguments, loss):
-    import jax
-
-    others = [variable.value for variable in layer.non_trainable_variables]
-    function = jax.value_and_grad(
-        lambda values: loss(layer.stateless_call(values, others, *arguments)[0]), has_aux=True
-    )
-    (_, output), found = jax.jit(function)([variable.value for variable in layer.trainable_variables])
-    return output, found
-
-
-def _differentiate_on_torch(layer, arguments, loss):
-    import torch
-
-    variables = [variable.value for variable in layer.trainable_variables]
-    value, output = loss(layer(*arguments))
-    # Only PyTorch refuses to differentiate without weights.
-    return output, torch.autograd.grad(value, variables, allow_unused=True) if variables else []
-
-
-_DIFFERENTIATE = {
-    "tensorflow": _differentiate_on_tensorflow,
-    "jax": _differentiate_on_jax,
-    "torch": _differentiate_on_torch,
-}
 
 
 def check_gradients(layer, inputs, cancelled=(), rotated=False):
