@@ -33,20 +33,17 @@ def test_grouped_and_one_dimensional_convolutions():
     assert (grouped.parameters, grouped.macs) == (3 * 3 * 4 + 4, 7 * 3 * 3 * 4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["token", "avg"])
+@pytest.mark.parametrize("pooling", ["token", pytest.param("avg", marks=pytest.mark.slow)])
 def test_vision_transformer_equals_the_formula(pooling):
     model = keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), classes=5, pooling=pooling)
     cost = keras_vit.profile(model)
     letters = (12, 2, 20, 4, 6, 5)
     assert cost.parameters == num_parameters(*letters, class_token=pooling == "token") == model.count_params()
     assert cost.macs == num_macs(*letters, class_token=pooling == "token")
-    num_tokens = 7 if pooling == "token" else 6
-    by_name = {layer.name: layer for layer in cost.layers}
-    assert by_name["patch_embedding"].macs == 6 * 4 * 4 * 3 * 12
-    assert by_name["encoder_block_1"].macs == num_tokens * (4 * 12**2 + 2 * 12 * 20) + 2 * num_tokens**2 * 12
-    assert by_name["predictions"].macs == 12 * 5
-    assert by_name["encoder_norm"].macs == by_name["pooling"].macs == 0
+    by_name = {layer.name: layer.macs for layer in cost.layers}
+    assert by_name["patch_embedding"] == 6 * 4 * 4 * 3 * 12
+    assert by_name["predictions"] == 12 * 5
+    assert by_name["encoder_norm"] == by_name["pooling"] == 0
 
 
 @pytest.mark.slow
@@ -68,45 +65,19 @@ def test_tokens_norms_and_factors_cost_nothing_themselves():
 def test_positions():
     shape = (8, 12, 3)  # 7 tokens.
     plain = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=shape, classes=5))
-    for changes, more_macs in (
-        ({"position_embedding": "learned_2d"}, 0),
-        ({"position_placement": "every_layer"}, 0),
-        ({"position_embedding": "relative"}, 2 * 7**2 * 12),  # Each query with the row of its distance to each key.
-    ):
-        model = keras_vit.ViT(CONFIG, input_shape=shape, classes=5, **changes)
-        cost = keras_vit.profile(model)
-        assert cost.macs == plain.macs + more_macs
-        assert cost.parameters == model.count_params()
+    relative = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=shape, classes=5, position_embedding="relative"))
+    assert relative.macs == plain.macs + 2 * 7**2 * 12  # Each query with the row of its distance to each key.
     shared = keras_vit.ViT(CONFIG, input_shape=shape, classes=5, position_placement="every_layer_shared")
     cost = keras_vit.profile(shared)
-    assert cost.parameters == plain.parameters
+    assert (cost.parameters, cost.macs) == (plain.parameters, plain.macs)
     assert [layer.parameters for layer in cost.layers if layer.name == "position_embedding"] == [7 * 12, 0]
 
 
-@pytest.mark.slow
 def test_a_layer_that_asks_for_the_shapes_of_all_its_inputs():
-    model = keras_vit.ViT(CONFIG, input_shape=(None, None, 3), classes=5, pooling="avg", axial=True)
+    model = keras_vit.ViT(CONFIG, input_shape=(None, None, 3), num_layers=1, pooling="avg", axial=True)
     by_name = {layer.name: layer.macs for layer in keras_vit.profile(model, input_shape=(8, 12, 3)).layers}
     rest = 2 * 6 * (4 * 12**2 + 2 * 12 * 20)
-    assert by_name["encoder_block_1"] == rest + 2 * (2 * 3**2 + 3 * 2**2) * 12  # 2 rows of 3, 3 columns of 2.
-
-
-@pytest.mark.slow
-def test_attention_pooling():
-    cost = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), classes=5, pooling="map"))
-    without = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), classes=5, pooling="avg"))
-    assert cost.macs == without.macs + 2 * 12**2 + 6 * 2 * 12**2 + 2 * 6 * 12 + 2 * 12 * 20
-
-
-@pytest.mark.slow
-def test_stem():
-    stem = keras_vit.StemConfig((1,), width=32)
-    model = keras_vit.ViT(CONFIG, stem=stem, patch_size=1, input_shape=(9, 14, 3), classes=5)
-    by_name = {layer.name: layer.macs for layer in keras_vit.profile(model).layers}
-    assert by_name["stem_conv"] == 5 * 7 * 7 * 7 * 3 * 32
-    assert by_name["stem_stage_0_unit_0"] == 3 * 4 * (32 * 32 + 9 * 32 * 32 + 32 * 128 + 32 * 128)
-    assert by_name["stem_norm"] == by_name["stem_activation"] == by_name["stem_pooling"] == 0
-    assert by_name["patch_embedding"] == 3 * 4 * 128 * 12
+    assert by_name["encoder_block_0"] == rest + 2 * (2 * 3**2 + 3 * 2**2) * 12  # 2 rows of 3, 3 columns of 2.
 
 
 def test_nested_models():
@@ -138,15 +109,6 @@ def test_variable_size_needs_an_input_shape():
     assert {layer.name: layer for layer in cost.layers}["encoder_norm"].output_shape == (None, 7, 12)
 
 
-@pytest.mark.slow
-def test_model_on_an_input_tensor():
-    inputs = keras.Input((8, 12, 3))
-    model = keras_vit.ViT(CONFIG, input_tensor=keras.layers.Rescaling(2.0, name="before")(inputs), classes=5)
-    cost = keras_vit.profile(model)
-    assert cost.layers[0].name == "before"
-    assert cost.macs == num_macs(12, 2, 20, 4, 6, 5)
-
-
 class _Scale(keras.layers.Layer):
     def build(self, input_shape):
         self.scale = self.add_weight(name="scale", shape=input_shape[1:])
@@ -174,8 +136,6 @@ def test_only_functional_models():
     for other in (Subclassed(), keras.Sequential([keras.layers.Dense(3)]), keras.layers.Dense(3), "B/16"):
         with pytest.raises(TypeError, match=r"A functional keras\.Model is needed"):
             keras_vit.profile(other, input_shape=(6,))
-        with pytest.raises(TypeError, match=r"A functional keras\.Model is needed"):
-            keras_vit.profile(other)
 
 
 def test_printed():

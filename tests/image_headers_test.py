@@ -103,7 +103,6 @@ def _files():
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_sizes_are_those_of_pillow():
     files = _files()
     sizes = _size(list(files.values()))
@@ -112,22 +111,12 @@ def test_sizes_are_those_of_pillow():
 
 
 @pytest.mark.slow
-def test_markers_without_length():
-    # Pillow fails at these markers, TensorFlow's decoder does not.
+def test_files_in_any_shape():
+    # Pillow fails at these markers without a length, TensorFlow's decoder does not.
     file = _with(b"\xff\x01\xff\xd0\xff\xd7")
-    assert _size(file).tolist() == [23, 37]
     np.testing.assert_array_equal(decode_upright(file, 3), PIL.Image.open(io.BytesIO(JPEG)))
-
-
-@pytest.mark.slow
-def test_any_shape():
-    files = [JPEG, encoded(noise(8, 12), "PNG")]
-    assert _size(JPEG).tolist() == [23, 37]
-    assert _size([files, files[::-1], [b"", JPEG]]).tolist() == [
-        [[23, 37], [8, 12]],
-        [[8, 12], [23, 37]],
-        [[0, 0], [23, 37]],
-    ]
+    assert _size(file).tolist() == [23, 37]
+    assert _size([[file, PNG], [b"", JPEG]]).tolist() == [[[23, 37], [8, 12]], [[0, 0], [23, 37]]]
     assert _size(np.zeros((0, 2), "S")).shape == (0, 2, 2)
 
 
@@ -161,7 +150,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.slow
 def test_what_is_refused():
     sizes = _size(list(REFUSED.values()))
     assert {name: size.tolist() for name, size in zip(REFUSED, sizes, strict=True) if size.any()} == {}
@@ -249,7 +237,6 @@ def test_first_frame(screen, corner, size):
         assert first_frame(file[:cut])[0].numpy() == b""
 
 
-@pytest.mark.slow
 def test_frame_in_blocks_of_any_length():
     file = _gif((37, 23), (0, 0, _palette(23, 37)))
     start = 13 + 10 + 768 + 1

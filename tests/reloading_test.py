@@ -1,11 +1,13 @@
-"""`import keras_vit` is sufficient to load files with any layer or model of the package.
+"""`import keras_vit` is sufficient to load files with any layer or model. Refusing hostile files costs little.
 
 All tests that need a fresh process are in this file, so that only one worker starts a process.
 """
 
-import functools
 import importlib
+import os
 import pkgutil
+import re
+import sys
 
 import keras
 import numpy as np
@@ -14,11 +16,12 @@ import pytest
 import keras_vit
 from keras_vit.export.formats.exporting import FromPixels
 from tests import fresh_process
-from tests.models import axial_resnet_test, convolutional_models_test
-from tests.models.baselines import resnets_test as resnet_baselines_test
+from tests.models import axial_resnet_test
 from tests.models.segmenters import tiny_segmenter
 from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
-from tests.test_case import compute, quantize, random_inputs, random_model, randomize
+from tests.test_case import compute, quantize, random_inputs, random_model, randomize, slow_except
+from tests.weights import converter_case
+from tests.weights.hostile_files import write_hostile_files
 
 
 def _classes():
@@ -45,57 +48,70 @@ def test_all_layers_are_registered_by_the_import():
     assert fresh_process.unregistered(names) == []
 
 
-def _with_map_pooling():
+def _quantized():
     config = {"pooling": "map", "class_token": True, "norm_placement": "after_pooling", "layer_scale": 0.1}
     config |= {"representation_dim": 7, "stem": STEM, "patch_size": 1, "rotary": keras_vit.RotaryConfig("mixed")}
     config |= {"attention_inner_norm": True, "mlp_inner_norm": True, "qkv_bias": "no_key", "pooling_num_heads": 2}
-    return tiny_model(input_shape=(None, None, 3), include_preprocessing=True, **config)
+    model = randomize(tiny_model(input_shape=(None, None, 3), include_preprocessing=True, **config))
+    quantize(model, "int4", filters="query|output|hidden|predictions")  # "int8" would also quantize the activations.
+    return model
 
 
 def _with_more_tokens():
     config = {"distillation_token": True, "num_register_tokens": 2, "pre_norm": True, "mlp": "swiglu", "qk_norm": True}
-    return tiny_model(include_preprocessing=True, position_embedding="relative", **config)
+    return randomize(tiny_model(include_preprocessing=True, position_embedding="relative", **config))
 
 
 def _nested():
     changes = {"position_embedding": "learned_2d", "position_placement": "every_layer_shared", "drop_path_rate": 0.2}
     inner = keras_vit.AxialViT(CONFIG, include_top=False, input_shape=(None, None, 3), name="inner", **changes)
     inputs = keras.Input(SHAPE)
-    return keras.Model(inputs, keras.layers.Dense(4, name="after")(inner(inputs)))
+    return randomize(keras.Model(inputs, keras.layers.Dense(4, name="after")(inner(inputs))))
 
 
-def _quantized(model):
-    randomize(model)
-    quantize(model, "int4", filters="query|output|hidden|predictions")  # "int8" would also quantize the activations.
-    return model
-
-
-# {name: (function that makes a model, function that fills it with random weights, height and width of the images)}
+# {name: (function that makes a model with random weights, height and width of the images)}
 MODELS = {
-    "map pooling": (_with_map_pooling, randomize, (8, 9)),
-    "more tokens": (_with_more_tokens, randomize, (8, 9)),
-    "quantized": (_with_map_pooling, _quantized, (8, 9)),
-    "AxialResNet": (axial_resnet_test.tiny, randomize, (16, 24)),
-    "VTFPN": (functools.partial(tiny_segmenter, "VTFPN", (38, 45, 3)), random_model, (38, 45)),
-}
-SLOW_MODELS = {
-    "nested": (_nested, randomize, (8, 9)),
-    "local relation": (resnet_baselines_test.KINDS["local_relation"], randomize, (33, 46)),
-    "BiTResNet": (convolutional_models_test.BUILDS["bit_resnet"][1], random_model, (33, 46)),
-    "VTResNet": (convolutional_models_test.BUILDS["visual_transformer"][1], random_model, (33, 46)),
+    "quantized": (_quantized, (8, 9)),
+    "more tokens": (_with_more_tokens, (8, 9)),
+    "AxialResNet": (lambda: randomize(axial_resnet_test.tiny()), (16, 24)),
+    "VTFPN": (lambda: random_model(tiny_segmenter("VTFPN", (38, 45, 3))), (38, 45)),
+    "nested": (_nested, (8, 9)),
+    "BiTResNet": (lambda: random_model(keras_vit.BiTResNet((1,), 32, input_shape=(33, 46, 3), classes=5)), (33, 46)),
 }
 
 
-@pytest.mark.parametrize(
-    ("build", "fill", "size"),
-    [
-        *(pytest.param(*model, id=name) for name, model in MODELS.items()),
-        *(pytest.param(*model, id=name, marks=pytest.mark.slow) for name, model in SLOW_MODELS.items()),
-    ],
-)
-def test_a_model_answers_in_a_fresh_process_as_before(build, fill, size, tmp_path):
-    model = fill(build())
+@pytest.mark.parametrize("name", slow_except(["quantized", "more tokens", "AxialResNet", "VTFPN"], list(MODELS)))
+def test_a_model_answers_in_a_fresh_process_as_before(name, tmp_path):
+    build, size = MODELS[name]
+    model = build()
     images = random_inputs((*size, 3))
     outputs = compute(model, images)
     assert np.ptp(outputs, axis=0).max() > 1e-5  # The outputs depend on the images.
     np.testing.assert_array_equal(fresh_process.reload_and_run(model, images, tmp_path), outputs)
+
+
+MOST_SECONDS, FREE_BYTES, MOST_INFLATION = 5, 64 * 2**20, 100
+
+
+def _size(path):
+    return sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else os.path.getsize(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the peak memory")
+def test_refusing_costs_little(tmp_path):
+    """A file of 10 MB takes at most 5 s of processor time, and memory of at most 64 MB plus 100 times its size."""
+    hub = converter_case.CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-12)
+    configs = {"google": converter_case.CONFIG, "keras_hub": hub, "huggingface": hub}
+    small = {
+        format: converter_case.save(converter_case.make(config), tmp_path / format, format)
+        for format, config in configs.items()
+    }
+    (tmp_path / "hostile").mkdir()
+    files = write_hostile_files(tmp_path / "hostile", small)
+    costs = fresh_process.costs_of_refusals({name: (str(path), args) for name, (path, args, _) in files.items()})
+    for name, (path, _, match) in files.items():
+        error, seconds, num_bytes = costs[name]
+        assert re.search(f"(?s)^ValueError: .*{match}", error), f"{name}: {error[:1000]}"
+        assert len(error) < 5_000, name
+        assert seconds < MOST_SECONDS, name
+        assert num_bytes < FREE_BYTES + MOST_INFLATION * min(_size(path), 10**7), name

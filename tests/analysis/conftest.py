@@ -4,7 +4,7 @@ import pytest
 
 from tests.analysis.nested import NESTED
 from tests.models.tiny import tiny_model
-from tests.test_case import randomize
+from tests.test_case import randomize, slow_except
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def inner():
     return randomize(tiny_model(include_top=False, name="inner"))
 
 
-@pytest.fixture(scope="session", params=NESTED)
+@pytest.fixture(scope="session", params=slow_except(["twice nested", "extended"], list(NESTED)))
 def nested(inner, request):
     """(kind of nesting, model around `inner`, function from the outer model's images to the inputs of `inner`)"""
     return request.param, *NESTED[request.param](inner)

@@ -6,7 +6,8 @@ import pytest
 
 import keras_vit
 from tests.models.tiny import SHAPE, STEM, tiny_model
-from tests.test_case import assert_close, canonical_weights, randomize
+from tests.test_case import assert_close, canonical_weights, randomize, rest_slow
+from tests.weights.converter_case import make_shell
 
 
 def _plant(model, kernel):
@@ -19,7 +20,6 @@ def _scaled(pictures):
     return (pictures - low) / (high - low)
 
 
-@pytest.mark.slow
 def test_a_planted_kernel_is_recovered():
     """Filters are mixtures of three pictures, and each picture's mean weight is 0. The components are the pictures."""
     rng = np.random.default_rng(0)
@@ -66,8 +66,7 @@ def _cosines(rows, grid):
     return np.reshape(found, (*grid, *grid))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"num_register_tokens": 2}, {"pooling": "avg"}, {"distillation_token": True}])
+@pytest.mark.parametrize("changes", rest_slow([{"num_register_tokens": 2}, {"pooling": "avg"}]))
 def test_similarities_of_a_table(changes):
     model = randomize(tiny_model(num_layers=1, **changes))
     rows = canonical_weights(model)["position_embedding/embedding"][-6:]
@@ -75,24 +74,6 @@ def test_similarities_of_a_table(changes):
     assert_close(found, _cosines(rows, (2, 3)))
     np.testing.assert_allclose(found.reshape(6, 6).diagonal(), 1, rtol=1e-6)
     np.testing.assert_allclose(found, found.transpose(2, 3, 0, 1), atol=1e-6)
-
-
-@pytest.mark.slow
-def test_sines_of_rows_and_columns_give_bands():
-    """The similarity is the sum of a row part and a column part. Each part is largest at distance 0."""
-    model = tiny_model((20, 21, 3), position_embedding="sincos_2d", hidden_dim=24, num_layers=1)
-    found = keras_vit.position_similarity(model)  # (5, 7, 5, 7)
-    for i in range(5):
-        np.testing.assert_allclose(found[i, 3] - found[i, 3].mean(1, keepdims=True), _bands(found, 3), atol=1e-5)
-        assert (found[i, :, i].argmax(-1) == np.arange(7)).all()
-    # The similarities of columns are the same in all rows.
-    np.testing.assert_allclose(found[0, 2, 0], found[4, 2, 4], atol=1e-6)
-
-
-def _bands(similarity, column):
-    """(5, 7): the first row's similarities, repeated for every row."""
-    line = similarity[0, column, 0] - similarity[0, column, 0].mean()
-    return np.broadcast_to(line, similarity.shape[:2])
 
 
 @pytest.mark.slow
@@ -118,7 +99,7 @@ def test_each_block_has_a_table_of_its_own():
     assert_close(keras_vit.position_similarity(shared), _cosines(rows, (2, 3)))
 
 
-@pytest.mark.parametrize("positions", ["learned_1d", "sincos_2d"])
+@pytest.mark.parametrize("positions", rest_slow(["sincos_2d", "learned_1d"]))
 def test_of_variable_size_the_grid_of_the_table(positions):
     model = randomize(tiny_model((None, None, 3), position_embedding=positions, patch_size=(32, 56), num_layers=1))
     found = keras_vit.position_similarity(model)
@@ -132,25 +113,13 @@ def test_nested_equals_plain(inner, nested):
     np.testing.assert_array_equal(keras_vit.embedding_filters(outer, 3), keras_vit.embedding_filters(inner, 3))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"position_embedding": "none"}, "'model' has position_embedding='none'"),
-        ({"position_embedding": "relative"}, "'model' has position_embedding='relative'"),
-    ],
-)
-def test_models_without_places(changes, message):
-    with pytest.raises(ValueError, match=message):
-        keras_vit.position_similarity(tiny_model(name="model", num_layers=1, **changes))
-
-
-def test_one_embedding_belongs_to_no_other_block(model):
+def test_refusals(model):
+    for positions in ("none", "relative"):
+        with pytest.raises(ValueError, match=f"'model' has position_embedding='{positions}'"):
+            keras_vit.position_similarity(make_shell(name="model", position_embedding=positions))
     with pytest.raises(ValueError, match=r"block must be 0: there is one embedding in .* Received: block=1"):
         keras_vit.position_similarity(model, block=1)
-
-
-def test_a_stranger_is_refused():
-    model = keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten()])
+    stranger = keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten()])
     for analysis in (keras_vit.position_similarity, keras_vit.embedding_filters):
         with pytest.raises(ValueError, match="has one Preprocessing layer"):
-            analysis(model)
+            analysis(stranger)

@@ -6,36 +6,26 @@ import keras_vit
 from keras_vit.analysis.features import patch_tokens, representation
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.reference import vit as reference
-from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, rest_slow, slow_except, to_numpy
+
+CASES = [
+    (
+        {"num_register_tokens": 2, "distillation_token": True},
+        {},
+        {"class_token": 0, "distillation_token": 1, "register_tokens": slice(2, 4)},
+    ),
+    (
+        {"num_register_tokens": 3, "pooling": "map", "position_embedding": "sincos_2d"},
+        {"position_embedding": "sincos_2d"},
+        {"register_tokens": slice(0, 3)},
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "arguments", "fronts"),
-    [
-        ({"pooling": "avg"}, {}, {}),
-        ({}, {}, {"class_token": 0}),
-        pytest.param(
-            {"num_register_tokens": 2, "distillation_token": True},
-            {},
-            {"class_token": 0, "distillation_token": 1, "register_tokens": slice(2, 4)},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            {"num_register_tokens": 3, "pooling": "map", "position_embedding": "sincos_2d"},
-            {"position_embedding": "sincos_2d"},
-            {"register_tokens": slice(0, 3)},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            {"num_register_tokens": 2, "rotary": keras_vit.RotaryConfig(), "position_embedding": "none"},
-            {"rotary": keras_vit.RotaryConfig(), "position_embedding": "none"},
-            {"class_token": 0, "register_tokens": slice(1, 3)},
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_tokens_equal_the_equations(changes, arguments, fronts):
+@pytest.mark.parametrize("case", rest_slow(CASES))
+def test_tokens_equal_the_equations(case):
     """The patch tokens after the last norm form a map, and each token before them has its own name."""
+    changes, arguments, fronts = case
     model = randomize(tiny_model(**changes))
     [images] = random_inputs(SHAPE)
     weights = {path: value for path, value in canonical_weights(model).items() if "predictions" not in path}
@@ -50,10 +40,7 @@ def test_tokens_equal_the_equations(changes, arguments, fronts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [{"representation_dim": 7}, {"num_register_tokens": 2, "distillation_token": True}, {"pooling": "map"}],
-)
+@pytest.mark.parametrize("changes", [{"representation_dim": 7}, {"pooling": "map"}])
 def test_every_layer_is_what_keras_computes(changes):
     model = randomize(tiny_model(**changes))
     [images] = random_inputs(SHAPE)
@@ -91,7 +78,6 @@ def test_of_a_hybrid_the_maps_of_the_stem():
     assert found["encoder_block_1"].shape == (2, *model.get_layer("patch_embedding").output.shape[1:])
 
 
-@pytest.mark.slow
 def test_nested_equals_plain(inner, nested):
     kind, outer, prepared = nested
     [images] = random_inputs(SHAPE)
@@ -119,10 +105,9 @@ HEADLESS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("build", HEADLESS.values(), ids=HEADLESS)
-def test_a_model_without_classifier_puts_its_representation_out(build):
-    model = randomize(build())
+@pytest.mark.parametrize("name", slow_except(["after_pooling"], list(HEADLESS)))
+def test_a_model_without_classifier_puts_its_representation_out(name):
+    model = randomize(HEADLESS[name]())
     [images] = random_inputs(SHAPE)
     expected = to_numpy(model(images))
     assert_close(representation(model, images), expected)
@@ -150,19 +135,6 @@ def test_tokens_and_maps_are_no_representation():
             ValueError, match=rf"one vector per image\. .* \({shape}\)\. Build the model with a pooling"
         ):
             representation(build(pooling=None), images)
-
-
-@pytest.mark.slow
-def test_float32_whatever_the_policy():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = tiny_model(include_preprocessing=True, num_layers=1)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    pixels = np.zeros((2, *SHAPE), "uint8")
-    assert {array.dtype.name for array in keras_vit.features(model, pixels, ["encoder_block_0"]).values()} == {
-        "float32"
-    }
 
 
 def test_refusals(model):

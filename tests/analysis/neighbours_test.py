@@ -7,7 +7,7 @@ import pytest
 import keras_vit
 from keras_vit.analysis.features import representation
 from tests.models.tiny import SHAPE, tiny_model
-from tests.test_case import random_inputs, randomize, to_numpy
+from tests.test_case import random_inputs, randomize, rest_slow, to_numpy
 
 
 def _expected(model, images, gallery, k):
@@ -17,15 +17,7 @@ def _expected(model, images, gallery, k):
     return order, np.take_along_axis(cosines, order, axis=1)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({"representation_dim": 7}, marks=pytest.mark.slow),
-        pytest.param({"pooling": "map", "norm_placement": "after_pooling"}, marks=pytest.mark.slow),
-        {"distillation_token": True},
-        pytest.param({"position_placement": "every_layer_shared"}, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("changes", rest_slow([{"distillation_token": True}, {"representation_dim": 7}]))
 def test_equal_the_sorted_cosines(changes):
     model = randomize(tiny_model(num_layers=1, **changes))
     [images] = random_inputs(SHAPE, batch=3)
@@ -40,7 +32,6 @@ def test_equal_the_sorted_cosines(changes):
     np.testing.assert_array_equal(again[0], indices)
 
 
-@pytest.mark.slow
 def test_an_image_of_the_gallery_finds_itself_and_of_equals_the_first(model):
     [gallery] = random_inputs(SHAPE, batch=5)
     gallery[3] = gallery[1]

@@ -13,7 +13,7 @@ def _drawn(figure):
     return figure
 
 
-@pytest.mark.parametrize(("count", "channels"), [pytest.param(9, 3, marks=pytest.mark.slow), (3, 1), (2, 4)])
+@pytest.mark.parametrize(("count", "channels"), [(9, 3), (3, 1), (2, 4)])
 def test_filters_stand_in_their_order(count, channels):
     filters = np.random.default_rng(0).uniform(size=(count, 4, 5, channels))
     axes = _drawn(plots.plot_filters(filters)).axes
@@ -42,7 +42,6 @@ def test_each_tile_is_a_map_of_similarities():
     assert [label.get_text() for label in first.get_xticklabels()] == ["1", "2", "3"]
 
 
-@pytest.mark.slow
 def test_of_a_large_grid_some_patches_are_numbered():
     figure = _drawn(plots.plot_position_similarity({"": np.zeros((37, 24, 37, 24))}))
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()][:3] == ["1", "4", "7"]
@@ -73,7 +72,6 @@ def test_the_widest_entropy_is_drawn():
     assert len(plots.plot_attention_entropy({"m": np.ones((3, 2))}).axes[0].lines) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
 def test_an_image_is_multiplied_with_its_rollout(channels):
     rng = np.random.default_rng(0)
@@ -90,7 +88,6 @@ def test_an_image_is_multiplied_with_its_rollout(channels):
     assert not figure.axes[6].images
 
 
-@pytest.mark.slow
 def test_each_token_shows_where_it_comes_from():
     rng = np.random.default_rng(0)
     images, maps = rng.uniform(0, 255, (2, 8, 6, 3)), rng.uniform(size=(2, 5, 2, 3))
@@ -104,7 +101,6 @@ def test_each_token_shows_where_it_comes_from():
     assert [one.get_title() for one in rows[0]] == ["input", "token 1", "token 2", "token 3", "token 4"]
 
 
-@pytest.mark.slow
 def test_neighbours_stand_beside_their_image():
     rng = np.random.default_rng(0)
     images, gallery = rng.uniform(0, 255, (2, 5, 4, 3)), rng.uniform(0, 255, (3, 7, 9, 3))

@@ -33,7 +33,6 @@ def model():
     return tiny()
 
 
-@pytest.mark.slow
 def test_maps_are_the_filters_softmax(model):
     [images] = random_inputs(SHAPE)
     pixels = keras_vit.features(model, images, ["stage_2_unit_0"])["stage_2_unit_0"].astype("float64")
@@ -43,14 +42,15 @@ def test_maps_are_the_filters_softmax(model):
     logits = logits / np.sqrt(to_numpy(tokenizer.norm.moving_variance) + 1e-5) * norm["gamma"] + norm["beta"]
     expected = softmax(np.swapaxes(logits / math.sqrt(pixels.shape[-1]), 1, 2)).reshape(2, 4, 2, 3)
     assert_close(keras_vit.token_maps(model, images)["tokenizer_0"], expected)
+    inputs = keras.Input(SHAPE)
+    assert_close(keras_vit.token_maps(keras.Model(inputs, model(inputs)), images)["tokenizer_0"], expected)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"split_tokens": False}, {"is_recurrent": False}, {"tokenizer": "clustering"}])
-def test_maps_sum_to_one(changes, model):
+@pytest.mark.parametrize(("changes", "num_new"), [({"is_recurrent": False}, 4), ({"tokenizer": "clustering"}, 2)])
+def test_maps_sum_to_one(changes, num_new):
     [images] = random_inputs(SHAPE)
-    maps = keras_vit.token_maps(tiny(**changes) if changes else model, images)
-    num_new = 2 if changes.get("split_tokens", True) and changes.get("is_recurrent", True) else 4
+    maps = keras_vit.token_maps(tiny(**changes), images)
     assert {name: array.shape for name, array in maps.items()} == {
         "tokenizer_0": (2, 4, 2, 3),
         "tokenizer_1": (2, num_new, 2, 3),
@@ -113,14 +113,12 @@ def test_entropy_is_the_mean_over_the_images(model):
         assert_close(entropies, -(maps[name] * np.log(maps[name])).sum((2, 3)).mean(0))
 
 
-@pytest.mark.parametrize("size", [(6, 7), pytest.param((473, 473), marks=pytest.mark.slow)])
-def test_equal_pixels_have_the_largest_entropy(size):
+def test_equal_pixels_have_the_largest_entropy():
+    size = (6, 7)
     inputs = keras.Input((*size, 2))
     model = keras.Model(inputs, keras_vit.layers.FilterTokenizer(4, name="tokenizer")(inputs))
     found = keras_vit.token_entropy(model, np.ones((2, *size, 2)))["tokenizer"]
     assert_close(found, np.full(4, math.log(math.prod(size))))
-    if size == (473, 473):  # The value that the paper gives for a convolution with this number of pixels.
-        np.testing.assert_allclose(found, 12.318, rtol=0, atol=5e-4)
 
 
 def test_foreground_share():
@@ -131,16 +129,6 @@ def test_foreground_share():
     assert_close(keras_vit.foreground_share(np.full((1, 5, 2, 3), 1 / 6), mask), np.full((1, 5), mask.mean()))
     with pytest.raises(ValueError, match=r"masks must be \(B, H, W\).*Received: masks of shape \(1, 5, 6\)"):
         keras_vit.foreground_share(maps, np.ones((1, 5, 6)))
-
-
-@pytest.mark.slow
-def test_nested(model):
-    [images] = random_inputs(SHAPE)
-    inputs = keras.Input(SHAPE)
-    outer = keras.Model(inputs, model(inputs))
-    expected = keras_vit.token_maps(model, images)
-    for name, maps in keras_vit.token_maps(outer, images).items():
-        assert_close(maps, expected[name])
 
 
 def test_a_model_without_tokens_is_refused():

@@ -67,8 +67,3 @@ def test_answers_of_a_trained_model(tmp_path, capsys, monkeypatch):
 
 def _split(row):
     return [cell.strip() for cell in row.split("|")]
-
-
-def test_a_folder_without_an_image_is_told(tmp_path):
-    with pytest.raises(SystemExit, match=f"{tmp_path} contains no images"):
-        agreement.image_paths([tmp_path])

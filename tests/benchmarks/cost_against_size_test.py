@@ -8,8 +8,8 @@ import pytest
 
 import keras_vit
 from benchmarks import cost_against_size
-from benchmarks.cost_against_size import AXES, KEYS, Point, count, main, measure, open_steps, plot, table
-from benchmarks.records import PAGES, newest
+from benchmarks.cost_against_size import AXES, Point, count, main, measure, open_steps
+from benchmarks.records import PAGES
 from benchmarks.workers import Job
 from tests.benchmarks.stub_steps import open_sized
 
@@ -77,25 +77,3 @@ def test_what_is_measured_is_kept_tabulated_and_drawn(tmp_path, monkeypatch, cap
     assert "| cores | 224 | 197 | 12 | 4 | 1 |" in text
     assert figure.stat().st_size > 10_000
     assert "train Point(size=1024" in capsys.readouterr().out
-
-
-def test_the_newest_row_counts_and_what_is_missing_is_left_out():
-    rows = [_measured("Ti/16", "forward", Point(size, batch_size=1)) for size in (224, 384, 224)]
-    rows[2]["seconds"] = 9.0
-    rows = [row | count("Ti/16", row["size"], 12) | {"time": time} for time, row in enumerate(rows)]
-    kept = newest(rows, KEYS)
-    assert [(row["size"], row["seconds"]) for row in kept] == [(384, 0.384), (224, 9.0)]
-    assert [line.split(" | ")[0] for line in table(kept).splitlines()[2:]] == [
-        "| resolution",
-        "| resolution",
-        "| batch",
-    ]
-    times, memories = plot(kept).axes
-    assert list(times.lines[0].get_xdata()) == list(memories.lines[0].get_xdata()) == [197, 577]
-    assert list(memories.lines[0].get_ydata()) == [4 * 3 * 12 * 197**2 / 1e6, 4 * 3 * 12 * 577**2 / 1e6]
-
-
-def test_without_results_nothing_is_written(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["--axes", "--document", "--results", str(tmp_path / "size.jsonl")])
-    assert "which does not exist yet. Measure first" in capsys.readouterr().err

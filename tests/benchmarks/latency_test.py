@@ -106,20 +106,10 @@ def test_program(folder, monkeypatch, capsys, tmp_path):
     assert {head.partition("; keras ")[0]} == {f"ViT-Ti/16, {row['threads']} threads; {row['device']}" for row in kept}
 
 
-@pytest.mark.parametrize(
-    ("values", "percent", "expected"),
-    [
-        ([3.0, 1.0, 2.0], 50, 2.0),
-        ([4.0, 1.0, 3.0, 2.0], 50, 2.0),
-        ([3.0, 1.0, 2.0], 99, 3.0),
-        (list(range(100, 0, -1)), 99, 99),
-        (list(range(1, 201)), 99, 198),
-        ([7.0], 50, 7.0),
-    ],
-)
-def test_percentile(values, percent, expected):
-    assert latency.percentile(values, percent) == expected
-    assert expected == np.percentile(values, percent, method="inverted_cdf")
+@pytest.mark.parametrize("values", [[3.0, 1.0, 2.0], [4.0, 1.0, 3.0, 2.0], [*range(100, 0, -1)], [*range(200)], [7.0]])
+def test_percentile(values):
+    for percent in (50, 99):
+        assert latency.percentile(values, percent) == np.percentile(values, percent, method="inverted_cdf")
 
 
 def test_tables():
@@ -137,10 +127,3 @@ def test_tables():
         "| our SavedModel | 8 | 3 | 4,000.0 | 1 | 5,000.0 | 1.00 |",
         "| ONNX Runtime | 8 | 3 | 5,000.0 | 1.00 (0.50-2.00) | 8,000.0 | 1.60 |",
     ]
-
-
-def test_lines_of_the_results():
-    starts = {OURS: [Start(3.0, 2.0, 1000.0), Start(1.0, 4.0, 2000.0), Start(2.0, 1.0, 4000.0)]}
-    results = {8: {OURS: [2.0, 4.0, 5.0]}}
-    assert latency.rows_of_starts(starts) == [{"row": OURS, "starts": 3, "load": 2.0, "memory": 2000.0, "imports": 2.0}]
-    assert latency.rows_of_requests(results) == [{"row": OURS, "batch_size": 8, "requests": 3, "p50": 4.0, "p99": 5.0}]

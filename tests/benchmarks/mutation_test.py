@@ -9,10 +9,9 @@ import textwrap
 
 import pytest
 
-from benchmarks.mutation import running, suites
+from benchmarks.mutation import suites
 from benchmarks.mutation.changes import KINDS
 from benchmarks.mutation.drawing import MOST_OF_FUNCTION, candidates, changes_syntax_tree, draw
-from benchmarks.mutation.report import markdown
 from benchmarks.mutation.selection import Library, Selector
 
 pytestmark = pytest.mark.slow
@@ -171,23 +170,3 @@ def test_what_tests_share_costs_once():
     assert suite.cost(["a", "b"]) == 7.0
     assert suite.within(["a", "b", "c"], 7.5) == ["a", "b"]
     assert suite.within(["a", "b", "c"], 1.0) == ["a"]
-
-
-def test_report(mutants):
-    run = {"suite": "new", "age": "new", "killed_by": None, "left_out": 0}
-    old = run | {"suite": "old", "age": "old", "killed_by": "tests/box_test.py::test_area[a|b]"}
-    statuses = {"killed": [run | {"killed_by": "x"}], "lost": [run, old], "survived": [run | {"left_out": 3}]}
-    rows = [
-        vars(mutant) | {"status": status, "runs": runs}
-        for mutant, (status, runs) in zip(mutants, statuses.items(), strict=False)
-    ]
-    text = markdown(rows)
-    assert "1 mutants (33.3 %) were killed by the old suite only" in text
-    assert "For 1 of the mutants that no suite killed, the budget was too small" in text
-    assert "| all | 3 | 1 | 1 | 1 | 0 |" in text
-    assert "test_area[a\\|b]" in text
-
-
-def test_records_name_no_folder_of_the_machine():
-    why = "assert '/venv/bin/python -m training' in 'a/b.py'\n/tmp/mutation-1/tree/keras_vit/graph.py:72: Error"
-    assert running.without_folders(why) == "assert 'python -m training' in 'a/b.py'\ngraph.py:72: Error"

@@ -17,8 +17,6 @@ def trained(monkeypatch):
     found = []
 
     def train_once(recipe, runs, folder, leave):
-        if recipe.model.function == "VTResNet101" and stopped:
-            return False
         found.append((recipe, folder.relative_to(runs).as_posix()))
         accuracy = 0.98 - 0.005 * recipe.seed * (recipe.model.function == "VTResNet34")
         result = {"test_accuracy": accuracy, "parameters": 1234}
@@ -26,17 +24,15 @@ def trained(monkeypatch):
         (folder / "recipe.json").write_text(json.dumps({"result": result}))
         return True
 
-    stopped = []
     monkeypatch.setattr(vt_digits, "train_once", train_once)
-    return found, stopped
+    return found
 
 
 def test_all_models_with_all_seeds(trained, tmp_path, capsys):
     assert vt_digits.main(tmp_path) == 0
-    found, _ = trained
     expected = [(n, seed) for seed in range(3) for n in (18, 34, 50, 101)]
-    assert [folder for _, folder in found] == [f"layers-{n}/seed-{seed}" for n, seed in expected]
-    assert [(recipe.model.function, recipe.seed) for recipe, _ in found] == [(f"VTResNet{n}", s) for n, s in expected]
+    assert [folder for _, folder in trained] == [f"layers-{n}/seed-{seed}" for n, seed in expected]
+    assert [(recipe.model.function, recipe.seed) for recipe, _ in trained] == [(f"VTResNet{n}", s) for n, s in expected]
     lines = capsys.readouterr().out.splitlines()
     assert lines[3] == "| VT-ResNet-34 | 1,234 | 98.00% | 97.50% | 97.00% | 97.50% |"
     assert len({line.count("|") for line in lines[:6]}) == 1
@@ -49,16 +45,8 @@ def test_a_low_mean_fails(trained, tmp_path, capsys, monkeypatch):
     assert "is expected; too low: VT-ResNet-34." in capsys.readouterr().out
 
 
-def test_stopped(trained, tmp_path, capsys):
-    found, stopped = trained
-    stopped.append(True)
-    assert vt_digits.main(tmp_path) == 1
-    assert len(found) == 3
-    assert not capsys.readouterr().out
-
-
 def test_the_model_is_the_published_one(trained, tmp_path):
     vt_digits.train(18, 0, tmp_path)
-    [(recipe, _)] = trained[0]
+    [(recipe, _)] = trained
     config = keras_vit.describe(build_model(recipe, 10)).config
     assert config == keras_vit.describe(keras_vit.VTResNet18(input_shape=(32, 32, 1))).config

@@ -58,11 +58,16 @@ def hybrid():
 
 # {name: (function that makes a model, arguments of `export_saved_model`)}
 OPTIONS = {
-    "compiled": (logits_of_gray_images, {"jit_compile": True, "precision": "bfloat16", "batch_sizes": (2, 5)}),
-    "int8": (
-        resnet_of_any_size,
-        {"precision": "int8", "image_size": (33, 46), "signatures": ("predict_pixels", "serving_default")},
+    "compiled in int8": (
+        logits_of_gray_images,
+        {
+            "precision": "int8",
+            "jit_compile": True,
+            "batch_sizes": (2, 5),
+            "signatures": ("predict_pixels", "serving_default"),
+        },
     ),
+    "any size in bfloat16": (resnet_of_any_size, {"precision": "bfloat16", "image_size": (33, 46)}),
     "hybrid in bfloat16": (hybrid, {"precision": "bfloat16"}),
 }
 

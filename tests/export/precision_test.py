@@ -117,7 +117,7 @@ def test_a_saved_model_does_not_keep_kernels_twice(tmp_path_factory):
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
-    model, folder = export_option(tmp_path_factory, "int8")
+    model, folder = export_option(tmp_path_factory, "compiled in int8")
     kernels = [tuple(kernel.shape) for kernel, *_ in round_to_int8(model)]
     biases = {tuple(weight.shape) for weight in model.weights if weight.name == "bias"}
     reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))

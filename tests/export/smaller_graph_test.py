@@ -1,4 +1,7 @@
+"""A SavedModel without superfluous nodes computes the same."""
+
 import numpy as np
+import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 

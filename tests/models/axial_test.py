@@ -1,7 +1,5 @@
 """Building, nesting and saving Axial-ViT. Its equations are in equations_test.py, its counts in variants_test.py."""
 
-import keras
-import numpy as np
 import pytest
 
 import keras_vit
@@ -42,62 +40,24 @@ def test_functions_of_the_paper(monkeypatch):
     assert "published weights" not in keras_vit.AxialViTB16.__doc__
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pooling", "channels", "output_shape"),
-    [("avg", 1, (12,)), ("map", 4, (12,)), (None, 1, (6, 12))],
-)
-def test_outputs(pooling, channels, output_shape):
-    shape = (12, 6, channels)  # 3 x 2 patches.
-    token = {"class_token": False} if pooling is None else {}
-    model = _tiny(include_top=False, input_shape=shape, pooling=pooling, **token)
-    assert model.output_shape == (None, *output_shape)
-    assert tuple(model(random_inputs(shape)[0]).shape) == (2, *output_shape)
-
-
 def test_has_no_class_token():
     with pytest.raises(ValueError, match="without class token and registers"):
         _tiny(pooling="token")
 
 
 @pytest.mark.slow
-def test_nested_in_another_model():
-    changes = {"position_embedding": "learned_2d", "position_placement": "every_layer_shared", "drop_path_rate": 0.2}
-    inner = _tiny(include_top=False, input_shape=(None, None, 3), name="inner", **changes)
-    inputs = keras.Input(SHAPE)
-    outer = randomize(keras.Model(inputs, keras.layers.Dense(4, name="after")(inner(inputs))))
-    assert keras_vit.describe(outer).config == keras_vit.describe(inner).config
-    keras_vit.rematerialize(outer)
-    blocks = [inner.get_layer(f"encoder_block_{i}") for i in range(2)]
-    assert all(part.use_rematerialization for block in blocks for part in (block.row, block.column))
-    assert [cost.macs for cost in keras_vit.profile(outer).layers if cost.name == "encoder_block_1"] == [
-        2 * (6 * 4 * 144 + 6 * 2 * 12 * 20) + 2 * 12 * (2 * 3**2 + 3 * 2**2)
-    ]
-
-
-@pytest.mark.slow
-def test_own_weights_file(tmp_path):
+def test_layers_and_own_weights_file(tmp_path):
     model = randomize(_tiny())
     names = [layer.name for layer in keras_vit.ViT(CONFIG, input_shape=SHAPE, pooling="avg").layers]
     assert [layer.name for layer in model.layers] == names
+    keras_vit.rematerialize(model)
+    blocks = [model.get_layer(f"encoder_block_{i}") for i in range(2)]
+    assert all(part.use_rematerialization for block in blocks for part in (block.row, block.column))
+    assert [cost.macs for cost in keras_vit.profile(model).layers if cost.name == "encoder_block_1"] == [
+        2 * (6 * 4 * 144 + 6 * 2 * 12 * 20) + 2 * 12 * (2 * 3**2 + 3 * 2**2)
+    ]
     model.save_weights(tmp_path / "mine.weights.h5")
     again = _tiny(weights=tmp_path / "mine.weights.h5", name="named")
     assert (model.name, again.name) == ("axial_vit", "named")
     [images] = random_inputs(SHAPE)
     assert_close(again(images), to_numpy(model(images)), 1e-6)
-
-
-@pytest.mark.slow  # The tests of the layers cover this too.
-def test_mixed_precision():
-    def build():
-        return randomize(_tiny(position_placement="every_layer", classifier_activation=None))
-
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = build()
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert model.get_layer("encoder_block_0").row.attention.compute_dtype == "bfloat16"
-    [images] = random_inputs(SHAPE)
-    outputs, expected = to_numpy(model(images)), to_numpy(build()(images))
-    assert np.abs(outputs - expected).max() < 0.05 * np.abs(expected).max()  # bfloat16: 30 roundings to 2^-9.

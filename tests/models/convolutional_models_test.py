@@ -10,6 +10,7 @@ import pytest
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig, VTResNetConfig
 from tests.models import bit_resnet_test, resnet_test, visual_transformer_test
+from tests.models.segmenters import tiny_segmenter
 from tests.test_case import (
     MIXED_POLICY,
     assert_close,
@@ -41,16 +42,6 @@ CONFIGS = {
     "visual_transformer": VTResNetConfig(
         **visual_transformer_test.TINY | {"num_modules": 2}, expansion=1, relation_modules=(0,)
     ),
-}
-FEATURES = {
-    "bit_resnet": {"stem_pooling": (2, 9, 12, 32), "stage_1_unit_1": (2, 5, 6, 256), "pooling": (2, 256)},
-    "resnet": {"stem_pooling": (2, 9, 12, 4), "stage_1_unit_1": (2, 5, 6, 32), "pooling": (2, 32)},
-    "visual_transformer": {
-        "tokenizer_0": (2, 6, 24),
-        "token_projector_0": (2, 5, 6, 16),
-        "token_relation_0": (2, 6, 24),
-        "pooling": (2, 24),
-    },
 }
 
 
@@ -103,12 +94,6 @@ def test_pixels_of_any_size_behind_other_layers(tiny, model):
     assert_close(random_model(behind)(pixels), np.exp(logits) / np.exp(logits).sum(1, keepdims=True), 5e-5)
 
 
-@pytest.mark.slow
-def test_number_of_channels():
-    assert [resnet_test.tiny(input_shape=(32, 33, channels)).input_shape[-1] for channels in (1, 4)] == [1, 4]
-
-
-@pytest.mark.slow
 def test_config(kind, model):
     assert keras_vit.describe(model).config == CONFIGS[kind]
 
@@ -129,21 +114,9 @@ def test_files(tiny, model, tmp_path):
     ("kind", "policy"),
     [
         ("resnet", MIXED_POLICY),
-        pytest.param("bit_resnet", "mixed_bfloat16", marks=pytest.mark.slow),
-        pytest.param("visual_transformer", "mixed_bfloat16", marks=pytest.mark.slow),
+        *(("bit_resnet", "mixed_bfloat16"), ("visual_transformer", "mixed_bfloat16"), ("VTFPN", MIXED_POLICY)),
     ],
-    indirect=["kind"],
 )
 def test_mixed_precision(kind, policy):
-    run_mixed_precision_test(BUILDS[kind][1], policy, SHAPE)
-
-
-@pytest.mark.slow
-def test_features_of_a_nested_model(kind, pooled):
-    inputs = keras.Input(SHAPE)
-    outer = keras.Model(inputs, keras.layers.Dense(3, name="after")(pooled(inputs)))
-    [images] = random_inputs(SHAPE)
-    found = keras_vit.features(outer, images, list(FEATURES[kind]))
-    assert {name: array.shape for name, array in found.items()} == FEATURES[kind]
-    assert_close(found["pooling"], to_numpy(pooled(images)))
-    assert keras_vit.describe(outer).config == keras_vit.describe(pooled).config
+    build = functools.partial(tiny_segmenter, "VTFPN", SHAPE, classifier_activation=None)
+    run_mixed_precision_test(build if kind == "VTFPN" else BUILDS[kind][1], policy, SHAPE)

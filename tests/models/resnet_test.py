@@ -1,30 +1,15 @@
 """ResNets equal NumPy and exact counts. Also tests features that only ResNets have."""
 
 import functools
-import inspect
-import math
 
-import keras
-import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.architectures import RESNETS, ResNetConfig
-from keras_vit.models import resnet
-from tests.models.counting import count_trained, counts_by_layer, deep_counts, shapes_only
+from tests.models.counting import counts_by_layer, deep_counts, shapes_only
 from tests.models.steps import train
 from tests.reference import visual_transformer as reference
-from tests.test_case import (
-    assert_close,
-    canonical_weights,
-    check_gradients,
-    counted_once,
-    random_inputs,
-    randomize,
-    rest_slow,
-    run_parity_test,
-    to_numpy,
-)
+from tests.test_case import check_gradients, counted_once, random_inputs, randomize, run_parity_test
 
 # function: (config, parameters with 1,000 classes without the statistics of batch norms, MACs at 224). torchvision has
 # the same numbers of parameters, see tests/peers/torchvision_resnet_test.py.
@@ -42,28 +27,15 @@ def tiny(size="R50", input_shape=SHAPE, classes=5, classifier_activation=None, *
     return keras_vit.ResNet(size, **{"stage_depths": (1, 2), "width": 4, **arguments})
 
 
-@pytest.fixture(scope="module")
-def model():
-    """A model with random weights, for tests that do not change it."""
-    return randomize(tiny())
-
-
-@pytest.mark.parametrize(
-    ("size", "stage_depths", "pixels"),
-    [
-        ("R50", (1, 2), (45, 33)),
-        ("R18", (2, 1), (32, 48)),
-    ],
-)
+@pytest.mark.parametrize(("size", "stage_depths", "pixels"), [("R50", (1, 2), (45, 33)), ("R18", (2, 1), (32, 48))])
 def test_equals_the_reference(size, stage_depths, pixels):
     equation = functools.partial(reference.resnet_logits, stage_depths=stage_depths)
     run_parity_test(tiny(size, (*pixels, 3), stage_depths=stage_depths), equation, random_inputs((*pixels, 3)))
 
 
-@pytest.mark.slow
 def test_strides_in_the_first_convolution():
-    equation = functools.partial(reference.resnet_logits, stage_depths=(1, 2), strides_first=True)
-    run_parity_test(tiny(strides_first=True), equation, random_inputs(SHAPE))
+    equation = functools.partial(reference.resnet_logits, stage_depths=(1, 1), strides_first=True)
+    run_parity_test(tiny(strides_first=True, stage_depths=(1, 1)), equation, random_inputs(SHAPE))
 
 
 @pytest.mark.slow
@@ -88,42 +60,11 @@ def test_published_counts(size):
         assert deep_counts(by_layer, config.stage_depths) == tuple(counts)
 
 
-@pytest.mark.slow
-@counted_once
-@pytest.mark.parametrize("function", rest_slow(PUBLISHED))
-def test_published_sizes(function):
-    config, parameters, macs = PUBLISHED[function]
-    model, cost = shapes_only(getattr(keras_vit, function))
-    assert (count_trained(model), cost.macs) == (parameters, macs)
-    statistics = sum(math.prod(weight.shape) for weight in model.non_trainable_weights)
-    assert cost.parameters == parameters + statistics
-    assert keras_vit.describe(model).config == config
-    assert model.name == f"resnet_{function.removeprefix('ResNet')}"
-
-
 def test_table_of_sizes():
     sizes = {f"R{function.removeprefix('ResNet')}": config for function, (config, *_) in PUBLISHED.items()}
     assert sizes == RESNETS
 
 
-def test_every_published_size_is_here():
-    assert set(resnet.__all__) == {"ResNet", *PUBLISHED}
-
-
-@pytest.mark.parametrize("function", PUBLISHED)
-def test_function_passes_its_arguments_on(function, monkeypatch):
-    build = getattr(keras_vit, function)
-    generic = dict(inspect.signature(keras_vit.ResNet).parameters)
-    names = [name for name in generic if name not in ("size", "config_changes")]
-    assert build.__name__ == build.__qualname__ == function
-    assert list(inspect.signature(build).parameters) == names
-    assert all(parameter == generic[name] for name, parameter in inspect.signature(build).parameters.items())
-    arguments = {name: object() for name in names}
-    monkeypatch.setattr(resnet, "ResNet", lambda *positional, **named: (positional, named))
-    assert build(**arguments) == ((f"R{function.removeprefix('ResNet')}",), arguments)
-
-
-@pytest.mark.slow
 def test_a_size_may_be_a_config():
     config = ResNetConfig((1,), 6, 1)
     assert keras_vit.describe(keras_vit.ResNet(config, input_shape=SHAPE)).config == config
@@ -131,54 +72,8 @@ def test_a_size_may_be_a_config():
 
 
 @pytest.mark.slow
-def test_names(model):
-    assert [layer.name for layer in model.layers] == [
-        "images",
-        "preprocessing",
-        "stem_conv",
-        "stem_norm",
-        "stem_activation",
-        "stem_pooling",
-        "stage_0_unit_0",
-        "stage_1_unit_0",
-        "stage_1_unit_1",
-        "pooling",
-        "predictions",
-    ]
-
-
-@pytest.mark.slow
-def test_small_images():
-    [images] = random_inputs((32, 32, 3))
-    model = randomize(keras_vit.ResNet("R18", stage_depths=(1, 1, 1, 1), width=4, classes=10, input_shape=(32, 32, 3)))
-    assert np.ptp(to_numpy(model(images)), axis=0).max() > 1e-4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("size", ["R18", "R50"])
-def test_gradients(size, model):
-    check_gradients(model if size == "R50" else randomize(tiny(size)), random_inputs(SHAPE))
-
-
-@pytest.mark.slow
-def test_training_moves_weights_and_statistics():
-    model = tiny()
-    # Heads and last norms start at zero, so the first steps change nothing else.
-    assert train(model, SHAPE, keras.optimizers.SGD(1.0), batch=8, steps=3) == canonical_weights(model).keys()
-
-
-@pytest.mark.slow
-def test_rates_reach_their_layers():
-    model = randomize(tiny(stage_depths=(1, 2, 2), drop_path_rate=0.4, dropout_rate=0.25))
-    units = [layer for layer in model.layers if isinstance(layer, keras_vit.layers.ResidualUnit)]
-    assert [unit.drop_path_rate for unit in units] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
-    assert [unit.drop_path.rate for unit in units] == [unit.drop_path_rate for unit in units]
-    assert model.get_layer("dropout").rate == 0.25
-    assert [layer.name for layer in model.layers][-3:] == ["pooling", "dropout", "predictions"]
-    [images] = random_inputs(SHAPE)
-    expected = reference.resnet_logits(images.astype("float64"), canonical_weights(model), stage_depths=(1, 2, 2))
-    assert_close(model(images), expected)
-    assert np.abs(to_numpy(model(images, training=True)) - expected).max() > 1e-3
+def test_gradients():
+    check_gradients(randomize(tiny()), random_inputs(SHAPE))
 
 
 @pytest.mark.slow
@@ -197,7 +92,7 @@ def test_freezing():
         (
             {"size": "R152"},
             ValueError,
-            "'R152' is not a published ResNet.* Available: R18, R34, R50, R101. A keras_vit.arch",
+            "'R152' is not a published ResNet.* Available: R18, R34, R50, R101. A keras_vit.a",
         ),
         ({"size": 50}, ValueError, "50 is not a published ResNet.* Available: R18"),
         (
@@ -207,8 +102,6 @@ def test_freezing():
         ),
         ({"stage_depths": ()}, ValueError, r"stage_depths must be a tuple of at least one integer. Received: \(\)"),
         ({"expansion": 2}, ValueError, r"expansion must be 4 \(bottleneck units\) or 1 \(basic units\). Received: 2"),
-        ({"drop_path_rate": 1}, ValueError, "drop_path_rate must be .* Received: 1"),
-        ({"dropout_rate": -0.1}, ValueError, "dropout_rate must be .* Received: -0.1"),
         ({"pooling": "max"}, ValueError, "pooling must be 'avg', or None together with.*pooling='max'"),
         ({"pooling": None}, ValueError, "pooling must be 'avg', or None together with include_top=False.*pooling=None"),
         ({"classes": 0}, ValueError, "classes must be a positive integer. Received: 0"),
@@ -224,12 +117,13 @@ def test_refuses_impossible_arguments(arguments, error, message):
 
 
 @pytest.mark.slow
-def test_what_needs_a_vision_transformer_is_refused(model, tmp_path):
-    [images] = random_inputs(SHAPE)
-    with pytest.raises(ValueError, match="encoder block"):
-        keras_vit.attention_maps(model, images)
-    with pytest.raises(ValueError, match="Only encoder blocks can be rematerialised, but 'resnet' has none"):
-        keras_vit.rematerialize(model)
-    with pytest.raises(ValueError, match="written for Vision Transformers, and 'resnet' is a ResNet"):
-        keras_vit.save_weights(model, tmp_path / "folder", "timm")
+def test_what_needs_a_vision_transformer_is_refused(tmp_path):
+    model, [images] = tiny(), random_inputs(SHAPE)
+    for attempt, message in (
+        (lambda: keras_vit.attention_maps(model, images), "encoder block"),
+        (lambda: keras_vit.rematerialize(model), "Only encoder blocks can be rematerialised, but 'resnet' has none"),
+        (lambda: keras_vit.save_weights(model, tmp_path / "a", "timm"), "for Vision Transformers, and 'resnet' is a"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            attempt()
     assert not list(tmp_path.iterdir())

@@ -7,15 +7,7 @@ import pytest
 import keras_vit
 from keras_vit import RotaryConfig
 from tests.models.tiny import tiny_model
-from tests.test_case import (
-    MIXED_POLICIES,
-    assert_close,
-    canonical_weights,
-    random_inputs,
-    randomize,
-    run_mixed_precision_test,
-    to_numpy,
-)
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
 
 SHAPE = (12, 15, 3)  # 3 x 5 patches.
 CHANGES = {"hidden_dim": 36, "position_embedding": "none", "num_register_tokens": 2, "num_layers": 1}
@@ -24,24 +16,6 @@ each_kind = pytest.mark.parametrize(
     [RotaryConfig(), RotaryConfig("mixed", 10.0, "interleaved", "grid", (4, 7), axis_order="xy")],
     ids=["axial", "mixed"],
 )
-
-
-@pytest.mark.slow
-@each_kind
-def test_models_of_any_size_are_those_of_each_size(rotary):
-    model = randomize(tiny_model((None, None, 3), rotary=rotary, pooling="avg", **CHANGES))
-    for shape in (SHAPE, (20, 6, 3), (4, 3, 3)):
-        fixed = tiny_model(shape, rotary=rotary, pooling="avg", **CHANGES)
-        fixed.set_weights(model.get_weights())
-        [images] = random_inputs(shape)
-        assert_close(model(images), to_numpy(fixed(images)))
-
-
-@pytest.mark.slow
-@each_kind
-@pytest.mark.parametrize("policy", MIXED_POLICIES)
-def test_mixed_precision(rotary, policy):
-    run_mixed_precision_test(lambda: tiny_model(SHAPE, rotary=rotary, **CHANGES), policy, SHAPE)
 
 
 @pytest.mark.slow
@@ -60,7 +34,6 @@ def test_nested_and_reloaded(rotary, tmp_path):
     assert has_frequencies == (rotary.kind == "mixed")
 
 
-@pytest.mark.slow
 def test_models_count_the_same_multiplications_with_and_without_rotary_positions():
     """The rotation has no products of matrices."""
     plain, rotated = (tiny_model(SHAPE, rotary=rotary, **CHANGES) for rotary in (None, RotaryConfig()))

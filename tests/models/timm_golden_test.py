@@ -8,12 +8,12 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.opening import open_checkpoint
-from tests.test_case import compute, on_each_backend, to_numpy
+from tests.test_case import compute, on_each_backend, slow_except, to_numpy
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "modern"
 NAMES = sorted(path.name for path in GOLDEN.glob("*_timm*"))
 # Axial and mixed rotations, SwiGLU, and attention pooling with other heads.
-OF_EACH_KIND = ("dinov3_timm_swiglu", "eva02_clip_timm", "pe_core_timm", "rope_mixed_timm")
+OF_EACH_KIND = ("dinov3_timm_swiglu", "pe_core_timm", "rope_mixed_timm")
 TOLERANCE = 1e-5
 """Relative to the largest value: tokens of EVA reach 19. A tolerance of 1e-4 would accept a wrong LayerNorm epsilon."""
 
@@ -51,7 +51,7 @@ def test_outputs_equal_those_of_timm(name):
     assert_close(compute(model, [expected["images"]]), expected["logits"])  # The last block computes only what is used.
 
 
-@pytest.mark.parametrize("name", on_each_backend(["rope_axial_timm"], NAMES))
+@pytest.mark.parametrize("name", slow_except(["rope_axial_timm", "dinov3_timm_swiglu", "pe_core_timm"], NAMES))
 def test_outputs_for_another_image_size_equal_those_of_timm(name):
     expected = golden(name, is_native=False)
     shape = expected["images"].shape[1:]

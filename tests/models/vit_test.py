@@ -8,9 +8,7 @@ import pytest
 from keras import ops
 
 import keras_vit
-from keras_vit import heads
-from keras_vit.architectures.vit_checks import CHOICES
-from tests.models.factory_case import run_factory_test
+from tests.models.counting import shapes_only
 from tests.models.steps import train
 from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
 from tests.reference import vit as reference
@@ -35,50 +33,55 @@ def plain():
 
 
 @pytest.mark.slow
-def test_factory(tmp_path):
-    def num_tokens(height, width):
-        return 1 + (height // 4) * (width // 3)
-
-    run_factory_test(functools.partial(keras_vit.ViT, CONFIG), 12, num_tokens, (8, 9), tmp_path)
+def test_arguments_of_keras_applications(tmp_path):
+    [images] = random_inputs(SHAPE)
+    default = tiny_model(classes=1000, classifier_activation="softmax")
+    assert_close(default(images), np.full((2, 1000), 1e-3))  # The head starts at zero.
+    scores = to_numpy(randomize(tiny_model())(images))
+    sigmoid, softmax = (randomize(tiny_model(classifier_activation=name)) for name in ("sigmoid", "softmax"))
+    assert_close(sigmoid(images), 1 / (1 + np.exp(-scores)))
+    assert_close(softmax(images), reference.softmax(scores))
+    inputs = keras.Input(SHAPE)
+    arguments = {"input_shape": None, "name": "named"}
+    behind = randomize(tiny_model(input_tensor=keras.layers.Rescaling(0.5)(inputs), **arguments))
+    assert (behind.inputs[0], behind.name, behind.input_shape) == (inputs, "named", (None, *SHAPE))
+    assert_close(behind(2 * images), scores)
+    for pooling, shape in (("token", (12,)), ("avg", (12,)), ("map", (12,)), (None, (7, 12))):
+        model = tiny_model(include_top=False, input_shape=(*SHAPE[:2], 1), pooling=pooling)
+        assert model.output_shape == (None, *shape)
+        assert tuple(model(images[..., :1]).shape) == (2, *shape)
+    pixels = np.random.default_rng(3).integers(0, 256, (2, *SHAPE)).astype("uint8")
+    inside = randomize(tiny_model(include_preprocessing=True, classifier_activation="softmax"))
+    expected = to_numpy(softmax(keras_vit.preprocess_input(pixels, softmax)))
+    assert_close(inside(pixels), expected)
+    assert_close(inside(keras_vit.preprocess_input(pixels, inside)), expected)
+    assert not np.allclose(to_numpy(softmax(pixels.astype("float32"))), expected)
+    softmax.save_weights(tmp_path / "mine.weights.h5")
+    loaded = tiny_model(weights=str(tmp_path / "mine.weights.h5"))
+    assert all(np.array_equal(*values) for values in zip(loaded.get_weights(), softmax.get_weights(), strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
-@pytest.mark.parametrize("position_embedding", ["learned_2d", "sincos_2d"])
-def test_size_unknown_until_a_graph_runs(position_embedding):
+def test_size_unknown_until_a_graph_runs():
     import tensorflow as tf
 
-    model = randomize(tiny_model(input_shape=(None, None, 3), position_embedding=position_embedding, num_layers=1))
+    model = randomize(tiny_model(input_shape=(None, None, 3), position_embedding="learned_2d", num_layers=1))
     function = tf.function(lambda images: model(images), input_signature=[tf.TensorSpec((None, None, None, 3))])
     for shape in (SHAPE, (16, 6, 3)):
         [images] = random_inputs(shape)
         assert_close(function(tf.constant(images)), to_numpy(model(images)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("position_embedding", ["none", "learned_1d"])
-def test_only_positions_tell_the_order_of_the_patches(position_embedding, plain):
-    model = plain if position_embedding == "learned_1d" else randomize(tiny_model(position_embedding="none"))
-    [images] = random_inputs(SHAPE)
-    patches = images.reshape(2, 2, 4, 3, 3, 3).transpose(0, 1, 3, 2, 4, 5).reshape(2, 6, 4, 3, 3)
-    permuted = patches[:, [3, 0, 5, 1, 4, 2]].reshape(2, 2, 3, 4, 3, 3).transpose(0, 1, 3, 2, 4, 5).reshape(2, *SHAPE)
-    outputs, permuted_outputs = to_numpy(model(images)), to_numpy(model(permuted))
-    difference = np.abs(outputs - permuted_outputs).max()
-    assert difference < 1e-5 if position_embedding == "none" else difference > 1e-3
-
-
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({}, marks=pytest.mark.each_backend),
+        pytest.param({"num_layers": 1}, marks=pytest.mark.each_backend),
         pytest.param(
             {
                 **{"pooling": "map", "mlp": "gelu_exact", "num_register_tokens": 2, "layer_scale": 0.1},
-                **{
-                    "norm_placement": "after_pooling",
-                    "position_embedding": "learned_2d",
-                    "position_placement": "every_layer",
-                },
+                **{"norm_placement": "after_pooling", "position_embedding": "learned_2d"},
+                **{"position_placement": "every_layer"},
             },
             marks=pytest.mark.slow,
         ),
@@ -86,14 +89,9 @@ def test_only_positions_tell_the_order_of_the_patches(position_embedding, plain)
             {"distillation_token": True, "qk_norm": True, "pre_norm": True, "mlp": "swiglu"}, marks=pytest.mark.slow
         ),
         pytest.param(
-            {"position_embedding": "relative", "representation_dim": 7, "pooling": "avg", "qk_norm": True},
-            marks=pytest.mark.slow,
-        ),
-        pytest.param({"stem": STEM, "patch_size": 1, "pooling": None, "include_top": False}, marks=pytest.mark.slow),
-        pytest.param(
             {
                 **{"position_placement": "every_layer_shared", "axial": True, "pooling": "avg"},
-                **{"input_shape": (None, None, 3)},
+                **{"representation_dim": 7, "stem": STEM, "patch_size": 1, "input_shape": (None, None, 3)},
             },
             marks=pytest.mark.slow,
         ),
@@ -103,17 +101,6 @@ def test_gradients(changes):
     check_gradients(randomize(tiny_model(**changes)), random_inputs(SHAPE))
 
 
-@pytest.mark.slow
-def test_a_zero_head_passes_gradients_to_itself_only():
-    model = tiny_model()
-    initial = canonical_weights(model)
-    assert not initial["predictions/kernel"].any()
-    assert not initial["class_token/token"].any()
-    with pytest.raises(AssertionError, match="the gradient of patch_embedding/kernel is zero"):
-        check_gradients(model, random_inputs(SHAPE))
-
-
-@pytest.mark.slow
 def test_initial_values():
     model = keras_vit.ViT(
         CONFIG, input_shape=(224, 225, 3), hidden_dim=48, representation_dim=64, classes=5, head_bias=-10.0
@@ -161,52 +148,27 @@ def test_relative_positions_need_one_image_size():
             tiny_model(input_shape=(*size, 3), position_embedding="relative")
 
 
-@pytest.mark.slow
-def test_names_of_the_other_layers(plain):
-    def names(model):
-        return {layer.name for layer in model.layers}
-
-    normed = tiny_model(norm_placement="after_pooling", pre_norm=True, num_register_tokens=2)
-    expected = names(plain) - {"encoder_norm"} | {"pooled_norm", "pre_norm", "register_tokens"}
-    assert names(normed) == expected
-    assert [weight.path for weight in normed.weights][0:2] == ["patch_embedding/kernel", "register_tokens/tokens"]
-    hybrid = tiny_model(stem=STEM, patch_size=1, pooling="map")
-    assert names(hybrid) == names(plain) - {"class_token"} | {
-        *("stem_conv", "stem_norm", "stem_activation", "stem_pooling", "stem_stage_0_unit_0", "stem_stage_1_unit_0"),
-    }
-
-
-@pytest.mark.slow
-def test_two_classifiers_end_in_one_activation(plain):
-    distilled = randomize(tiny_model(distillation_token=True))
-    assert {layer.name for layer in distilled.layers} - {layer.name for layer in plain.layers} == {
-        *("distillation_token", "distillation_pooling", "distillation_predictions", "mean_logits", "probabilities"),
-    }
-    probabilities = randomize(tiny_model(distillation_token=True, classifier_activation="softmax"))
+def test_two_classifiers_end_in_one_activation():
+    model = randomize(tiny_model(distillation_token=True, classifier_activation="softmax", num_layers=1))
+    logits = keras.Model(model.inputs[0], model.get_layer("mean_logits").output)
     [images] = random_inputs(SHAPE)
-    assert_close(probabilities(images), reference.softmax(to_numpy(distilled(images))))
+    assert_close(model(images), reference.softmax(to_numpy(logits(images))))
 
 
-@pytest.mark.slow
 def test_rates_reach_the_layers():
-    model = tiny_model(num_layers=5, dropout_rate=0.1, attention_dropout_rate=0.2, drop_path_rate=0.4)
+    rates = {"dropout_rate": 0.1, "attention_dropout_rate": 0.2, "drop_path_rate": 0.4}
+    model, _ = shapes_only(functools.partial(tiny_model, num_layers=5, **rates))
     blocks = [model.get_layer(f"encoder_block_{i}") for i in range(5)]
     assert [block.drop_path_rate for block in blocks] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
     assert {block.dropout_rate for block in blocks} == {0.1}
     assert {block.mlp_block.dropout_rate for block in blocks} == {0.1}
     assert {block.attention.dropout_rate for block in blocks} == {0.2}
     assert model.get_layer("position_dropout").rate == 0.1
-    pooled = tiny_model(position_interpolation="bicubic", pooling="map", mlp="quick_gelu")
+    changes = {"position_interpolation": "bicubic", "pooling": "map", "num_layers": 1, "drop_path_rate": 0.4}
+    pooled, _ = shapes_only(functools.partial(tiny_model, **changes))
     assert pooled.get_layer("position_embedding").interpolation == "bicubic"
     assert pooled.get_layer("pooling").get_config()["num_heads"] == 3
-    assert tiny_model(num_layers=1, drop_path_rate=0.4).get_layer("encoder_block_0").drop_path_rate == 0.0
-
-
-@pytest.mark.slow
-def test_each_pooling_has_its_layer():
-    assert {*heads.POOLINGS, None} == set(CHOICES["pooling"])
-    kinds = {type(tiny_model(pooling=pooling).get_layer("pooling")) for pooling in heads.POOLINGS}
-    assert len(kinds) == len(heads.POOLINGS)
+    assert pooled.get_layer("encoder_block_0").drop_path_rate == 0.0
 
 
 @pytest.mark.slow
@@ -263,20 +225,16 @@ def test_final_norm_is_computed_in_float32(policy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("functional", [False, True])
-def test_transfer_model(functional):
+def test_transfer_model():
     """A backbone nested in a user's model trains. tests/reloading_test.py reloads such a model."""
     backbone = randomize(tiny_model(include_top=False, pooling="avg", name="backbone", num_layers=1))
-    if functional:
-        inputs = keras.Input(SHAPE)
-        model = keras.Model(inputs, keras.layers.Dense(5, name="mine")(backbone(inputs)), name="transfer")
-    else:
-        model = keras.Sequential([keras.Input(SHAPE), backbone, keras.layers.Dense(5, name="mine")], name="transfer")
+    model = keras.Sequential([keras.Input(SHAPE), backbone, keras.layers.Dense(5, name="mine")], name="transfer")
     backbone.trainable = False
     assert [weight.path.split("/")[-2] for weight in model.trainable_weights] == ["mine", "mine"]
     assert {path.split("/")[-2] for path in train(model, SHAPE)} == {"mine"}
 
 
+@pytest.mark.slow
 @pytest.mark.each_backend
 def test_trains():
     # The left or right half is bright. A tiny model learns this in a few steps of `fit` with the rates of augmentation.
@@ -291,13 +249,6 @@ def test_trains():
     losses = model.fit(images, labels, batch_size=32, epochs=12, shuffle=False, verbose=0).history["loss"]
     assert losses[0] > 0.4
     assert losses[-1] < 0.3  # Guessing gives ln 2 = 0.69.
-
-
-@pytest.mark.slow
-def test_crop_to_patches(plain):
-    cropping = randomize(tiny_model(input_shape=(11, 10, 3), crop_to_patches=True))
-    [images] = random_inputs((11, 10, 3))
-    assert_close(cropping(images), to_numpy(plain(images[:, :8, :9])))
 
 
 def test_refused_arguments():
@@ -320,7 +271,8 @@ def test_refused_arguments():
         ({"input_tensor": keras.Input((72, 3))}, ValueError, r"must be of shape \(B, H, W, C\).*\(None, 72, 3\)"),
         ({"input_tensor": tensor, "input_shape": (8, 12, 3)}, ValueError, "input_shape and input_tensor differ"),
         ({"weights": "imagenet"}, ValueError, "'imagenet' is not the name of published weights.*'<variant>@<weights>'"),
-        *(({"classes": value}, ValueError, "classes must be a positive integer") for value in (0, -1, 2.0, True, None)),
+        ({"weights": "missing.npz"}, FileNotFoundError, r"There is no file or folder 'missing.npz' \(working folder: "),
+        ({"classes": 0}, ValueError, "classes must be a positive integer"),
     ):
         with pytest.raises(error, match=message):
             keras_vit.ViT(CONFIG, **{"input_shape": None if "input_tensor" in arguments else SHAPE} | arguments)
@@ -364,34 +316,10 @@ def test_a_variant_as_others_spell_it(name, variant):
         keras_vit.ViT(name)
 
 
-@pytest.mark.parametrize(
-    ("function", "name", "hint"),
-    [
-        ("ViTB16", "drop_path_rate", 'keras_vit.ViT("B/16", drop_path_rate=...)'),
-        ("ViTB16", "num_classes", "'classes'"),
-        ("AxialViTB32", "mlp", "keras_vit.ViT(\"B/32\", axial=True, pooling='avg', mlp=...)"),
-        ("ResNet50", "dropout_rate", 'keras_vit.ResNet("R50", dropout_rate=...)'),
-        ("BiTResNet50x1", "root_padding", "keras_vit.BiTResNet((3, 4, 6, 3), 64, root_padding=...)"),
-    ],
-)
-def test_an_argument_that_a_published_size_does_not_have(function, name, hint):
-    message = f"{name!r} is not an argument of {function}. Did you mean {hint}? Accepted: include_top, weights,"
-    with pytest.raises(TypeError, match=re.escape(message)):
-        getattr(keras_vit, function)(**{name: 1})
-
-
-@pytest.mark.slow
-def test_agreeing_input_tensor_and_shape():
-    inputs = keras.Input(SHAPE)
-    assert keras_vit.ViT(CONFIG, input_tensor=inputs, input_shape=SHAPE).inputs[0] is inputs
-
-
-@pytest.mark.slow
-def test_classes_do_not_matter_without_a_head():
-    assert keras_vit.ViT(CONFIG, include_top=False, classes=None, input_shape=SHAPE).output_shape == (None, 12)
-
-
-@pytest.mark.slow
-def test_preprocessing_layer_knows_the_size(plain):
-    assert plain.get_layer("preprocessing").resize == [8, 9]
-    assert tiny_model(input_shape=(None, None, 3)).get_layer("preprocessing").resize is None
+def test_inputs_that_agree():
+    inputs, sizes = keras.Input(SHAPE), {"num_layers": 1, "include_top": False}
+    model = keras_vit.ViT(CONFIG, input_tensor=inputs, input_shape=SHAPE, classes=None, **sizes)
+    assert model.inputs[0] is inputs
+    assert model.output_shape == (None, 12)  # Without a head, the number of classes does not matter.
+    assert model.get_layer("preprocessing").resize == [8, 9]
+    assert tiny_model(input_shape=(None, None, 3), **sizes).get_layer("preprocessing").resize is None

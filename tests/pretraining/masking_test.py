@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.pretraining.masking import PatchCorruption
-from tests.test_case import MIXED_POLICIES, gradients, random_inputs, to_numpy
+from tests.test_case import MIXED_POLICIES, random_inputs, to_numpy
 
 
 def corrupt(layer, patches):
@@ -14,8 +14,7 @@ def corrupt(layer, patches):
 
 
 @pytest.mark.parametrize(
-    ("grid", "rate", "number"),
-    [((2, 3), 0.5, 3), ((5, 2), 0.5, 5), ((3, 3), 0.5, 4), ((5, 3), 0.15, 2), ((5, 2), 0.7, 7), ((2, 5), 0.1, 1)],
+    ("grid", "rate", "number"), [((3, 3), 0.5, 4), ((5, 3), 0.15, 2), ((5, 2), 0.7, 7), ((2, 5), 0.1, 1)]
 )
 def test_every_image_has_the_same_number_of_corrupted_patches(grid, rate, number):
     layer = PatchCorruption(rate, seed=3)
@@ -30,7 +29,6 @@ def test_every_image_has_the_same_number_of_corrupted_patches(grid, rate, number
     assert (first != second).any()
 
 
-@pytest.mark.slow
 def test_what_corrupted_patches_become():
     """The counts of 10^5 corrupted patches are within four binomial standard deviations of 80, 10 and 10 %."""
     batch, rows, columns = 500, 20, 20
@@ -57,7 +55,6 @@ def test_what_corrupted_patches_become():
     assert abs(steps[is_other].mean() - rows * columns / 2) < 4 * deviation
 
 
-@pytest.mark.slow
 def test_a_seed_decides():
     [patches] = random_inputs((4, 5, 3))
     outputs = []
@@ -68,25 +65,6 @@ def test_a_seed_decides():
         outputs.append(corrupt(layer, patches)[0])
     np.testing.assert_array_equal(outputs[0], outputs[1])
     assert (outputs[0] != outputs[2]).any()
-
-
-@pytest.mark.slow
-def test_the_mask_embedding_is_learned():
-    layer = PatchCorruption(0.5, seed=0)
-    [patches] = random_inputs((3, 4, 5))
-
-    class First(keras.layers.Layer):
-        def __init__(self):
-            super().__init__()
-            self.inner = layer
-
-        def call(self, patches):
-            return self.inner(patches)[0]
-
-    first = First()
-    first(patches)
-    [gradient] = gradients(first, [patches]).values()
-    assert np.abs(gradient).min() > 0
 
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
@@ -105,13 +83,10 @@ def test_config_and_shapes():
     assert (patches.shape, mask.shape) == ((None, None, 3, 4), (None, None))
 
 
-@pytest.mark.parametrize("rate", [0, 1, -0.5, True, "half", None])
-def test_impossible_rates(rate):
-    with pytest.raises(ValueError, match=r"rate must be between 0 and 1, both excluded. Received: "):
-        PatchCorruption(rate)
-
-
-@pytest.mark.parametrize(("grid", "rate"), [((1, 1), 0.9), ((1, 3), 0.3)])
-def test_too_few_patches(grid, rate):
-    with pytest.raises(ValueError, match=r"There must be at least two patches, .* Received: rate="):
-        PatchCorruption(rate)(np.zeros((2, *grid, 4), "float32"))
+def test_refusals():
+    for rate in (0, 1):
+        with pytest.raises(ValueError, match=r"rate must be between 0 and 1, both excluded. Received: "):
+            PatchCorruption(rate)
+    for grid, rate in (((1, 1), 0.9), ((1, 3), 0.3)):
+        with pytest.raises(ValueError, match=r"There must be at least two patches, .* Received: rate="):
+            PatchCorruption(rate)(np.zeros((2, *grid, 4), "float32"))

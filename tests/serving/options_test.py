@@ -15,6 +15,7 @@ from tests.export.exports import OPTIONS, export_option
 from tests.pictures import encoded, picture
 from tests.serving.expected import assert_outputs, named
 from tests.serving.program import prediction_log, read_answers, serve
+from tests.test_case import rest_slow
 
 FILES = [encoded(picture(40 + 7 * index, 50), "JPEG") for index in range(3)]
 
@@ -56,9 +57,7 @@ def _requests(model, image_size):
 
 
 @pytest.mark.parametrize(
-    "names",
-    [["compiled", "int8"], pytest.param(["hybrid in bfloat16"], marks=pytest.mark.slow)],
-    ids=", ".join,
+    "names", rest_slow([["compiled in int8"], ["any size in bfloat16", "hybrid in bfloat16"]]), ids=", ".join
 )
 def test_in_c_as_in_python(names, program, tmp_path, tmp_path_factory):
     """All models run in one process, like versions in a server, and get requests in turn."""

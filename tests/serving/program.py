@@ -13,6 +13,8 @@ import filelock
 
 SOURCES = sorted(path for path in pathlib.Path(__file__).parent.iterdir() if path.suffix in (".cc", ".h"))
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+# These linkers read TensorFlow's library of 1 GB several times faster than the default one.
+LINKER = next((name for name in ("lld", "gold") if shutil.which(f"ld.{name}")), None)
 
 
 def build(folder):
@@ -29,10 +31,10 @@ def build(folder):
 
     main = next(path for path in SOURCES if path.name == "serve.cc")
     libraries = tf.sysconfig.get_lib()
-    command = [COMPILER, "-O1", *tf.sysconfig.get_compile_flags(), str(main), f"-L{libraries}"]
+    command = [COMPILER, "-O0", "-w", *tf.sysconfig.get_compile_flags(), str(main), f"-L{libraries}"]
     # The whole library is linked, because the program needs its session factories without naming them.
     command += ["-Wl,--no-as-needed", "-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
-    command += [f"-Wl,-rpath,{libraries}", "-pthread"]
+    command += [f"-Wl,-rpath,{libraries}", "-pthread", *([f"-fuse-ld={LINKER}"] if LINKER else [])]
     content = "".join([tf.__version__, *command, *(path.read_text() for path in SOURCES)])
     program = pathlib.Path(folder) / f"serve-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     with filelock.FileLock(f"{program}.lock"):

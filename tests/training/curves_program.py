@@ -28,13 +28,10 @@ TRAINING_IMAGES, FULL_BATCHES, VALIDATION_IMAGES = 37, 40, 11
 
 @dataclasses.dataclass
 class Case:
-    """A training to run. `distribution` contains fields of `training.recipe.config.Distribution`.
-
-    If `model` is `None`, nothing is trained. The case only fixes the devices of the process.
-    """
+    """A training to run. `distribution` contains fields of `training.recipe.config.Distribution`."""
 
     distribution: dict
-    model: str | None = "dense"
+    model: str = "dense"
     optimizer: str = "adamw"
     accumulation_steps: int = 1
 
@@ -45,8 +42,6 @@ def main(folder, cases):
         keras.utils.set_random_seed(3)
         recipe = _recipe(case)
         engine = distribution.start(recipe)
-        if case.model is None:
-            continue
         results = _train(case, recipe, engine)
         if engine.is_chief:
             np.savez(pathlib.Path(folder) / f"{name}.npz", **results)

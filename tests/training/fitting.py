@@ -19,6 +19,7 @@ from training.data.pipeline import read_once
 from training.data.sources import Part
 from training.engine import fitting, train
 from training.engine.distribution import Engine
+from training.engine.step import TrainedModel
 from training.tasks import TASKS
 
 
@@ -104,9 +105,10 @@ def _batches(images, labels, rows, size):
 
 
 @contextlib.contextmanager
-def linear_model():
+def linear_model(eagerly=False):
     """Makes runs fit a linear classifier with dropout, whatever model the recipe has."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainedModel, "compile", functools.partialmethod(TrainedModel.compile, run_eagerly=eagerly))
         patch.setattr(fitting, "build_model", build_linear_model)
         patch.setattr(train, "build_model", build_linear_model)
         yield

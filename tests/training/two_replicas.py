@@ -46,8 +46,11 @@ def batch(step):
     return images.astype("float32"), np.concatenate([5 * targets[:4], targets[4:]]).astype("float32")
 
 
-def run(strategy, make_optimizer, factors=(1.0, 1.0)):
-    """Weights, moving averages and the optimizer after some steps. Each replica's loss is multiplied by its factor."""
+def run(strategy, make_optimizer):
+    """Weights and moving averages after some steps, weights after more steps that overflow, and the optimizer.
+
+    Only optimizers that scale the loss take the additional steps. In these, the second replica's loss is infinite.
+    """
     with strategy.scope():
         model = build_model()
         optimizer = make_optimizer(model)
@@ -66,12 +69,18 @@ def run(strategy, make_optimizer, factors=(1.0, 1.0)):
             lambda context: tf.constant(parts[context.replica_id_in_sync_group])
         )
 
-    factors = np.array(factors[: strategy.num_replicas_in_sync], "float32")
-    for number in range(NUM_STEPS):
-        images, targets = batch(number)
-        strategy.run(step, (per_replica(images), per_replica(targets), per_replica(factors)))
+    def take_steps(factors):
+        factors = np.array(factors[: strategy.num_replicas_in_sync], "float32")
+        for number in range(NUM_STEPS):
+            images, targets = batch(number)
+            strategy.run(step, (per_replica(images), per_replica(targets), per_replica(factors)))
+        return model.get_weights()
+
+    weights = take_steps([1, 1])
     averages = [average.numpy() for average in getattr(optimizer, "averages", [])]
-    return model.get_weights(), averages, optimizer
+    is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    after = take_steps([1, np.inf]) if is_scaled and strategy.num_replicas_in_sync == 2 else weights
+    return weights, averages, after, optimizer
 
 
 def difference(first, second):
@@ -79,25 +88,17 @@ def difference(first, second):
 
 
 def compare(strategy, make_optimizer):
-    """The largest differences of the weights and of their moving averages, and the largest change of a weight."""
+    """Differences between one and two devices, the largest change of a weight, and the effects of overflows."""
     one, two = run(tf.distribute.get_strategy(), make_optimizer), run(strategy, make_optimizer)
+    scaled = isinstance(two[3], keras.optimizers.LossScaleOptimizer)
+    scales = strategy.experimental_local_results(two[3].dynamic_scale.value) if scaled else []
     return {
         "weights": difference(one[0], two[0]),
         "averages": difference(one[1], two[1]),
         "change": difference(one[0], build_model().get_weights()),
-    }
-
-
-def overflow(strategy, make_optimizer):
-    """The weights and the loss scales after steps in which the second replica's gradients are not finite."""
-    weights, _, optimizer = run(strategy, make_optimizer, (1.0, np.inf))
-    return {
-        "finite": all(bool(np.isfinite(weight).all()) for weight in weights),
-        "change": difference(weights, build_model().get_weights()),
-        "scales": [
-            float(scale) / optimizer.initial_scale
-            for scale in strategy.experimental_local_results(optimizer.dynamic_scale.value)
-        ],
+        "finite": all(bool(np.isfinite(weight).all()) for weight in two[2]),
+        "change in overflows": difference(two[0], two[2]),
+        "scales": [float(scale) / two[3].initial_scale for scale in scales],
     }
 
 
@@ -116,17 +117,13 @@ def main(*cases):
     def keras_scaling(model):
         return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
 
-    scaled = ours("optimizer.kind=sgd", "fit.precision=mixed_float16")
-    compared = {
-        "adamw": (compare, ours("optimizer.kind=adamw", "optimizer.layer_decay=0.5")),
-        "muon": (compare, ours("optimizer.kind=muon")),
-        "scaled_sgd": (compare, scaled),
-        "keras_clipping": (compare, keras_clipping),
-        "overflow": (overflow, scaled),
-        "keras_overflow": (overflow, keras_scaling),
+    makers = {
+        "scaled_sgd": ours("optimizer.kind=sgd", "fit.precision=mixed_float16"),
+        "muon": ours("optimizer.kind=muon", "optimizer.layer_decay=0.5"),
+        "keras_clipping": keras_clipping,
+        "keras_overflow": keras_scaling,
     }
-    results = {case: compared[case][0](strategy, compared[case][1]) for case in cases}
-    print(json.dumps(results))
+    print(json.dumps({case: compare(strategy, makers[case]) for case in cases}))
 
 
 if __name__ == "__main__":

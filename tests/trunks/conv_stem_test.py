@@ -30,9 +30,8 @@ def test_equals_numpys():
     assert model.compute_output_shape((2, 13, 10, 3)) == (2, 4, 3, 6)  # Divided by the stride and rounded up.
 
 
-@pytest.mark.slow
 def test_of_a_model_each_token_is_a_patch_of_the_stems_map():
-    model = tiny_model(input_shape=(16, 24, 3), stem=STEM, patch_size=(1, 2))
+    model = tiny_model(input_shape=(16, 24, 3), stem=STEM, patch_size=(1, 2), num_layers=1)
     assert model.get_layer("patch_embedding").output.shape == (None, 4, 3, 12)
     assert keras_vit.describe(model).config.total_stride == (4, 8)
     assert keras_vit.embedding_filters(model, n=2).shape == (2, 3, 3, 3)
@@ -41,11 +40,9 @@ def test_of_a_model_each_token_is_a_patch_of_the_stems_map():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"widths": 8}, "widths must be a tuple of integers. Received: 8"),
         ({"widths": ()}, "widths must contain at least one number"),
         ({"widths": (8, 0)}, r"Each number in widths must be a positive integer\. Received: 0"),
         ({"widths": (8,), "strides": 2}, "strides must be a tuple of integers. Received: 2"),
-        ({"widths": (8,), "strides": (True,)}, "Each number in strides must be a positive integer. Received: True"),
         ({"widths": (8, 8), "strides": (2,)}, "1 or 2 for each of the 2 widths. Received: \\(2,\\)"),
         ({"widths": (8,), "strides": (4,)}, "1 or 2 for each of the 1 widths. Received: \\(4,\\)"),
     ],
@@ -55,9 +52,8 @@ def test_refuses_impossible_stems(arguments, message):
         keras_vit.ConvStemConfig(**arguments)
 
 
-@pytest.mark.parametrize("size", [pytest.param((36, 36), marks=pytest.mark.slow), (32, 40)])
-def test_error_for_images_that_do_not_fit_names_their_size(size):
-    arguments = {"num_layers": 1, "patch_size": (2, 3), "stem": STEM, "classes": 2}
+def test_error_for_images_that_do_not_fit_names_their_size():
+    size, arguments = (32, 40), {"num_layers": 1, "patch_size": (2, 3), "stem": STEM, "classes": 2}
     message = rf"an image of {size[0]} x {size[1]} pixels .* patches of 2 x 3. .* multiples of 8 x 12 pixels"
     with pytest.raises(ValueError, match=message):
         keras_vit.ViT("Ti/16", input_shape=(*size, 3), **arguments)

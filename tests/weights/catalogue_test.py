@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import pathlib
 import re
 
@@ -8,15 +9,7 @@ import pytest
 
 import keras_vit
 from benchmarks.weights import document
-from keras_vit.weights.catalogue import (
-    ENTRIES,
-    FAMILIES,
-    PUBLISHERS,
-    get_entry,
-    list_weights,
-    preparation_of,
-    protocol,
-)
+from keras_vit.weights.catalogue import ENTRIES, FAMILIES, PUBLISHERS, get_entry, list_weights, preparation_of, protocol
 from keras_vit.weights.catalogue_entry import COPY_ENDINGS
 from keras_vit.weights.checkpoint import published_config
 from keras_vit.weights.published_sizes import PUBLISHED_VARIANTS
@@ -84,7 +77,6 @@ def test_image_sizes_are_those_in_names():
     assert {ENTRIES[name].image_size for name, sizes in found.items() if not sizes} == {224, 240, 256, 448, 512, 518}
 
 
-@pytest.mark.slow
 def test_changes_make_a_model_that_fits_the_image():
     for name, entry in ENTRIES.items():
         config, plain = published_config(entry), PUBLISHED_VARIANTS[entry.variant]
@@ -227,9 +219,7 @@ def test_imagenet_is_an_alias():
     [
         (STEM, "B/16", 21843, 224),
         (f"{STEM}--imagenet2012-steps_20k-lr_0.03-res_384", "B/16", 1000, 384),
-        (f"{STEM}--cifar100-steps_0k-lr_0.003-res_224", "B/16", 100, 224),
         (f"{STEM}--kitti-steps_2k-lr_0.01-res_384", "B/16", 4, 384),
-        (f"{STEM}--oxford_iiit_pet-steps_0k-lr_0.003-res_384", "B/16", 37, 384),
         (f"{STEM}--resisc45-steps_2k-lr_0.001-res_224", "B/16", 45, 224),
         (f"{STEM}--unheard_of-steps_2k-lr_0.001-res_224", "B/16", None, 224),
         ("R26_S_32-i21k_30-30ep-lr_0.001-aug_none-wd_0.03-do_0.1-sd_0.1", "R26+S/32", 21843, 224),
@@ -268,10 +258,7 @@ def test_files_that_augreg_does_not_have(stem):
     ("name", "variant", "message"),
     [
         ("B/16@diet", None, r"'B/16@diet' is not .* Did you mean 'B/16@deit' .*keras_vit\.list_weights\(\)"),
-        ("sam", "Ti/16", r"'Ti/16@sam' is not the name of published weights"),
-        ("deit", None, r"'deit' is not .* Did you mean '.*@deit'"),
         ("B/16", None, r"'B/16' is not .* Did you mean 'B/16@augreg-i21k-i1k-224' or "),
-        ("deit_small", None, r"'deit_small' is not .* Did you mean 'S/16@deit' or "),
         ("vit_base_patch16_224.augreg_in21k", None, r"'B/16@augreg-i21k' or .* or 'hf://timm/vit_base_patch16_224\."),
         # timm has more weights of this architecture than the catalogue.
         ("vit_large_patch16_224", None, r"'vit_large_patch16_224' is not .* Did you mean 'L/16@"),
@@ -285,7 +272,6 @@ def test_files_that_augreg_does_not_have(stem):
         ("imagenet", "R50+L/16", r"No weights are published for the variant 'R50\+L/16'\. Build it with weights=None"),
         ("S/16@deit", "B/16", r"'S/16@deit' are weights of S/16, not of B/16"),
         (STEM, "S/16", "are weights of B/16, not of S/16"),
-        (f"L/16@{STEM}", None, "are weights of B/16, not of L/16"),
     ],
 )
 def test_refused_names(name, variant, message):
@@ -342,14 +328,13 @@ def test_protocol():
         protocol("vgg", 224)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("image_size", [32, 37, 224, 518, (96, 64)])
-def test_protocol_leads_to_the_size_of_the_model(family, image_size):
-    facts = protocol(family, image_size)
-    size = image_size if isinstance(image_size, tuple) else (image_size, image_size)
-    resized = facts["resize"] if isinstance(facts["resize"], tuple) else (facts["resize"],) * 2
-    assert (facts["crop"] or resized) == size
-    assert all(side >= cut for side, cut in zip(resized, size, strict=True))
+def test_protocol_leads_to_the_size_of_the_model():
+    for family, image_size in itertools.product(FAMILIES, [32, 37, 224, 518, (96, 64)]):
+        facts = protocol(family, image_size)
+        size = image_size if isinstance(image_size, tuple) else (image_size, image_size)
+        resized = facts["resize"] if isinstance(facts["resize"], tuple) else (facts["resize"],) * 2
+        assert (facts["crop"] or resized) == size, (family, image_size)
+        assert all(side >= cut for side, cut in zip(resized, size, strict=True)), (family, image_size)
 
 
 @pytest.mark.slow

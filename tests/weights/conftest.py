@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from tests.test_case import canonical_weights
+from tests.weights import file_server
 from tests.weights.converter_case import CONFIG, make, save, set_pixels
 
 Saved = collections.namedtuple("Saved", ["weights", "path"])
@@ -32,6 +33,13 @@ def saved(tmp_path_factory):
         return Saved(weights, path)
 
     return saved
+
+
+@pytest.fixture
+def server():
+    """A local web server without answers."""
+    with file_server.running() as running:
+        yield running
 
 
 @pytest.fixture

@@ -35,12 +35,6 @@ def pauses(monkeypatch):
     return made
 
 
-@pytest.fixture
-def server():
-    with file_server.running() as running:
-        yield running
-
-
 def _download(server, folder, *answers, sha256=None, path="/some/vit.npz"):
     """Downloads from a path with these answers and returns the content of the file."""
     folder.mkdir(exist_ok=True)

@@ -19,12 +19,6 @@ from tests.weights import file_server
 from tests.weights.fetch_test import CONTENTS, PROGRAM, SHA256
 
 
-@pytest.fixture
-def server():
-    with file_server.running() as running:
-        yield running
-
-
 class _Hub:
     """A fake of huggingface_hub's functions, with repositories {name: {file: contents}} and a cache folder."""
 

@@ -27,12 +27,6 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def server():
-    with file_server.running() as running:
-        yield running
-
-
-@pytest.fixture
 def downloads(monkeypatch):
     """The (address, path) of each download. Nothing is downloaded."""
     made = []

@@ -8,16 +8,15 @@ import pytest
 import keras_vit
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.weights.opening import open_checkpoint
-from tests.test_case import canonical_weights
+from tests.test_case import canonical_weights, slow_except
 from tests.weights.converter_case import (
     CONFIG,
+    assert_same_arrays,
     assert_same_weights,
     contents,
     edit,
     make,
-    make_shell,
     run_converter_test,
-    run_spoiled_test,
     save,
 )
 
@@ -64,15 +63,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", slow_except(["dinov2_swiglu", "dinov3_swiglu", "dinov3_no_registers", "ijepa", "clip"], CASES)
+)
 def test_there_and_back(case, tmp_path):
     run_converter_test("huggingface", tmp_path, **{"num_layers": 2 if case == "vit" else 1, **CASES[case]})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["vit", "dinov2_registers"])
-def test_names_what_does_not_fit(case, tmp_path):
-    run_spoiled_test("huggingface", tmp_path, **CASES[case])
 
 
 @pytest.fixture
@@ -82,7 +77,6 @@ def vit(saved, copy_of):
     return weights, copy_of(path)
 
 
-@pytest.mark.slow
 def test_names_on_disk_and_in_memory(vit):
     """transformers 5 uses other names for the same arrays in memory."""
     weights, path = vit
@@ -104,7 +98,7 @@ def test_names_on_disk_and_in_memory(vit):
     before = contents(path)["model.safetensors"].keys()
     edit(path / "model.safetensors", renamed)
     assert len(contents(path)["model.safetensors"].keys() - before) == 2 * 16
-    assert_same_weights(keras_vit.from_pretrained(path), weights)
+    assert_same_arrays(open_checkpoint(path).read(), weights)
 
 
 @pytest.mark.slow
@@ -143,16 +137,15 @@ def test_a_pooler_is_a_pre_logits_layer(saved, copy_of):
     np.testing.assert_array_equal(canonical_weights(with_head)["pre_logits/kernel"], np.ones((12, 7)))
 
 
-@pytest.mark.slow
 def test_says_what_pixels_it_needs(vit):
     """Nothing is assumed about the pixels, because weights for different pixels share this layout."""
     weights, path = vit
     (path / "preprocessor_config.json").unlink()
     with pytest.raises(ValueError, match=r"does not define how pixels are normalised.*preprocessor_config\.json"):
         keras_vit.from_pretrained(path)
-    again = keras_vit.from_pretrained(path, family="deit")
-    assert_same_weights(again, weights)
-    assert keras_vit.describe(again).pixels["interpolation"] == "bicubic"
+    checkpoint = open_checkpoint(path, family="deit")
+    assert_same_arrays(checkpoint.read(), weights)
+    assert checkpoint.pixels["interpolation"] == "bicubic"
 
 
 @pytest.mark.parametrize(
@@ -207,21 +200,3 @@ def test_reads_resize_and_crop(vit):
     found = open_checkpoint(path).pixels
     assert (list(found["mean"]), list(found["std"])) == ([0.1, 0.2, 0.3], [0.5, 0.4, 0.3])
     assert (found["resize"], tuple(found["crop"]), found["interpolation"]) == (11, (8, 9), "bicubic")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ({"pooling": "avg", "class_token": True}, r"pooling='avg' \(accepted: 'token' or None\)"),
-        ({"representation_dim": 7}, "a pre_logits layer with a classifier"),
-        ({"layer_scale": 0.1, "mlp_dim": 36}, "this classifier"),
-        ({"layer_scale": 0.1, "mlp_dim": 20, "include_top": False}, "this width of the MLP"),
-        ({"distillation_token": True, "layer_scale": 0.1}, r"distillation_token=True \(accepted: False\)"),
-        ({"num_position_prefix_rows": 0}, "positions of the patches only"),
-    ],
-)
-def test_refuses_what_transformers_cannot_express(arguments, reason, tmp_path):
-    with pytest.raises(ValueError, match=f"transformers 5 cannot express .*{reason}.* not saved"):
-        keras_vit.save_weights(make_shell(EXACT, **arguments), tmp_path / "saved", "huggingface")
-    assert not list(tmp_path.iterdir())

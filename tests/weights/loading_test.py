@@ -1,13 +1,15 @@
 import logging
+import re
 
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
-from tests.test_case import assert_close, canonical_weights, quantize, random_inputs, to_numpy
+from tests.test_case import assert_close, canonical_weights, quantize, random_inputs, rest_slow, to_numpy
 from tests.weights.converter_case import CONFIG as TWO_LAYERS
-from tests.weights.converter_case import SHAPE, assert_refused, assert_same_weights, make
+from tests.weights.converter_case import SHAPE, assert_refused, assert_same_weights, contents, edit, make, make_shell
+from tests.weights.saving_test import FORMATS
 
 HEAD = ["predictions/kernel", "predictions/bias"]
 POSITIONS = "position_embedding/embedding"
@@ -15,7 +17,6 @@ CONFIG = TWO_LAYERS.replace(num_layers=1)
 EXACT = CONFIG.replace(mlp="gelu_exact")
 
 
-@pytest.mark.slow
 def test_report(saved):
     weights, path = saved(config=CONFIG)
     model = make(CONFIG, seed=5)
@@ -25,7 +26,6 @@ def test_report(saved):
     assert_same_weights(model, weights)
 
 
-@pytest.mark.slow
 def test_another_number_of_classes_needs_a_new_head(saved):
     weights, path = saved(config=CONFIG)
     others, headless = saved(config=CONFIG, include_top=False, seed=3)
@@ -120,17 +120,6 @@ def test_a_norm_behind_the_pooling_is_kept_if_the_file_has_it(saved):
     assert sorted(report.initialized) == sorted(HEAD)
 
 
-@pytest.mark.slow
-def test_a_model_without_a_head_leaves_the_files_out(saved):
-    weights, path = saved(config=CONFIG, representation_dim=7)
-    model = make(CONFIG, include_top=False, seed=5)
-    report = keras_vit.load_weights(model, path)
-    head = [*HEAD, "pre_logits/kernel", "pre_logits/bias"]
-    assert report.skipped == dict.fromkeys(head, "the model has no head")
-    assert_same_weights(model, {path: array for path, array in weights.items() if path not in head})
-
-
-@pytest.mark.slow
 def test_from_a_class_token_to_the_mean_of_the_patches(saved):
     weights, path = saved(config=CONFIG)
     model = make(CONFIG, pooling="avg", seed=5)
@@ -179,12 +168,11 @@ def test_lists_all_that_does_not_fit(saved):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [1, 2])
-def test_a_model_nested_in_another(depth, saved):
+def test_a_model_nested_in_another(saved):
     """Transfer learning: the nested model has no head, and the layers around it keep their weights."""
     weights, path = saved(config=CONFIG)
     base = outer = make(CONFIG, include_top=False, seed=5)
-    for level in range(depth):
+    for level in range(2):
         inputs = keras.Input(SHAPE)
         outer = keras.Model(inputs, keras.layers.Dense(3, name=f"added_{level}")(outer(inputs)), name=f"outer_{level}")
     added = [layer.get_weights()[0] for layer in outer.layers if layer.name.startswith("added")]
@@ -218,13 +206,12 @@ def test_one_line_in_the_log_for_each_adaptation(saved, caplog):
     assert quiet == {f"{path}: {what}: not loaded from the file" for what in HEAD}  # `head="reset"` requests it.
 
 
-@pytest.mark.parametrize("policy", [pytest.param("float16", marks=pytest.mark.slow), "mixed_float16"])
-def test_refuses_weights_that_the_model_cannot_hold(policy, saved, tmp_path):
+def test_refuses_weights_that_the_model_cannot_hold(tmp_path):
     model = make(CONFIG)
     for path, value in (("encoder_norm", 7e4), ("predictions", -7e4)):  # A mixed policy keeps it in float32.
         model.get_layer(path).weights[0].assign(np.full_like(model.get_layer(path).weights[0], value))
     keras_vit.save_weights(model, tmp_path / "large.npz", "google")
-    keras.config.set_dtype_policy(policy)
+    keras.config.set_dtype_policy("mixed_float16")
     try:
         other = make(CONFIG)
     finally:
@@ -233,7 +220,6 @@ def test_refuses_weights_that_the_model_cannot_hold(policy, saved, tmp_path):
     assert_refused(lambda: keras_vit.load_weights(other, tmp_path / "large.npz"), other, match)
 
 
-@pytest.mark.slow
 def test_quantized_weights_are_of_no_published_format(saved, tmp_path):
     _, path = saved(config=CONFIG)
     model = make(CONFIG)
@@ -247,19 +233,13 @@ def test_quantized_weights_are_of_no_published_format(saved, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "field", "text"),
-    [
-        ({"mlp": "gelu_exact"}, "mlp", "'gelu_tanh', the model has 'gelu_exact'"),
-        ({"layer_norm_epsilon": 1e-3}, "layer_norm_epsilon", "1e-06, the model has 0.001"),
-    ],
-)
-def test_what_the_model_is_told_wins_and_is_reported(changes, field, text, saved):
+def test_what_the_model_is_told_wins_and_is_reported(saved):
     weights, path = saved(config=CONFIG)
-    model = make(CONFIG, **changes, seed=5)
-    assert keras_vit.load_weights(model, path).adapted == {field: f"the weights were made for {text}"}
-    other = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None, **changes)
-    assert keras_vit.describe(other).adaptations == {field: f"the weights were made for {text}"}
+    model = make(CONFIG, layer_norm_epsilon=1e-3, seed=5)
+    expected = {"layer_norm_epsilon": "the weights were made for 1e-06, the model has 0.001"}
+    assert keras_vit.load_weights(model, path).adapted == expected
+    other = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None, layer_norm_epsilon=1e-3)
+    assert keras_vit.describe(other).adaptations == expected
     plain = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None)
     [images] = random_inputs(SHAPE)
     np.testing.assert_array_equal(to_numpy(other(images)), to_numpy(model(images)))
@@ -321,19 +301,50 @@ def test_loads_again_from_elsewhere(saved):
     assert list(description.adaptations) == ["mlp"]
 
 
-def test_refuses_what_is_no_model_of_this_package(saved):
-    _, path = saved(config=CONFIG)
+def test_refuses_what_is_not_there(tmp_path):
     inputs = keras.Input((4,))
     with pytest.raises(ValueError, match="Build the model with"):
-        keras_vit.load_weights(keras.Model(inputs, keras.layers.Dense(2)(inputs)), path)
-
-
-@pytest.mark.slow
-def test_refuses_what_is_not_there(tmp_path):
-    model = make(CONFIG)
+        keras_vit.load_weights(keras.Model(inputs, keras.layers.Dense(2)(inputs)), tmp_path)
+    model = make_shell(CONFIG)
     for source, error in ((tmp_path / "no.npz", FileNotFoundError), ("./no", FileNotFoundError), ("no", ValueError)):
         with pytest.raises(error, match="no"):
             keras_vit.load_weights(model, source)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"It contains: nothing\. Pass the path"):
         keras_vit.load_weights(model, tmp_path / "empty")
+
+
+SPOILED = "encoder_block_1/mlp/output/bias"
+PLACES_OF_SPOILED = r"1\b.*(Dense_1/bias|dense_2/vars/1|fc2\.bias)$|layer\.1\.output\.dense\.bias$"
+
+
+def place_of_spoiled(path):
+    """(file, array name) of the bias that the test spoils."""
+    for file, arrays in contents(path).items():
+        for name in arrays if not file.endswith(".json") else ():
+            if re.search(PLACES_OF_SPOILED, name):
+                return path / file if path.is_dir() else path, name
+    raise AssertionError("the bias was not saved")
+
+
+@pytest.mark.parametrize("format", rest_slow(list(FORMATS)))
+def test_names_what_does_not_fit(format, saved, copy_of):
+    """The error names missing and unknown arrays and arrays of another shape, and nothing is loaded."""
+    path, model = copy_of(saved(format, FORMATS[format]).path), make(FORMATS[format], seed=7)
+    file, name = place_of_spoiled(path)
+    original = file.read_bytes()
+    misspelt = f"{name[:-3]}{name[-2:]}"
+    for match, change in {
+        rf"missing: {SPOILED} \(12,\)": {},
+        rf"another shape: {SPOILED} is \(13,\) .* \(12,\) in": {name: np.ones(13, "float32")},
+        "1 arrays with unknown names: .*1.*_extra": {name: np.ones(12, "float32"), f"{name}_extra": np.ones(12)},
+        "unknown names: .* Did you mean '": {misspelt: np.ones(12, "float32")},
+    }.items():
+        edit(file, lambda arrays, change=change: {key: arrays[key] for key in arrays if key != name} | change)
+        message = assert_refused(lambda: keras_vit.load_weights(model, path), model, match)
+        assert str(path) in message
+        if match.startswith("another shape"):
+            with pytest.raises(ValueError, match=match):
+                keras_vit.from_pretrained(path, input_shape=SHAPE)
+        file.write_bytes(original)
+    assert re.search("Did you mean '(.*?)'", message)[1][-12:] == name[-12:]

@@ -3,16 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.weights.names import (
-    LAYOUTS,
-    Names,
-    Rule,
-    block_rules,
-    dense_rules,
-    head_rules,
-    merged_rules,
-    norm_rules,
-)
+from keras_vit.weights.names import LAYOUTS, Names, Rule, block_rules, dense_rules, head_rules, merged_rules, norm_rules
 
 # B is the batch size, D the width, K the number of heads, W = D / K, and M another width. All differ.
 B, D, K, W, M = 2, 12, 3, 4, 5

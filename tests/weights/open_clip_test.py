@@ -9,7 +9,7 @@ import keras_vit
 from keras_vit.weights.files import write_safetensors
 from keras_vit.weights.open_clip import NAMES
 from keras_vit.weights.opening import open_checkpoint
-from tests.test_case import canonical_weights
+from tests.test_case import canonical_weights, rest_slow
 from tests.weights.converter_case import CONFIG, assert_same_weights, contents, make
 
 CLIP = CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-5, pre_norm=True)
@@ -44,22 +44,15 @@ def weights_of(config):
     return weights
 
 
-@pytest.mark.parametrize(
-    ("config", "vision"),
-    [
-        pytest.param(CLIP, {}, marks=pytest.mark.slow),
-        pytest.param(
-            CLIP.replace(layer_scale=0.3, mlp="gelu_tanh"),
-            {"ls_init_value": 0.3, "act_kwargs": {"approximate": "tanh"}},
-            marks=pytest.mark.slow,
-        ),
-        (
-            CLIPA,
-            {"no_ln_pre": True, "pool_type": "avg", "final_ln_after_pool": True, "norm_kwargs": {"eps": 1e-6}},
-        ),
-    ],
-)
-def test_reads_weights_and_settings(config, vision, tmp_path):
+CASES = [
+    (CLIPA, {"no_ln_pre": True, "pool_type": "avg", "final_ln_after_pool": True, "norm_kwargs": {"eps": 1e-6}}),
+    (CLIP.replace(layer_scale=0.3, mlp="gelu_tanh"), {"ls_init_value": 0.3, "act_kwargs": {"approximate": "tanh"}}),
+]
+
+
+@pytest.mark.parametrize("case", rest_slow(CASES))
+def test_reads_weights_and_settings(case, tmp_path):
+    config, vision = case
     weights = weights_of(config)
     arrays = arrays_of(weights)
     model = keras_vit.from_pretrained(write(tmp_path, arrays, {**VISION, **vision}))
@@ -78,17 +71,18 @@ def test_projection_is_not_transposed():
     np.testing.assert_array_equal(NAMES.decode({"proj": kernel}, 1)["predictions/kernel"], kernel)
 
 
+@pytest.fixture(scope="module")
+def arrays():
+    return arrays_of(weights_of(CLIP))
+
+
 @pytest.mark.parametrize(
-    ("settings", "resize", "crop"),
-    [
-        ({**MEANS, "resize_mode": "squash", "interpolation": "bilinear"}, (8, 9), None),
-        pytest.param(MEANS, (8, 9), (8, 9), marks=pytest.mark.slow),
-    ],
+    ("settings", "crop"), [({**MEANS, "resize_mode": "squash", "interpolation": "bilinear"}, None), (MEANS, (8, 9))]
 )
-def test_image_preparation(settings, resize, crop, tmp_path):
-    pixels = open_checkpoint(write(tmp_path, arrays_of(weights_of(CLIP)), preprocess_cfg=settings)).pixels
+def test_image_preparation(settings, crop, arrays, tmp_path):
+    pixels = open_checkpoint(write(tmp_path, arrays, preprocess_cfg=settings)).pixels
     assert (pixels["mean"], pixels["std"]) == ((0.1, 0.2, 0.4), (0.25, 0.5, 0.75))
-    assert (pixels["resize"], pixels["crop"]) == (resize, crop)
+    assert (pixels["resize"], pixels["crop"]) == ((8, 9), crop)
     assert pixels["interpolation"] == settings.get("interpolation", "bicubic")
 
 
@@ -96,24 +90,18 @@ def test_image_preparation(settings, resize, crop, tmp_path):
     ("vision", "settings", "message"),
     [
         ({"attentional_pool": True}, {}, "has attentional_pool=True, which is not supported"),
-        pytest.param({"pool_type": "none"}, {}, "has pool_type='none', which is not supported", marks=pytest.mark.slow),
-        pytest.param(
-            {"pool_typ": "tok"},
-            {},
-            r"has pool_typ='tok', which is not supported\. Did you mean 'pool_type'",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param({"width": 24}, {}, "contains width=24, but the arrays have 12", marks=pytest.mark.slow),
+        ({"pool_type": "none"}, {}, "has pool_type='none', which is not supported"),
+        ({"pool_typ": "tok"}, {}, r"has pool_typ='tok', which is not supported\. Did you mean 'pool_type'"),
+        ({"width": 24}, {}, "contains width=24, but the arrays have 12"),
         ({}, {"preprocess_cfg": {**MEANS, "resize_mode": "longest"}}, "resize_mode='longest'. Supported: 'shortest'"),
     ],
 )
-def test_other_settings_are_refused(vision, settings, message, tmp_path):
+def test_other_settings_are_refused(vision, settings, message, arrays, tmp_path):
     with pytest.raises(ValueError, match=message):
-        open_checkpoint(write(tmp_path, arrays_of(weights_of(CLIP)), {**VISION, **vision}, **settings))
+        open_checkpoint(write(tmp_path, arrays, {**VISION, **vision}, **settings))
 
 
-def test_files_without_a_config_need_a_family(tmp_path):
-    arrays = arrays_of(weights_of(CLIP))
+def test_files_without_a_config_need_a_family(arrays, tmp_path):
     (write(tmp_path, arrays) / "open_clip_config.json").unlink()
     hints = {"num_heads": 3, "grid_size": (2, 3)}
     with pytest.raises(ValueError, match="Pass family='clip' for the weights of OpenAI, or family='open_clip'"):

@@ -8,17 +8,16 @@ import pytest
 import keras_vit
 from keras_vit.weights.opening import open_checkpoint
 from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
-from tests.test_case import canonical_weights, random_inputs, to_numpy
+from tests.test_case import random_inputs, slow_except, to_numpy
 from tests.weights.converter_case import (
     CONFIG,
     SHAPE,
+    assert_same_arrays,
     assert_same_weights,
     contents,
     edit,
     make,
-    make_shell,
     run_converter_test,
-    run_spoiled_test,
     save,
 )
 from tests.weights.rotary_configs import DINOV3, EVA02, MIXED, PE
@@ -27,21 +26,15 @@ EXACT = CONFIG.replace(mlp="gelu_exact")
 SWIGLU = CONFIG.replace(mlp="swiglu")
 CASES = {
     "token": {"config": EXACT},
-    "average_fc_norm": {"config": EXACT, "pooling": "avg", "norm_placement": "after_pooling"},
-    "average_beside_class_token": {"config": EXACT, "pooling": "avg", "class_token": True},
     "distilled": {"config": EXACT, "distillation_token": True},
     "registers": {"config": EXACT, "num_register_tokens": 3, "num_position_prefix_rows": 0},
-    "layer_scale": {"config": EXACT, "layer_scale": 1e-5},
-    "qk_norm": {"config": EXACT, "qk_norm": True},
     "map_no_head_tanh": {"pooling": "map", "include_top": False},
     "clip": {"config": CONFIG.replace(mlp="quick_gelu"), "pre_norm": True, "layer_norm_epsilon": 1e-5},
     "swiglu": {"config": SWIGLU, "layer_scale": 1e-5, "include_top": False},
-    "map_of_prefix": {"config": EXACT, "pooling": "map", "class_token": True, "pool_prefix_tokens": True},
     "positions_of_registers": {
         "config": EXACT.replace(pooling="avg", num_register_tokens=2, num_position_prefix_rows=2, qkv_bias="none")
     },
     "inner_norms": {"config": EXACT, "attention_inner_norm": True, "mlp_inner_norm": True, "final_norm": False},
-    "post_norm": {"config": EXACT, "block_norm": "post", "qkv_bias": "none"},
     "dinov3": {
         "config": EXACT.replace(rotary=DINOV3, position_embedding="none", num_register_tokens=4, qkv_bias="no_key"),
         "layer_norm_epsilon": 1e-5,
@@ -64,16 +57,9 @@ CASES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_except(["eva02"], CASES))
 def test_there_and_back(case, tmp_path):
     run_converter_test("timm", tmp_path, **{"num_layers": 2 if case == "token" else 1, **CASES[case]})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["token", "hybrid"])
-def test_names_what_does_not_fit(case, tmp_path):
-    run_spoiled_test("timm", tmp_path, **CASES[case])
 
 
 @pytest.fixture
@@ -122,10 +108,10 @@ def test_asks_for_what_files_without_a_config_do_not_say(token):
         with pytest.raises(ValueError, match=match):
             keras_vit.from_pretrained(path, **arguments)
         arguments |= answer
-    again = keras_vit.from_pretrained(path, **arguments)
-    assert_same_weights(again, weights)
+    checkpoint = open_checkpoint(path, **arguments)
+    assert_same_arrays(checkpoint.read(), weights)
     assert open_checkpoint(path, **{**arguments, "family": "augreg"}).pixels["mean"] == 0.5
-    assert keras_vit.describe(again).pixels["mean"] == [0.485, 0.456, 0.406]
+    assert list(checkpoint.pixels["mean"]) == [0.485, 0.456, 0.406]
     with pytest.raises(ValueError, match="hidden_dim must be a multiple of num_heads"):
         keras_vit.from_pretrained(path, **{**arguments, "num_heads": 5})
 
@@ -205,15 +191,6 @@ def test_patches_as_inputs_are_refused_by_kind(token):
 
 
 @pytest.mark.slow
-def test_positions_of_registers_are_kept_for_another_image_size(saved):
-    weights, path = saved("timm", **CASES["positions_of_registers"])
-    model = keras_vit.from_pretrained(path, input_shape=(12, 12, 3))
-    table = canonical_weights(model)["position_embedding/embedding"]
-    assert table.shape == (2 + 3 * 4, 12)
-    np.testing.assert_array_equal(table[:2], weights["position_embedding/embedding"][:2])
-
-
-@pytest.mark.slow
 def test_another_pooling_drops_the_settings_of_the_attention_pooling(saved):
     weights, path = saved("timm", **CASES["pe_core"])
     model = keras_vit.from_pretrained(path, include_top=False, pooling=None)
@@ -224,7 +201,7 @@ def test_another_pooling_drops_the_settings_of_the_attention_pooling(saved):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tag", "activation"), [("openai", "linear"), ("openai_ft_in1k", "softmax"), ("", "softmax")])
+@pytest.mark.parametrize(("tag", "activation"), [("openai", "linear"), ("openai_ft_in1k", "softmax")])
 def test_projections_have_no_softmax(tag, activation, saved, copy_of):
     path = copy_of(saved("timm", EXACT, classes=512, layer_norm_epsilon=1e-5).path)
     config = json.loads((path / "config.json").read_text())
@@ -234,19 +211,11 @@ def test_projections_have_no_softmax(tag, activation, saved, copy_of):
     assert keras_vit.from_pretrained(path).get_layer("predictions").activation.__name__ == activation
 
 
-@pytest.mark.slow
-def test_reports_other_rotary_positions(saved):
-    _, path = saved("timm", EXACT, rotary=EVA02)
-    report = keras_vit.load_weights(make(EXACT), path)
-    assert report.adapted == {"rotary": f"the weights were made for {EVA02!r}, the model has None"}
-
-
-@pytest.mark.slow
 def test_reads_an_architecture_of_ones_own_whose_arguments_are_known(token):
     weights, path = token
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(config | {"architecture": "mine"}))
-    assert_same_weights(keras_vit.from_pretrained(path), weights)
+    assert_same_arrays(open_checkpoint(path).read(), weights)
 
 
 def test_another_architecture_is_named_as_one_and_not_by_an_array(token):
@@ -281,34 +250,9 @@ def test_refuses_a_broken_config(text, token):
         keras_vit.from_pretrained(path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ({"representation_dim": 7}, r"representation_dim=7 \(accepted: None\)"),
-        ({"layer_norm_epsilon": 1e-3}, r"layer_norm_epsilon=0\.001 \(accepted: 1e-06 or 1e-05\)"),
-        ({"pooling": "map", "mlp": "swiglu"}, "SwiGLU with attention pooling"),
-        ({"mlp": "gelu_tanh", "rotary": DINOV3}, r"mlp='gelu_tanh' \(accepted: 'gelu_exact' or 'swiglu'\)"),
-        ({"distillation_token": True, "layer_norm_epsilon": 1e-5}, "this combination of distillation token, epsilon"),
-        ({"num_register_tokens": 2, "num_position_prefix_rows": 2}, "position rows for only some of the prefix tokens"),
-        ({"rotary": keras_vit.RotaryConfig(kind="mixed")}, "mixed rotary positions of this kind"),
-        ({"pooling": "avg", "class_token": True, "pool_prefix_tokens": True, "rotary": DINOV3}, "in its class Eva"),
-        ({"block_norm": "post", "layer_scale": 0.1}, "LayerScale in blocks with normalised outputs"),
-    ],
-)
-def test_refuses_what_timm_cannot_express(arguments, reason, tmp_path):
-    with pytest.raises(ValueError, match=f"timm cannot express .*{reason}.* not saved"):
-        keras_vit.save_weights(make_shell(EXACT, **arguments), tmp_path / "timm", "timm")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("mode", "ratio", "resize", "crop"),
-    [
-        ("center", 0.95, 370, (384, 352)),
-        ("squash", 1.0, (384, 352), None),
-        ("squash", 0.95, (404, 370), (384, 352)),
-    ],
+    [("center", 0.95, 370, (384, 352)), ("squash", 1.0, (384, 352), None), ("squash", 0.95, (404, 370), (384, 352))],
 )
 def test_resizing_is_that_of_timm(mode, ratio, resize, crop):
     settings = {"mean": (0.5, 0.4, 0.3), "std": (0.3, 0.2, 0.1), "crop_pct": ratio, "crop_mode": mode}

@@ -19,12 +19,7 @@ def test_layer(tmp_path):
 # For an even size, the pooling pads one position below. For an odd size, it pads both sides.
 @pytest.mark.parametrize(
     ("size", "num_heads", "kernel_size", "strides", "is_pooled"),
-    [
-        pytest.param((4, 7), 3, 3, 1, False, marks=pytest.mark.slow),
-        pytest.param((4, 7), 3, 3, 1, True, marks=pytest.mark.slow),
-        ((5, 6), 1, 1, 2, True),
-        ((1, 3), 2, 5, 1, False),
-    ],
+    [((4, 7), 3, 3, 1, True), ((5, 6), 1, 1, 2, True), ((1, 3), 2, 5, 1, False)],
 )
 def test_equals_the_equation(size, num_heads, kernel_size, strides, is_pooled):
     layer = AttentionAugmentedConv2D(13, 6, 6, num_heads, kernel_size, strides, is_pooled)
@@ -51,9 +46,9 @@ def test_refuses_what_it_has_no_tables_for():
         layer(maps[:, :3])
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"key_dim": 7}, {"value_dim": 4}, {"value_dim": 12}, {"value_dim": 15}, {"num_heads": 4}]
-)
-def test_refuses_impossible_arguments(arguments):
-    with pytest.raises(ValueError, match=r"key_dim and value_dim must be multiples of num_heads, and value_dim less"):
-        AttentionAugmentedConv2D(**{"filters": 12, "key_dim": 6, "value_dim": 3, "num_heads": 3, **arguments})
+def test_refuses_impossible_arguments():
+    for changes in ({"key_dim": 7}, {"value_dim": 4}, {"value_dim": 12}, {"num_heads": 4}):
+        with pytest.raises(
+            ValueError, match=r"key_dim and value_dim must be multiples of num_heads, and value_dim less"
+        ):
+            AttentionAugmentedConv2D(**{"filters": 12, "key_dim": 6, "value_dim": 3, "num_heads": 3, **changes})

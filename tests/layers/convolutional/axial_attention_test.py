@@ -1,71 +1,29 @@
 import functools
 import math
 
-import keras
-import numpy as np
 import pytest
 
 from keras_vit.layers.convolutional.axial_attention import AxialAttention
 from tests.reference import axial_resnet as reference
-from tests.test_case import (
-    assert_close,
-    canonical_weights,
-    random_inputs,
-    randomize,
-    run_layer_test,
-    run_parity_test,
-    to_numpy,
-)
-
-
-def _norm_shapes(name, channels):
-    return {f"{name}/{part}": (channels,) for part in ("gamma", "beta", "moving_mean", "moving_variance")}
+from tests.test_case import canonical_weights, norm_shapes, random_inputs, run_layer_test, run_parity_test
 
 
 @pytest.mark.each_backend
 def test_layer(tmp_path):
     shapes = {"projection/kernel": (5, 24), "relative_embedding": (13, 8)}
-    shapes |= _norm_shapes("projection_norm", 24) | _norm_shapes("logit_norm", 9) | _norm_shapes("output_norm", 24)
+    shapes |= norm_shapes("projection_norm", 24) | norm_shapes("logit_norm", 9) | norm_shapes("output_norm", 24)
     arguments = {"axis": "width", "filters": 12, "num_heads": 3}
     run_layer_test(AxialAttention, arguments, [(4, 7, 5)], (4, 7, 12), shapes, tmp_path)
 
 
-@pytest.mark.parametrize("axis", ["height", "width"])
-@pytest.mark.parametrize(("size", "filters", "num_heads"), [((4, 7), 12, 3), ((6, 5), 8, 1), ((1, 3), 8, 4)])
+@pytest.mark.parametrize(
+    ("axis", "size", "filters", "num_heads"),
+    [("height", (4, 7), 12, 3), ("width", (6, 5), 8, 1), ("height", (1, 3), 8, 4)],
+)
 def test_equals_the_equation(axis, size, filters, num_heads):
     layer = AxialAttention(axis, filters, num_heads)
     equation = functools.partial(reference.axial_attention, axis=axis, k=num_heads)
     run_parity_test(layer, equation, random_inputs((*size, 5)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("axis", ["height", "width"])
-def test_lines_do_not_see_each_other(axis):
-    [maps] = random_inputs((4, 6, 5))
-    layer = AxialAttention(axis, 12, 3)
-    layer.build(maps.shape)
-    randomize(layer)
-    changed = maps.copy()
-    changed[:, 1, 2] += 1
-    differs = np.abs(to_numpy(layer(changed)) - to_numpy(layer(maps))).max((0, 3)) > 1e-4
-    expected = np.zeros((4, 6), bool)
-    expected[(slice(None), 2) if axis == "height" else (1, slice(None))] = True
-    np.testing.assert_array_equal(differs, expected)
-
-
-@pytest.mark.slow
-def test_in_training_statistics_are_those_of_the_batch():
-    [maps] = random_inputs((4, 6, 5), batch=8)
-    layer = AxialAttention("width", 12, 3)
-    layer(3 * maps + 1, training=True)
-    moved = {path: array for path, array in canonical_weights(layer).items() if "moving" in path}
-    projected = (3 * maps.astype("float64") + 1) @ canonical_weights(layer)["projection/kernel"]
-    assert_close(moved["projection_norm/moving_mean"], 0.1 * projected.mean((0, 1, 2)))
-    assert all(np.abs(array).max() > 1e-3 for array in moved.values())
-    frozen = AxialAttention("width", 12, 3)
-    frozen.build(maps.shape)
-    frozen.trainable = False
-    assert_close(frozen(maps, training=True), to_numpy(frozen(maps)))
 
 
 def test_initial_values():
@@ -83,21 +41,9 @@ def test_macs():
     assert AxialAttention("height", 12, 3).macs((None, 4, 7, 5)) == 28 * (5 * 24 + 4 * 3 * (3 * 2 + 2 * 4))
 
 
-@pytest.mark.slow
-def test_other_axis_may_be_unknown():
-    layer = AxialAttention("width", 12, 3)
-    inputs = keras.Input((None, 7, 5))
-    model = keras.Model(inputs, layer(inputs))
-    for height in (3, 8):
-        [maps] = random_inputs((height, 7, 5))
-        assert_close(model(maps), to_numpy(layer(maps)))
-
-
 def test_refuses_what_it_has_no_tables_for():
     layer = AxialAttention("height", 12, 3)
-    with pytest.raises(
-        ValueError, match=r"the height of its maps, so the height must be known. Received: maps of shape \(None"
-    ):
+    with pytest.raises(ValueError, match=r"the height of its maps, so the height must be known. Received: maps of sh"):
         layer.build((None, None, 6, 5))
     [maps] = random_inputs((4, 6, 5))
     layer(maps)

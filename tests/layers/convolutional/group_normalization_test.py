@@ -42,12 +42,6 @@ def test_means_far_from_zero_leave_the_variance_exact():
     assert_close(GroupNormalization(4, 1e-6)(maps), expected, tolerance=2e-4)
 
 
-@pytest.mark.parametrize("groups", [0, 2.5])
-def test_refuses_groups_that_are_no_positive_integer(groups):
-    with pytest.raises(ValueError, match=f"groups.*Received: {groups}"):
-        GroupNormalization(groups)
-
-
 def test_refuses_channels_that_are_no_multiple():
     with pytest.raises(ValueError, match=r"multiple of groups=5\. Received: 12 channels"):
         GroupNormalization(5).build((None, 5, 8, 12))

@@ -1,11 +1,10 @@
 import functools
 
-import keras
 import pytest
 
 from keras_vit.layers.convolutional.local_relation import LocalRelation
 from tests.reference import resnet_baselines as reference
-from tests.test_case import assert_close, random_inputs, randomize, run_layer_test, run_parity_test, to_numpy
+from tests.test_case import random_inputs, run_layer_test, run_parity_test
 
 
 @pytest.mark.each_backend
@@ -18,30 +17,12 @@ def test_layer(tmp_path):
 
 # Channels that the relations share evenly and unevenly, and windows larger than the map.
 @pytest.mark.parametrize(
-    ("size", "window_size", "strides", "shared_channels"),
-    [
-        pytest.param((4, 7), 3, 1, 3, marks=pytest.mark.slow),
-        pytest.param((5, 4), 7, 1, 4, marks=pytest.mark.slow),
-        ((1, 3), 3, 1, 8),
-        pytest.param((5, 8), 3, 2, 1, marks=pytest.mark.slow),
-        ((4, 7), 1, 3, 2),
-    ],
+    ("size", "window_size", "strides", "shared_channels"), [*(((1, 3), 3, 1, 8), ((5, 4), 7, 2, 4)), ((4, 7), 1, 3, 2)]
 )
 def test_equals_the_equation(size, window_size, strides, shared_channels):
     layer = LocalRelation(5, window_size, strides, shared_channels)
     equation = functools.partial(reference.local_relation, n=window_size, s=strides, shared=shared_channels)
     run_parity_test(layer, equation, random_inputs((*size, 6)))
-
-
-@pytest.mark.slow
-def test_size_of_the_map_may_be_unknown():
-    layer = LocalRelation(5, 5, 2, 4)
-    inputs = keras.Input((None, None, 6))
-    model = keras.Model(inputs, layer(inputs))
-    randomize(layer)
-    for size in ((5, 8), (3, 4)):
-        [maps] = random_inputs((*size, 6))
-        assert_close(model(maps), to_numpy(layer(maps)))
 
 
 def test_macs():
@@ -53,12 +34,6 @@ def test_macs():
     assert layer.macs((None, 4, 7, 5)) == expected
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"window_size": 4}, "window_size must be odd.*Received: 4"),
-    ],
-)
-def test_refuses_impossible_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        LocalRelation(**{"filters": 12, **arguments})
+def test_refuses_an_even_window():
+    with pytest.raises(ValueError, match=r"window_size must be odd.*Received: 4"):
+        LocalRelation(12, 4)

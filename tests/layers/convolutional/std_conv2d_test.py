@@ -8,28 +8,15 @@ from keras_vit.layers.convolutional.std_conv2d import StdConv2D
 from tests.reference import bit_resnet as reference
 from tests.test_case import MIXED_POLICIES, canonical_weights, random_inputs, run_layer_test, run_parity_test, to_numpy
 
-SIZES = [(8, 10), (7, 9), (9, 6), (2, 1)]
-# (kernel size, strides, size): each pair of values occurs.
-CASES = [(kernel, (1, 2, 3)[(i + j) % 3], size) for i, size in enumerate(SIZES) for j, kernel in enumerate((1, 3, 7))]
+# (kernel size, strides, size)
+CASES = [(3, 1, (8, 10)), (7, 2, (7, 9)), (3, 2, (9, 6)), (1, 3, (9, 7)), (7, 3, (2, 1))]
 
 
 @pytest.mark.each_backend
 def test_layer(tmp_path):
-    run_layer_test(
-        StdConv2D,
-        {
-            "filters": 10,
-            "kernel_size": 3,
-            "strides": 2,
-            "epsilon": 1e-3,
-            "epsilon_placement": "variance",
-            "padding": "symmetric",
-        },
-        [(9, 6, 5)],
-        (5, 3, 10),
-        {"kernel": (3, 3, 5, 10)},
-        tmp_path,
-    )
+    arguments = {"filters": 10, "kernel_size": 3, "strides": 2, "epsilon": 1e-3}
+    arguments |= {"epsilon_placement": "variance", "padding": "symmetric"}
+    run_layer_test(StdConv2D, arguments, [(9, 6, 5)], (5, 3, 10), {"kernel": (3, 3, 5, 10)}, tmp_path)
 
 
 def _std_conv(x, weights, **arguments):
@@ -42,7 +29,7 @@ def test_equals_the_equation(kernel_size, strides, size):
     run_parity_test(layer, functools.partial(_std_conv, s=strides), random_inputs((*size, 3)))
 
 
-@pytest.mark.parametrize(("kernel_size", "strides", "size"), [case for case in CASES if case[0] > 1 and case[1] < 3])
+@pytest.mark.parametrize(("kernel_size", "strides", "size"), CASES[:2])
 def test_equals_jax(kernel_size, strides, size):
     # The function that Flax's convolution calls. The authors' code uses Flax.
     jax = pytest.importorskip("jax")
@@ -120,10 +107,8 @@ def test_macs():
     assert StdConv2D(10, 3, strides=2).macs((None, 7, 10, 6)) == 20 * 54 * 10
 
 
-def test_size_may_be_unknown():
-    layer = StdConv2D(10, 3, strides=2)
-    assert layer.compute_output_shape((None, None, 7, 3)) == (None, None, 4, 10)
-    assert layer(keras.Input((None, None, 3))).shape == (None, None, None, 10)
+def test_shape_may_be_unknown():
+    assert StdConv2D(10, 3, strides=2).compute_output_shape((None, None, 7, 3)) == (None, None, 4, 10)
 
 
 @pytest.mark.parametrize(

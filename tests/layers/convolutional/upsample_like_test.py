@@ -15,7 +15,7 @@ def test_layer(tmp_path):
 
 
 @pytest.mark.parametrize("interpolation", PILLOW)
-@pytest.mark.parametrize(("size", "scale"), [((3, 5), 1), ((1, 2), 2), ((3, 5), 3), ((3, 5), 4), ((1, 2), 4)])
+@pytest.mark.parametrize(("size", "scale"), [((3, 5), 1), ((3, 5), 3), ((1, 2), 4)])
 def test_equals_pillow(size, scale, interpolation):
     [maps] = random_inputs((*size, 3))
     height, width = (scale * side for side in size)
@@ -32,15 +32,6 @@ def test_equals_pillow(size, scale, interpolation):
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"scale": 2, "interpolation": "bicubic"},
-            "interpolation must be one of 'bilinear', 'nearest'. Received: 'bicubic'",
-        ),
-    ],
-)
-def test_refuses_impossible_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        UpsampleLike(**arguments)
+def test_refuses_unknown_interpolations():
+    with pytest.raises(ValueError, match=r"interpolation must be one of 'bilinear', 'nearest'. Received: 'bicubic'"):
+        UpsampleLike(2, "bicubic")

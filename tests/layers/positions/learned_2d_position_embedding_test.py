@@ -4,15 +4,7 @@ import pytest
 from keras_vit import resampling
 from keras_vit.layers import Learned2DPositionEmbedding
 from tests.reference import positions
-from tests.test_case import (
-    TENSORFLOW,
-    assert_close,
-    canonical_weights,
-    random_inputs,
-    randomize,
-    run_layer_test,
-    to_numpy,
-)
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, run_layer_test, to_numpy
 
 GRIDS = [(4, 5), (3, 2), (1, 1), (2, 7), (5, 3), (1, 6)]
 
@@ -33,24 +25,6 @@ def _built(num_prefix_rows, interpolation="align_corners"):
     layer = Learned2DPositionEmbedding((2, 3), num_prefix_rows, interpolation, name="tested")
     layer.build((None, None, 12))
     return randomize(layer)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_prefix_rows", [0, 2])
-def test_adds_the_halves_of_column_and_row(num_prefix_rows):
-    layer = _built(num_prefix_rows)
-    weights = canonical_weights(layer)
-    grid = positions.learned_2d(weights["columns"], weights["rows"])
-    [tokens] = random_inputs((num_prefix_rows + 6, 12))
-    assert_close(layer(tokens), tokens + np.concatenate([*([weights["prefix"]] if num_prefix_rows else []), grid]))
-
-
-def test_patches_of_a_row_share_a_half_and_those_of_a_column_the_other():
-    added = to_numpy(_built(1)(np.zeros((1, 7, 12), "float32")))[0, 1:].reshape(2, 3, 12)
-    np.testing.assert_array_equal(np.ptp(added[..., 6:], axis=1), 0)
-    np.testing.assert_array_equal(np.ptp(added[..., :6], axis=0), 0)
-    assert np.ptp(added[..., 6:], axis=0).min() > 1e-3
-    assert np.ptp(added[..., :6], axis=1).min() > 1e-3
 
 
 # Each grid with two methods, and each method with two grids.
@@ -76,20 +50,6 @@ def test_tokens_without_a_row_pass_unchanged():
     expected[:, :1] += weights["prefix"]
     expected[:, 3:] += positions.learned_2d(weights["columns"], weights["rows"])
     assert_close(layer(tokens, patches), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
-@pytest.mark.parametrize("num_prefix_rows", [0, 1])
-def test_grid_unknown_until_a_graph_runs(num_prefix_rows):
-    import tensorflow as tf
-
-    layer = _built(num_prefix_rows, "bicubic_offset")
-    signature = [tf.TensorSpec((None, None, 12)), tf.TensorSpec((None, None, None, 5))]
-    function = tf.function(lambda *inputs: layer(*inputs), input_signature=signature, autograph=False)
-    for grid in [(2, 3), (4, 5), (1, 6)]:
-        inputs = [tf.constant(x) for x in random_inputs((num_prefix_rows + grid[0] * grid[1], 12), (*grid, 5))]
-        assert_close(function(*inputs), layer(*inputs).numpy())
 
 
 def test_starts_normal():

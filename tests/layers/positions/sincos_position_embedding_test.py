@@ -6,7 +6,7 @@ import pytest
 
 from keras_vit.layers import SincosPositionEmbedding
 from tests.reference import positions
-from tests.test_case import TENSORFLOW, assert_close, random_inputs, run_layer_test, run_parity_test, to_numpy
+from tests.test_case import random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
 @pytest.mark.each_backend
@@ -20,10 +20,7 @@ def _add(tokens, patches, weights, temperature=10_000.0):
     return tokens
 
 
-@pytest.mark.parametrize(
-    ("grid", "num_front", "hidden_dim"),
-    [((2, 3), 0, 8), ((2, 3), 2, 12), ((4, 1), 1, 8), ((4, 1), 0, 12), ((1, 6), 2, 8), ((1, 6), 1, 12)],
-)
+@pytest.mark.parametrize(("grid", "num_front", "hidden_dim"), [((2, 3), 2, 12), ((4, 1), 0, 12), ((1, 6), 1, 8)])
 def test_equals_the_equations(grid, num_front, hidden_dim):
     inputs = random_inputs((num_front + grid[0] * grid[1], hidden_dim), (*grid, 5))
     run_parity_test(SincosPositionEmbedding(), _add, inputs)
@@ -40,19 +37,6 @@ def test_columns_first_then_rows():
     np.testing.assert_allclose(rows[:, 2], np.cos([0, 1, 2, 0, 1, 2]), atol=1e-6)
     np.testing.assert_allclose(rows[:, 4], np.sin([0, 0, 0, 1, 1, 1]), atol=1e-6)
     np.testing.assert_allclose(rows[:, 6], np.cos([0, 0, 0, 1, 1, 1]), atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
-def test_grid_unknown_until_a_graph_runs():
-    import tensorflow as tf
-
-    layer = SincosPositionEmbedding()
-    signature = [tf.TensorSpec((None, None, 12)), tf.TensorSpec((None, None, None, 5))]
-    function = tf.function(lambda *inputs: layer(*inputs), input_signature=signature, autograph=False)
-    for num_front in (0, 1):
-        inputs = [tf.constant(x) for x in random_inputs((num_front + 6, 12), (2, 3, 5))]
-        assert_close(function(*inputs), layer(*inputs).numpy())
 
 
 def test_computes_in_float32_under_mixed_precision():

@@ -39,16 +39,16 @@ def test_layer(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mlp", "activation"), [("gelu_tanh", reference.gelu_tanh), ("gelu_exact", reference.gelu_exact)]
+    ("mlp", "activation", "epsilon"),
+    [("gelu_tanh", reference.gelu_tanh, 1e-6), ("gelu_exact", reference.gelu_exact, 0.5)],
 )
-def test_equals_the_equations(mlp, activation):
+def test_equals_the_equations(mlp, activation, epsilon):
     # Scaled up, so that the softmax is far from uniform.
     inputs = [3 * x for x in random_inputs((7, 12))]
-    equation = functools.partial(reference.attention_pooling, activation=activation)
-    run_parity_test(AttentionPooling(3, 20, mlp), equation, inputs)
+    equation = functools.partial(reference.attention_pooling, activation=activation, epsilon=epsilon)
+    run_parity_test(AttentionPooling(3, 20, mlp, epsilon), equation, inputs)
 
 
-@pytest.mark.slow
 def test_prefix_tokens_are_not_pooled():
     layer = AttentionPooling(3, 20, num_prefix_tokens=2)
     inputs = [3 * x for x in random_inputs((7, 12))]
@@ -61,24 +61,6 @@ def test_prefix_tokens_are_not_pooled():
     assert layer.macs((None, 7, 12)) == plain.macs((None, 5, 12))
 
 
-@pytest.mark.slow
-def test_layer_norm_epsilon():
-    # Large enough to change the result by far.
-    equation = functools.partial(reference.attention_pooling, epsilon=0.5)
-    run_parity_test(AttentionPooling(3, 20, layer_norm_epsilon=0.5), equation, random_inputs((7, 12)))
-
-
-@pytest.mark.slow
-def test_order_of_the_tokens_does_not_matter():
-    layer = randomize(built(AttentionPooling(3, 20)))
-    [tokens] = random_inputs((7, 12))
-    pooled = to_numpy(layer(tokens))
-    np.testing.assert_allclose(to_numpy(layer(tokens[:, ::-1])), pooled, atol=1e-5)
-    tokens[:, 4] += 1  # Every token contributes to the output.
-    assert np.abs(to_numpy(layer(tokens)) - pooled).max() > 1e-3
-
-
-@pytest.mark.slow
 def test_probe_starts_xavier_uniform():
     # Flax initialises the probe of big_vision, (1, 1, D), with fan-in 1 and fan-out D.
     probe = canonical_weights(built(AttentionPooling(3, 20), (7, 960)))["probe"]
@@ -93,7 +75,6 @@ def test_macs():
     assert built(AttentionPooling(3, 20)).macs((None, 7, 12)) == expected
 
 
-@pytest.mark.slow
 def test_attention_weights_are_those_of_the_probe():
     layer = randomize(built(AttentionPooling(3, 20)))
     [tokens] = random_inputs((7, 12))

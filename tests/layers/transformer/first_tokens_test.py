@@ -8,7 +8,6 @@ from tests.layers.transformer.blocks import encoder_block
 from tests.test_case import assert_close, built, random_inputs, randomize, to_numpy
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [{}, {"layer_scale": 0.1, "qk_norm": True, "mlp": "swiglu"}])
 def test_only_the_first_tokens(arguments):
     block = randomize(built(encoder_block(**arguments)))
@@ -19,7 +18,6 @@ def test_only_the_first_tokens(arguments):
         assert first_tokens(block, keras.KerasTensor((None, 7, 12)), num_outputs=count).shape == (None, count, 12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("given", [False, True])
 def test_only_the_first_of_merged_tokens(given):
     block = randomize(built(encoder_block(merging=TokenMerging(2, num_prefix_tokens=2))))

@@ -24,7 +24,7 @@ def test_layer(tmp_path):
     run_layer_test(LayerNormalization, {"epsilon": 1e-3}, [(7, 12)], (7, 12), weights, tmp_path)
 
 
-@pytest.mark.parametrize("shape", [(), (7,), (5, 7)])
+@pytest.mark.parametrize("shape", [(), (5, 7)])
 def test_equals_the_equation(shape):
     def equation(inputs, weights):
         return reference.layer_norm(inputs, weights["gamma"], weights["beta"], 1e-3)
@@ -47,8 +47,7 @@ def test_is_computed_in_float32_from_numbers_of_16_bits():
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow graphs have constants")
-@pytest.mark.parametrize("epsilon", [1e-12, 1e-6, 1e-3, 0.1])
-@pytest.mark.parametrize("shape", [(8, 12), (3, 7, 12), (2, 3, 7, 12)])
+@pytest.mark.parametrize(("epsilon", "shape"), [(1e-12, (8, 12)), (1e-6, (3, 7, 12)), (0.1, (2, 3, 7, 12))])
 def test_constants_change_nothing(shape, epsilon):
     # Epsilon matters for inputs that vary by a thousandth; TensorFlow's fused kernel uses another epsilon.
     import tensorflow as tf

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.layers import EncoderBlock, MergingEncoderBlock, MlpBlock, MultiHeadSelfAttention, TokenMerging
+from keras_vit.layers import MergingEncoderBlock, MlpBlock, MultiHeadSelfAttention, TokenMerging
 from tests.layers.transformer.blocks import encoder_block
 from tests.layers.transformer.encoder_block_test import WEIGHT_SHAPES
 from tests.reference import token_merging as reference
@@ -55,7 +55,6 @@ def test_attention_of_merged_tokens():
     assert_close(block.attention_weights(tokens, np.array([[1, 3, 1, 2]] * 2)), expected)
 
 
-@pytest.mark.slow
 def test_macs():
     # The MLP receives two tokens fewer. Three tokens are compared with three, and two are added to three.
     matching = 3 * 3 * 4 + 3 * 2 * 12
@@ -77,18 +76,8 @@ def test_refuses_attention_without_keys_to_compare(attention):
         MergingEncoderBlock(attention, MlpBlock(20), TokenMerging(2))
 
 
-def test_refuses_lines_of_tokens():
+def test_refuses_lines_of_tokens_and_a_number_for_the_merging():
     with pytest.raises(ValueError, match=r"one sequence for each image.*of shape \(2, 5, 7, 12\)"):
         _block()(*random_inputs((5, 7, 12)))
-
-
-def test_refuses_a_number_for_the_merging():
     with pytest.raises(ValueError, match=r"merging must be a layer, such as .*TokenMerging.* Received: 2"):
         encoder_block(merging=2)
-
-
-@pytest.mark.slow
-def test_weights_are_those_of_a_block_that_does_not_merge():
-    merging, plain = built(_block(layer_scale=0.1, qk_norm=True)), built(encoder_block(layer_scale=0.1, qk_norm=True))
-    assert isinstance(merging, EncoderBlock)
-    assert list(canonical_weights(merging)) == list(canonical_weights(plain))

@@ -1,5 +1,4 @@
 import functools
-import itertools
 
 import numpy as np
 import pytest
@@ -13,13 +12,11 @@ from tests.test_case import (
     built,
     canonical_weights,
     random_inputs,
-    randomize,
     run_layer_test,
     run_parity_test,
     to_numpy,
 )
 
-pytestmark = pytest.mark.each_backend  # The activation depends on the backend.
 ACTIVATIONS = {
     "gelu_tanh": reference.gelu_tanh,
     "gelu_exact": reference.gelu_exact,
@@ -30,7 +27,12 @@ ACTIVATIONS = {
 
 @pytest.mark.parametrize(
     ("activation", "num_hidden", "norm"),
-    [("gelu_exact", 20, {}), ("swiglu", 40, {"inner_norm/gamma": (20,), "inner_norm/beta": (20,)})],
+    [
+        ("gelu_exact", 20, {}),
+        pytest.param(
+            *("swiglu", 40, {"inner_norm/gamma": (20,), "inner_norm/beta": (20,)}), marks=pytest.mark.each_backend
+        ),
+    ],
 )
 def test_layer(activation, num_hidden, norm, tmp_path):
     arguments = {"mlp_dim": 20, "activation": activation, "dropout_rate": 0.1}
@@ -52,6 +54,7 @@ def test_each_activation_has_its_equation():
     assert set(ACTIVATIONS) == set(activations.ACTIVATIONS) == set(CHOICES["mlp"])
 
 
+@pytest.mark.each_backend  # The activation depends on the backend.
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_equals_the_equations(activation):
     # Two GELUs differ by at most 5e-4, at inputs near 2. This tolerance distinguishes them.
@@ -65,24 +68,6 @@ def test_inner_norm_equals_the_equations(activation, shape):
     equation = functools.partial(reference.mlp, activation=ACTIVATIONS[activation], epsilon=0.1)
     layer = MlpBlock(20, activation, inner_norm=True, layer_norm_epsilon=0.1)
     run_parity_test(layer, equation, random_inputs(shape))
-
-
-def test_the_gelus_differ():
-    [tokens] = random_inputs((7, 12))
-    gelus = ("gelu_tanh", "gelu_exact", "quick_gelu")
-    outputs = [to_numpy(randomize(built(MlpBlock(20, activation)))(tokens)) for activation in gelus]
-    for one, other in itertools.combinations(outputs, 2):
-        assert np.abs(one - other).max() > 10 * 1e-5
-
-
-def test_a_token_does_not_see_another():
-    layer = randomize(built(MlpBlock(20)))
-    [tokens] = random_inputs((7, 12))
-    changed = tokens.copy()
-    changed[:, 4] += 1.0
-    difference = np.abs(to_numpy(layer(changed)) - to_numpy(layer(tokens))).max((0, 2))
-    assert difference[4] > 0.1
-    assert np.delete(difference, 4).max() < 1e-6
 
 
 def test_kernels_start_xavier_uniform_and_biases_normal():
@@ -117,6 +102,6 @@ def test_refuses_an_unknown_activation():
         MlpBlock(20, activation="relu")
 
 
-@pytest.mark.parametrize(("activation", "num_hidden"), [("gelu_tanh", 20), ("swiglu", 40)])
-def test_macs(activation, num_hidden):
-    assert built(MlpBlock(20, activation)).macs((None, 7, 12)) == 7 * (12 * num_hidden + 20 * 12)
+def test_macs():
+    for activation, num_hidden in (("gelu_tanh", 20), ("swiglu", 40)):
+        assert built(MlpBlock(20, activation)).macs((None, 7, 12)) == 7 * (12 * num_hidden + 20 * 12)

@@ -12,8 +12,9 @@ from tests.models.tiny import SHAPE, tiny_model
 from tests.test_case import assert_close, to_numpy
 
 
-@pytest.mark.each_backend
-@pytest.mark.parametrize(("rate", "num_kept"), [(0.5, 4), (0.3, 5), (0.99, 1), (0.0, 7)])
+@pytest.mark.parametrize(
+    ("rate", "num_kept"), [pytest.param(0.3, 5, marks=pytest.mark.each_backend), (0.5, 4), (0.99, 1), (0.0, 7)]
+)
 def test_each_image_keeps_random_patches_and_all_prefix_tokens(rate, num_kept):
     tokens = np.arange(50 * 9 * 2, dtype="float32").reshape(50, 9, 2)
     kept = to_numpy(PatchDropout(rate, num_prefix_tokens=2, seed=0)(ops.convert_to_tensor(tokens), training=True))
@@ -31,16 +32,8 @@ def test_each_image_keeps_random_patches_and_all_prefix_tokens(rate, num_kept):
     np.testing.assert_array_equal(PatchDropout(rate)(tokens), tokens)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({"num_register_tokens": 1, "num_layers": 1}, marks=pytest.mark.each_backend),
-        pytest.param({"pooling": "map", "num_layers": 1}, marks=pytest.mark.slow),
-        pytest.param({"pooling": "avg", "pre_norm": True, "num_layers": 1}, marks=pytest.mark.slow),
-    ],
-)
-def test_a_model_with_patch_dropout_trains_and_predicts_with_all_patches(changes):
-    model, whole = (tiny_model(**changes, patch_dropout_rate=rate) for rate in (0.5, 0.0))
+def test_a_model_with_patch_dropout_trains_and_predicts_with_all_patches():
+    model, whole = (tiny_model(num_register_tokens=1, num_layers=1, patch_dropout_rate=rate) for rate in (0.5, 0.0))
     changed = train(model, SHAPE, keras.optimizers.SGD(1.0))
     assert changed
     whole.set_weights([weight for weight in model.get_weights() if weight.dtype == "float32"])

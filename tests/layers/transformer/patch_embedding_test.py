@@ -7,16 +7,10 @@ from tests.reference import vit as reference
 from tests.test_case import assert_close, canonical_weights, random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
-@pytest.mark.parametrize("use_bias", [pytest.param(True, marks=pytest.mark.each_backend), False])
-def test_layer(use_bias, tmp_path):
-    run_layer_test(
-        PatchEmbedding,
-        {"hidden_dim": 10, "patch_size": (4, 3), "crop_to_patches": True, "use_bias": use_bias},
-        [(9, 11, 2)],
-        (2, 3, 10),
-        {"kernel": (4, 3, 2, 10)} | ({"bias": (10,)} if use_bias else {}),
-        tmp_path,
-    )
+@pytest.mark.each_backend
+def test_layer(tmp_path):
+    arguments = {"hidden_dim": 10, "patch_size": (4, 3), "crop_to_patches": True, "use_bias": False}
+    run_layer_test(PatchEmbedding, arguments, [(9, 11, 2)], (2, 3, 10), {"kernel": (4, 3, 2, 10)}, tmp_path)
 
 
 def _project_patches(images, weights):
@@ -71,7 +65,7 @@ def test_size_may_be_unknown():
     assert layer(keras.Input((None, None, 3))).shape == (None, None, None, 10)
 
 
-@pytest.mark.parametrize("size", [(9, 12), (8, 13), (3, 12)])
+@pytest.mark.parametrize("size", [(9, 12), (8, 13)])
 def test_refuses_a_size_that_does_not_divide(size):
     message = rf"{size[0]} x {size[1]} pixels does not divide into patches of 4 x 4.*crop_to_patches=True"
     with pytest.raises(ValueError, match=message):

@@ -29,8 +29,7 @@ def test_layer(tmp_path):
     run_layer_test(ClusteringTokenizer, arguments, [(5, 7, 6)], (4, 10), shapes, tmp_path)
 
 
-@pytest.mark.parametrize("steps", [1, 3, 6])
-@pytest.mark.parametrize(("num_tokens", "grid"), [(6, (2, 3)), (5, (1, 5))])
+@pytest.mark.parametrize(("num_tokens", "grid", "steps"), [(6, (2, 3), 1), (6, (2, 3), 6), (5, (1, 5), 3)])
 def test_centres_are_those_of_lloyds_algorithm(num_tokens, grid, steps):
     [maps] = random_inputs((5, 7, 6))
     centres = to_numpy(ClusteringTokenizer(num_tokens, num_iterations=steps).centres(maps))
@@ -45,15 +44,7 @@ def test_a_centre_without_pixels_stays():
         assert_close(ClusteringTokenizer(4).centres(maps), expected)
 
 
-def test_finds_planted_clusters():
-    rng = np.random.default_rng(0)
-    directions = np.eye(5)[:4]
-    labels = np.repeat([[0, 1], [2, 3]], 6, axis=0).repeat(8, axis=1)  # (12, 16): four quarters.
-    maps = (directions[labels] + rng.normal(scale=0.05, size=(1, 12, 16, 5))).astype("float32")
-    np.testing.assert_allclose(to_numpy(ClusteringTokenizer(4).centres(maps))[0], directions, atol=0.03)
-
-
-@pytest.mark.parametrize("changes", [{}, {"token_dim": None}, {"use_batch_norm": False, "group_width": None}])
+@pytest.mark.parametrize("changes", [{}, {"token_dim": None, "use_batch_norm": False, "group_width": None}])
 def test_equals_the_reference(changes):
     layer = ClusteringTokenizer(6, num_iterations=2, **{**PUBLISHED, **changes})
     equation = functools.partial(reference.clustering_tokenizer, grid=(2, 3), steps=2)
@@ -64,7 +55,6 @@ def _behind(*layers):
     return keras.Sequential([keras.Input((5, 7, 6)), *layers])
 
 
-@pytest.mark.slow
 def test_no_gradient_goes_through_the_assignment():
     """Preceding layers get the same gradient as with constant centres."""
 
@@ -96,17 +86,6 @@ def test_clusters_in_float32(policy):
     centres = ClusteringTokenizer(4, dtype=policy).centres(maps)
     assert keras.backend.standardize_dtype(centres.dtype) == "float32"
     assert_close(centres, to_numpy(ClusteringTokenizer(4).centres(maps)))
-
-
-@pytest.mark.slow
-def test_size_may_be_unknown():
-    layer = ClusteringTokenizer(4, **PUBLISHED)
-    inputs = keras.Input((None, None, 6))
-    model = keras.Model(inputs, layer(inputs))
-    assert model.output_shape == (None, 4, 10)
-    for size in ((5, 8), (6, 3)):
-        [maps] = random_inputs((*size, 6))
-        assert_close(model(maps), to_numpy(layer(maps)))
 
 
 def test_macs():

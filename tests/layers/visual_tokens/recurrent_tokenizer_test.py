@@ -1,6 +1,5 @@
 import functools
 
-import keras
 import numpy as np
 import pytest
 
@@ -33,16 +32,15 @@ def test_layer(tmp_path):
     run_layer_test(RecurrentTokenizer, PUBLISHED, SHAPES, (4, 10), shapes, tmp_path, 1.0, cancelled)
 
 
-@pytest.mark.parametrize("size", [(5, 7), (1, 3), (4, 2)])
+@pytest.mark.parametrize("size", [(5, 7), (1, 3)])
 def test_equals_the_equation(size):
     layer = RecurrentTokenizer()
     run_parity_test(layer, reference.recurrent_tokenizer, random_inputs((*size, 6), (3, 6)))
     assert layer.count_params() == 6 * 6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "changes", [{}, {"split_tokens": False}, {"token_dim": None}, {"group_width": None}, {"num_heads": 2}]
+    "changes", [{}, {"split_tokens": False, "token_dim": None}, {"group_width": None, "num_heads": 2}]
 )
 def test_equals_the_published_form(changes):
     arguments = {**PUBLISHED, **changes}
@@ -53,7 +51,6 @@ def test_equals_the_published_form(changes):
     run_parity_test(RecurrentTokenizer(**arguments), equation, inputs)
 
 
-@pytest.mark.slow
 def test_weights_are_shares_of_the_pixels():
     inputs = random_inputs(*SHAPES)
     for split, num_filters in ((True, 2), (False, 4)):
@@ -63,19 +60,6 @@ def test_weights_are_shares_of_the_pixels():
         assert_close(weights.sum(2), np.ones((2, 3, num_filters)))
 
 
-@pytest.mark.slow
-def test_half_of_the_tokens_is_carried_over():
-    """The second half of the tokens comes first in the output. The new half depends on the first half only."""
-    maps, tokens = random_inputs(*SHAPES)
-    layer = randomize(built(RecurrentTokenizer(**PUBLISHED)), scale=1.0)
-    output = to_numpy(layer(maps, tokens))
-    np.testing.assert_array_equal(output[:, :2], tokens[:, 2:])
-    changed = tokens.copy()
-    changed[:, 2:] += 1
-    np.testing.assert_array_equal(to_numpy(layer(maps, changed))[:, 2:], output[:, 2:])
-    assert np.abs(to_numpy(layer(maps, -tokens))[:, 2:] - output[:, 2:]).max() > 1e-3
-
-
 def test_projection_of_zero_takes_the_mean():
     maps, tokens = random_inputs((5, 7, 6), (4, 6))
     layer = built(RecurrentTokenizer(), [(5, 7, 6), (4, 6)])
@@ -83,17 +67,6 @@ def test_projection_of_zero_takes_the_mean():
     assert_close(layer(maps, tokens), np.tile(maps.mean((1, 2))[:, None], (1, 4, 1)))
 
 
-@pytest.mark.slow
-def test_size_may_be_unknown():
-    layer = RecurrentTokenizer(**PUBLISHED)
-    inputs = [keras.Input((None, None, 6)), keras.Input((4, 10))]
-    model = keras.Model(inputs, layer(*inputs))
-    for size in ((5, 8), (6, 3)):
-        arrays = random_inputs((*size, 6), (4, 10))
-        assert_close(model(arrays), to_numpy(layer(*arrays)))
-
-
-@pytest.mark.slow
 def test_macs():
     places = 5 * 7
     shapes = [(None, *shape) for shape in SHAPES]

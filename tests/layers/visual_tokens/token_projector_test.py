@@ -1,6 +1,5 @@
 import functools
 
-import keras
 import numpy as np
 import pytest
 
@@ -26,18 +25,16 @@ def test_layer(tmp_path):
     run_layer_test(TokenProjector, PUBLISHED, SHAPES, (5, 7, 12), shapes, tmp_path, cancelled=cancelled)
 
 
-@pytest.mark.parametrize("size", [(5, 7), (1, 3), (4, 2)])
+@pytest.mark.parametrize("size", [(5, 7), (1, 3)])
 def test_equals_the_equation(size):
     layer = TokenProjector()
     run_parity_test(layer, reference.token_projector, random_inputs((*size, 6), (4, 6)))
     assert layer.count_params() == 2 * 6 * 6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "channels", "token_dim"),
     [
-        ({}, 6, 10),
         ({"num_heads": 1, "group_width": None}, 6, 10),
         ({"filters": None, "group_width": 3}, 12, 10),
         ({"use_batch_norm": False}, 6, 12),
@@ -53,7 +50,6 @@ def test_equals_the_published_form(changes, channels, token_dim):
     assert (layer.lateral is None) == (channels == 12)
 
 
-@pytest.mark.slow
 def test_every_pixel_shares_itself_out():
     layer = randomize(built(TokenProjector(**PUBLISHED)), scale=1.0)
     weights = to_numpy(layer.attention_weights(*random_inputs(*SHAPES)))
@@ -69,18 +65,6 @@ def test_weights_of_zero_add_the_mean_of_the_tokens():
     assert_close(layer(maps, tokens), maps + tokens.mean(1)[:, None, None])
 
 
-@pytest.mark.slow
-def test_size_may_be_unknown():
-    layer = TokenProjector(**PUBLISHED)
-    inputs = [keras.Input((None, None, 6)), keras.Input((4, 10))]
-    model = keras.Model(inputs, layer(*inputs))
-    assert model.output_shape == (None, None, None, 12)
-    for size in ((5, 8), (6, 3)):
-        arrays = random_inputs((*size, 6), (4, 10))
-        assert_close(model(arrays), to_numpy(layer(*arrays)))
-
-
-@pytest.mark.slow
 def test_macs():
     layer = built(TokenProjector(**PUBLISHED))
     # Queries in two groups; the map itself; keys and values; products and sums.

@@ -6,14 +6,7 @@ import pytest
 from keras_vit.layers import TokenTransformer
 from tests.layers.convolutional.pointwise_convolution_test import projection_shapes
 from tests.reference import visual_transformer as reference
-from tests.test_case import (
-    assert_close,
-    random_inputs,
-    randomize,
-    run_layer_test,
-    run_parity_test,
-    to_numpy,
-)
+from tests.test_case import assert_close, random_inputs, randomize, run_layer_test, run_parity_test, to_numpy
 
 PUBLISHED = {"num_heads": 3, "num_groups": 2, "use_batch_norm": True, "scale_logits": True}
 
@@ -27,7 +20,7 @@ def test_layer(tmp_path):
     run_layer_test(TokenTransformer, PUBLISHED, [(5, 12)], (5, 12), shapes, tmp_path, cancelled=cancelled)
 
 
-@pytest.mark.parametrize("shape", [(5, 6), (4, 10), (1, 2)])
+@pytest.mark.parametrize("shape", [(5, 6), (1, 2)])
 def test_equals_the_equations(shape):
     layer = TokenTransformer()
     run_parity_test(layer, reference.token_transformer, random_inputs(shape))
@@ -35,15 +28,13 @@ def test_equals_the_equations(shape):
     assert layer.count_params() == 2 * dim * dim // 2 + 2 * dim * dim
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"num_heads": 1}, {"num_groups": None}, {"use_batch_norm": False}])
+@pytest.mark.parametrize("changes", [{}, {"num_groups": None, "use_batch_norm": False}])
 def test_equals_the_published_form(changes):
     arguments = {**PUBLISHED, **changes}
     equation = functools.partial(reference.token_transformer, k=arguments["num_heads"], scale=True)
     run_parity_test(TokenTransformer(**arguments), equation, random_inputs((5, 12)))
 
 
-@pytest.mark.slow
 def test_every_token_shares_itself_out():
     [tokens] = random_inputs((5, 12))
     layer = TokenTransformer(**PUBLISHED)
@@ -62,17 +53,6 @@ def test_weights_of_zero_add_the_mean():
     assert_close(layer(tokens), tokens + tokens.mean(1, keepdims=True))
 
 
-@pytest.mark.slow
-def test_the_order_of_tokens_does_not_matter():
-    [tokens] = random_inputs((5, 12))
-    layer = TokenTransformer(**PUBLISHED)
-    layer.build(tokens.shape)
-    randomize(layer)
-    order = [3, 0, 4, 1, 2]
-    assert_close(layer(tokens[:, order]), to_numpy(layer(tokens))[:, order])
-
-
-@pytest.mark.slow
 def test_macs():
     layer = TokenTransformer(**PUBLISHED)
     layer.build((None, 5, 12))

@@ -3,25 +3,23 @@
 import functools
 import sys
 
-import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.architectures import RESNETS, SELF_ATTENTION_NETWORKS
 from keras_vit.models.baselines import resnets as resnet_baselines
 from keras_vit.models.baselines import self_attention_network
-from tests.models.counting import count_trained, counts_by_layer, deep_counts, shapes_only
+from tests.models.counting import counts_by_layer, deep_counts, shapes_only
 from tests.reference import resnet_baselines as reference
 from tests.test_case import (
-    MIXED_POLICY,
     assert_close,
     canonical_weights,
     check_gradients,
     counted_once,
     random_inputs,
     randomize,
-    run_mixed_precision_test,
     run_parity_test,
+    slow_except,
     to_numpy,
 )
 
@@ -121,7 +119,7 @@ def test_what_a_function_builds(function, monkeypatch):
 
 
 @counted_once
-@pytest.mark.parametrize("kind", UNITS)
+@pytest.mark.parametrize("kind", slow_except(["local_relation", "global_reasoning", "double_attention"], list(UNITS)))
 def test_counts(kind):
     """One shallow model gives the counts of every depth of this kind of units."""
     build, functions = UNITS[kind]
@@ -133,15 +131,6 @@ def test_counts(kind):
         parameters, macs, printed, difference = COUNTS[function]
         assert found == (parameters, macs), function
         assert parameters / 1e6 == pytest.approx(printed, rel=difference / 100)
-
-
-@counted_once
-@pytest.mark.slow
-@pytest.mark.parametrize("function", COUNTS)
-def test_counts_of_whole_models(function):
-    parameters, macs, *_ = COUNTS[function]
-    model, cost = shapes_only(getattr(keras_vit.baselines, function))
-    assert (count_trained(model), cost.macs) == (parameters, macs)
 
 
 def _resnet(size="R50", input_shape=SHAPE, **changes):
@@ -177,13 +166,6 @@ def model(kind):
     return randomize(KINDS[kind](), scale=0.5)
 
 
-@pytest.mark.slow
-def test_images_show_in_the_outputs(model):
-    outputs = to_numpy(model(random_inputs(SHAPE)[0]))
-    assert np.isfinite(outputs).all()
-    assert np.ptp(outputs, axis=0).max() > 1e-4
-
-
 # SANs are left out: with random weights, whole channels inside their attention are negative, and ReLU stops gradients.
 # tests/layers/convolutional/self_attention_unit_test.py checks the gradients.
 @pytest.mark.slow
@@ -192,24 +174,8 @@ def test_gradients(model):
     check_gradients(model, random_inputs(SHAPE, batch=4))
 
 
-@pytest.mark.slow  # The tests of the layers cover this too.
-@pytest.mark.parametrize(
-    ("kind", "scale", "policy"),
-    [
-        ("local_relation", 0.3, "mixed_bfloat16"),
-        ("attention_augmented", 0.3, MIXED_POLICY),
-        ("stand_alone", 0.3, "mixed_bfloat16"),
-        ("pairwise", 0.45, MIXED_POLICY),
-        ("patchwise", 0.4, "mixed_bfloat16"),
-    ],
-    indirect=["kind"],
-)
-def test_mixed_precision(kind, scale, policy):
-    run_mixed_precision_test(KINDS[kind], policy, SHAPE, scale)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["local_relation", "patchwise"], indirect=True)
+@pytest.mark.parametrize("kind", ["local_relation"], indirect=True)
 def test_images_of_any_size(kind, model):
     variable = KINDS[kind](input_shape=(None, None, 3))
     variable.set_weights(model.get_weights())
@@ -223,27 +189,22 @@ def test_augmented_models_take_one_size():
         KINDS["attention_augmented"](input_shape=(None, None, 3))
 
 
-@pytest.mark.slow
 def test_small_images_are_refused_where_windows_reflect_them():
     with pytest.raises(ValueError, match=r"must be more than 3. Received: maps of shape \(None, 3, 4, 128\)"):
-        _self_attention_network("patchwise", input_shape=(12, 16, 3), window_sizes=(3, 7))
+        shapes_only(lambda: _self_attention_network("patchwise", input_shape=(12, 16, 3), window_sizes=(3, 7)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["attention_augmented"], indirect=True)
-def test_attention_augmented_from_the_second_stage_on(model):
-    mixings = [layer.mixing for layer in model.layers if hasattr(layer, "mixing")]
-    assert mixings == ["convolution", "pooled_attention_augmented", "attention_augmented"]
-
-
-@pytest.mark.slow
-def test_where_global_units_stand():
+def test_where_attention_stands():
     changes = {"stage_depths": (2, 4, 6), "global_unit": "global_reasoning", "num_global_units": (0, 2, 3)}
     names = [layer.name for layer in shapes_only(lambda: _resnet(**changes))[0].layers]
     found = [name for name in names if "global" in name]
     # As in facebookresearch/GloRe.
     assert found == [f"stage_{stage}_global_unit_{unit}" for stage, unit in ((1, 0), (1, 2), (2, 0), (2, 2), (2, 4))]
     assert all(names.index(name) == names.index(name.replace("global_unit", "unit")) + 1 for name in found)
+    # From the second stage on.
+    augmented, _ = shapes_only(KINDS["attention_augmented"])
+    mixings = [layer.mixing for layer in augmented.layers if hasattr(layer, "mixing")]
+    assert mixings == ["convolution", "pooled_attention_augmented", "attention_augmented"]
 
 
 @pytest.mark.slow

@@ -10,10 +10,6 @@ from training.__main__ import main
     [
         ["train", "{long}"],
         ["train", "run={long}"],
-        pytest.param(
-            ["train", "data.dataset=folder", "data.tfds_directory=none", "data.directory={long}"],
-            marks=pytest.mark.slow,
-        ),
         ["train", "--runs", "{long}"],
         ["evaluate", "{long}"],
         ["fewshot", "digits", "--csv", "{long}"],
@@ -22,7 +18,6 @@ from training.__main__ import main
         ["export", "{long}"],
         ["plan", "digits", "devices={digits}"],
         ["duplicates", "digits", "--to", "{long}"],
-        pytest.param(["vtab", "run={long}"], marks=pytest.mark.slow),
     ],
     ids=lambda arguments: " ".join(arguments[:3]),
 )
@@ -63,9 +58,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(tmp_path, caps
         (["fewshot", "a_run", "--shots", "5", "data.dataset=mnist"], "not a whole number of at least 1. Put sec"),
         (["explain", "a_run", "--neighbours", "-1"], "argument --neighbours: -1 is not a whole number of at least 0\n"),
         (["predict", "a_run", "x.png", "--top", "1" * 10], "argument --top: 1111111111 has more than 9 digits\n"),
-        pytest.param(
-            ["predict", "run", "x.png", "--top", "1" * 5000], "111 has more than 9 digits\n", id="5000 digits"
-        ),
+        pytest.param(["predict", "a_run", "x.png", "--top", "1" * 5000], "111 has more than 9 digits\n", id="long"),
         (["predict", "a_run", "x.png", "--top", "0"], "argument --top: 0 is not a whole number of at least 1\n"),
     ],
 )

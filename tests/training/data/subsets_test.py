@@ -28,34 +28,22 @@ def streamed():
     return StreamedSource(23, stream, 10)
 
 
-SOURCES = pytest.mark.parametrize("make", [indexed, streamed])
-
-
-def contents(source):
-    return [(example["image"], example["label"]) for example in source.in_order().as_numpy_iterator()]
-
-
-@pytest.mark.slow
-@SOURCES
-def test_labels_are_those_of_the_images_in_order(make):
+@pytest.mark.parametrize("make", [indexed, streamed])
+def test_a_selection_holds_the_chosen_images_alone(make):
     np.testing.assert_array_equal(read_labels(make(), "these"), LABELS)
+    chosen = [0, 3, 4, 17, 22]
+    part = select(make(), chosen)
+    assert part.size == 5
+    contents = [(example["image"], example["label"]) for example in part.in_order().as_numpy_iterator()]
+    assert contents == [(f"image {i}".encode(), LABELS[i]) for i in chosen]
+    keys = keys_of(part, Part(batch_size=4))
+    assert [position for position, _ in keys] == [0, 1, 2, 3, 4, -1, -1, -1]
 
 
 def test_several_labels_of_an_image_are_refused():
     source = IndexedSource(4, lambda index: {"image": tf.constant("image"), "label": tf.stack([index, index])})
     with pytest.raises(InputError, match="The images of the test split may have several right classes"):
         read_labels(source, "the test split")
-
-
-@pytest.mark.slow
-@SOURCES
-def test_a_selection_holds_the_chosen_images_alone(make):
-    chosen = [0, 3, 4, 17, 22]
-    part = select(make(), chosen)
-    assert part.size == 5
-    assert contents(part) == [(f"image {i}".encode(), LABELS[i]) for i in chosen]
-    keys = keys_of(part, Part(batch_size=4))
-    assert [position for position, _ in keys] == [0, 1, 2, 3, 4, -1, -1, -1]
 
 
 def test_a_selection_of_a_stream_is_not_shuffled():

@@ -1,4 +1,8 @@
-"""Training on several devices and processes equals training on one. Invalid distributions are errors."""
+"""Training on several devices and processes equals training on one, and plans equal numbers derived by hand.
+
+All programs that need several devices, several processes or Keras on JAX are started at once, because they share the
+imports. `distribution_errors_test.py` tests invalid distributions.
+"""
 
 import ast
 import contextlib
@@ -10,19 +14,13 @@ import socket
 import subprocess
 import sys
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from tests.training.engine.distribution_errors_test import JAX_PROCESSES
 from tests.training.engine.layouts_test import SHARDED
-from training.engine import distribution
-from training.errors import InputError
-from training.recipe.config import validate
 
 ROOT = pathlib.Path(__file__).parents[3]
-IS_JAX = keras.backend.backend() == "jax"
-JAX_PROCESSES = [f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")]
 BATCH_NORM = {"model": "batch_norm", "optimizer": "sgd"}
 
 
@@ -38,112 +36,100 @@ SHARING = {"model_devices": 2, "shard_weights": True}
 CASES = {
     "tensorflow": (
         {
-            "nothing, 4": case("mirrored", 4, model=None),
-            "dense, 2 in parts": case("mirrored", 2, accumulation_steps=4),
+            "vit, 4 in parts": case("mirrored", 4, model="vit", accumulation_steps=2),
+            "dense, 2": case("mirrored", 2),
+            "batch_norm, 2": case("mirrored", 2, **BATCH_NORM),
         },
-        {"dense, 2 processes": case("multi_worker")},
+        {"dense, 2 processes": case("multi_worker"), "vit, 2 processes": case("multi_worker", model="vit")},
     ),
     "jax": (
         {
-            "dense, 2 x 2 sharded": case("model_parallel", 4, SHARING),
-            "dense, 2 in parts": case("data_parallel", 2, accumulation_steps=4),
+            "dense, 2 x 2 sharded": case("model_parallel", 4, SHARING, accumulation_steps=2),
+            "vit, 2 x 2 sharded": case("model_parallel", 4, SHARING, model="vit", accumulation_steps=2),
+            "batch_norm, 2": case("data_parallel", 2, **BATCH_NORM),
         },
         {
             "dense, 2 processes of 2": case("data_parallel", 2),
             # The two halves of a layer are in different processes.
             "dense, 1 x 2": case("model_parallel", 1, {"model_devices": 2}),
+            "vit, 1 x 2 sharded": case("model_parallel", 1, SHARING, model="vit"),
         },
     ),
 }
-SLOW_CASES = {
-    "tensorflow": (
-        {
-            "vit, 4 in parts": case("mirrored", 4, model="vit", accumulation_steps=2),
-            "batch_norm, 2": case("mirrored", 2, **BATCH_NORM),
-        },
-        {"vit, 2 processes": case("multi_worker", model="vit")},
+# The quick cases train the dense model.
+NAMES = [
+    pytest.param(backend, name, marks=() if name.startswith("dense") else pytest.mark.slow)
+    for backend, (in_one, in_each_of_two) in CASES.items()
+    for name in [*in_one, *in_each_of_two]
+]
+
+D, M, K, CLASSES, DEVICES = 64, 128, 4, 10, 4
+PATCHES = 6 * 4
+SMALL = [
+    *("model.input_shape=12,8,3", "model.config.patch_size=2", "fit.epochs=none", "fit.steps=50", "fit.batch_size=64"),
+    *(f"model.config.hidden_dim={D}", f"model.config.num_heads={K}", f"model.config.mlp_dim={M}"),
+]
+PARALLEL = ["distribution.kind=model_parallel"]
+PUBLISHED = ["model.config=none", "model.weights=Ti/16@augreg-i21k", "model.input_shape=none"]
+# {name: (devices, layers, changes)}
+PLANS = {
+    "replicas": (DEVICES, 1, []),
+    "parts": (DEVICES, 1, ["fit.accumulation_steps=4"]),
+    "shared": (DEVICES, 1, [*PARALLEL, "distribution.model_devices=4"]),
+    # With so few images, XLA would by default transfer activations instead.
+    "sharded": (
+        DEVICES,
+        1,
+        [
+            *(*PARALLEL, "distribution.shard_weights=true", "fit.batch_size=8"),
+            *("model.config.class_token=true", "model.config.pooling=token"),
+        ],
     ),
-    "jax": (
-        {
-            "vit, 2 x 2 sharded": case("model_parallel", 4, SHARING, model="vit", accumulation_steps=2),
-            "vit, 2 x 2": case("model_parallel", 4, {"model_devices": 2}, model="vit"),
-            "batch_norm, 2": case("data_parallel", 2, **BATCH_NORM),
-        },
-        {"vit, 1 x 2 sharded": case("model_parallel", 1, SHARING, model="vit")},
+    "odd heads of published weights": (DEVICES, 1, [*PARALLEL, "distribution.model_devices=4", *PUBLISHED]),
+    "one": (1, 2, []),
+    "rematerialized": (1, 2, ["fit.rematerialize=true"]),
+    "frozen": (
+        1,
+        2,
+        ["model.freeze_up_to=encoder_block_0", "fit.precision=mixed_bfloat16", "optimizer.ema=0.99"],
     ),
 }
-
-
-def names(cases):
-    """(backend, name) of each case that trains a model."""
-    for backend, (in_one, in_each_of_two) in cases.items():
-        for name, fields in (in_one | in_each_of_two).items():
-            if fields.get("model", "dense") is not None:
-                yield backend, name
-
-
-NAMES = [*names(CASES), *(pytest.param(*name, marks=pytest.mark.slow) for name in names(SLOW_CASES))]
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory, jax_variables):
-    """Function that runs a backend's programs; returns their output folder and what they printed, {name: text}.
-
-    `is_slow` selects the slow cases.
-    """
-
-    @functools.cache
-    def started(backend, is_slow):
-        folder = tmp_path_factory.mktemp(backend)
-        in_one, in_each_of_two = (SLOW_CASES if is_slow else CASES)[backend]
-        single = {name: fields for name, fields in SINGLE.items() if any(n.startswith(name) for n in in_one)}
-        programs = {"one": _program("curves_program", str(folder), json.dumps(in_one | single))}
+def folder(request, tmp_path_factory, jax_variables):
+    """Runs all programs. Returns the folder of their results and of what they printed."""
+    folder = tmp_path_factory.mktemp("programs")
+    has_slow = any(item.path == request.path and item.get_closest_marker("slow") for item in request.session.items)
+    programs = {"jax": {}, "tensorflow": {}}
+    for backend, cases in CASES.items():
+        (folder / backend).mkdir()
+        cases = [{n: fields for n, fields in part.items() if has_slow or n.startswith("dense")} for part in cases]
+        single = {n: fields for n, fields in SINGLE.items() if any(name.startswith(n) for name in cases[0])}
+        arguments = [[str(folder / backend), json.dumps(part)] for part in (cases[0] | single, cases[1])]
+        programs[backend]["one"] = _program("curves_program", *arguments[0])
         for i, environment in enumerate(_pair(backend)):
-            arguments = str(folder), json.dumps(in_each_of_two)
-            programs[f"process {i}"] = _program("curves_program", *arguments, environment=environment)
-        if backend == "tensorflow":
-            cases = ["keras_clipping", "keras_overflow"] if is_slow else ["adamw", "muon", "scaled_sgd", "overflow"]
-            programs["two replicas"] = _program("two_replicas", *cases)
-        command = [sys.executable, "-m", "tests.training.forked_programs", str(folder), json.dumps(programs)]
-        # XLA's optimizations would take most of the time and save almost none.
-        environment = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"} | jax_variables
-        return (
-            folder,
-            programs,
-            subprocess.run(
-                command,
-                cwd=ROOT,
-                env=os.environ | environment,
-                stdout=subprocess.PIPE,
-                text=True,
-                timeout=900,
-                check=True,
-            ),
-        )
-
-    def ended(backend, is_slow=False):
-        folder, programs, process = started(backend, is_slow)
-        statuses = json.loads(process.stdout.splitlines()[-1])
-        logs = {name: (folder / f"{name}.log").read_text() for name in programs}
-        assert not any(statuses.values()), "\n".join(log[-4000:] for name, log in logs.items() if statuses[name])
-        return folder, logs
-
-    return ended
+            programs[backend][f"process {i}"] = _program("curves_program", *arguments[1], environment=environment)
+    slow_replicas = ["muon", "keras_clipping", "keras_overflow"] if has_slow else []
+    programs["tensorflow"]["two replicas"] = _program("two_replicas", "scaled_sgd", *slow_replicas)
+    requests = {
+        name: (devices, [*SMALL, f"model.config.num_layers={layers}", *changes])
+        for name, (devices, layers, changes) in PLANS.items()
+    }
+    programs["jax"]["plans"] = _program("plans_program", json.dumps(requests))
+    if has_slow:
+        programs["jax"]["keras_cv"] = _program("keras_cv_program")
+    command = [sys.executable, "-m", "tests.training.forked_programs", str(folder), json.dumps(programs)]
+    # XLA's optimizations would take most of the time and save almost none. They do not change plans.
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | jax_variables
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    logs = [f"{path.name}\n{path.read_text()[-4000:]}" for path in folder.glob("*.log")]
+    assert process.returncode == 0, "\n".join([process.stderr[-4000:], *logs])
+    return folder
 
 
 def _program(module, *arguments, environment=None):
     return {"module": f"tests.training.{module}", "arguments": arguments, "environment": environment or {}}
-
-
-@pytest.fixture(scope="module")
-def curves(programs):
-    """Function that returns the results of a backend's programs by the names of the cases."""
-
-    @functools.cache
-    def written(backend, is_slow):
-        return {path.stem: dict(np.load(path)) for path in programs(backend, is_slow)[0].glob("*.npz")}
-
-    return lambda backend, name: written(backend, (backend, name) in names(SLOW_CASES))
 
 
 def _pair(backend):
@@ -161,10 +147,27 @@ def _pair(backend):
             yield dict(zip(JAX_PROCESSES, [addresses[0], "2", str(i)], strict=True))
 
 
+@pytest.fixture(scope="module")
+def curves(folder):
+    """Function that returns the results of a case."""
+    return functools.cache(lambda backend, name: dict(np.load(folder / backend / f"{name}.npz")))
+
+
+@pytest.fixture(scope="module")
+def printed(folder):
+    """Function that returns what a program printed last."""
+    return lambda name: json.loads((folder / f"{name}.log").read_text().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def plans(printed):
+    return printed("jax plans")
+
+
 @pytest.mark.parametrize(("backend", "name"), NAMES)
 def test_the_same_curve_on_any_devices(curves, backend, name):
     """The losses and metrics of 10 steps and 2 validations are equal, and so are all variables after them."""
-    found, single = (curves(backend, name)[each] for each in (name, name.split(",")[0]))
+    found, single = (curves(backend, each) for each in (name, name.split(",")[0]))
     assert found["steps"].shape == (10, 2)
     for key in [key for key in single if key in ("steps", "epochs") or key.startswith("variable")]:
         # Measured differences are at most 4e-6. One miscounted image changes an accuracy by 0.006 or more.
@@ -186,12 +189,11 @@ def test_the_same_curve_on_any_devices(curves, backend, name):
         ("dense, 1 x 2", {"model"}, 4),
         pytest.param("vit, 2 x 2 sharded", {"batch", "model"}, 13, marks=pytest.mark.slow),
         pytest.param("vit, 1 x 2 sharded", {"batch", "model"}, 13, marks=pytest.mark.slow),
-        pytest.param("vit, 2 x 2", {"model"}, 13, marks=pytest.mark.slow),
     ],
 )
 def test_weights_and_slots_lie_as_laid_out(curves, name, axes, count):
     """Results are right under any layout, so the shardings of JAX's arrays are compared."""
-    shardings = _shardings(curves("jax", name)[name])
+    shardings = _shardings(curves("jax", name))
     laid_out = {path.removeprefix("encoder_block_1/"): layout for path, layout in SHARDED.items()}
     found = [path for path in shardings if path.removeprefix("encoder_block_0/") in laid_out]
     assert len(found) == count  # Each model has only some of these variables.
@@ -205,9 +207,8 @@ def test_weights_and_slots_lie_as_laid_out(curves, name, axes, count):
             assert _trimmed(of_slot) == expected, end
 
 
-@pytest.mark.parametrize("name", ["dense, 2 in parts", "dense, 2 processes of 2"])
-def test_devices_that_share_batches_alone_have_whole_weights(curves, name):
-    shardings = _shardings(curves("jax", name)[name])
+def test_devices_that_share_batches_alone_have_whole_weights(curves):
+    shardings = _shardings(curves("jax", "dense, 2 processes of 2"))
     assert len(shardings) > 10
     assert all(_trimmed(axes) == [] for axes in shardings.values())
 
@@ -225,130 +226,23 @@ def _trimmed(axes):
     return list(axes)
 
 
-def recipe(config=None, batch_size=12, precision="float32", **of_distribution):
-    small = {"patch_size": 4, "hidden_dim": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 20}
-    return validate(
-        {
-            "name": "refused",
-            "model": {"config": small | (config or {}), "input_shape": (8, 12, 3)},
-            "data": {"dataset": "digits"},
-            "fit": {"batch_size": batch_size, "epochs": 1, "precision": precision, "accumulation_steps": 3},
-            "distribution": of_distribution,
-        }
-    )
-
-
-def workers(count, kind="worker", index=0, job="worker"):
-    addresses = [f"127.0.0.1:{10_000 + i}" for i in range(count)]
-    return {"TF_CONFIG": json.dumps({"cluster": {job: addresses}, "task": {"type": kind, "index": index}})}
-
-
-PROCESSES = dict(zip(JAX_PROCESSES, ["127.0.0.1:10000", "2", "0"], strict=True))
-REFUSED = [
-    ({"kind": "none"}, workers(2), "TF_CONFIG is set, but distribution.kind=none"),
-    ({"kind": "none"}, PROCESSES, "JOB_ADDRESSES is set, but distribution.kind=none"),
-]
-REFUSED_ON_TENSORFLOW = [
-    ({"kind": "data_parallel"}, {}, "needs the backend jax. Received: tensorflow, which supports none, mirrored"),
-    ({"kind": "model_parallel"}, {}, "KERAS_BACKEND"),
-    ({"kind": "mirrored"}, {}, "more than one device, but there is only one.*distribution.devices=2"),
-    ({"kind": "mirrored", "devices": 3}, {}, "at most 1 on this machine. Received: 3"),
-    ({"kind": "mirrored"}, workers(2), "TF_CONFIG is set, but distribution.kind=mirrored"),
-    ({"kind": "multi_worker"}, {}, "needs the environment variable TF_CONFIG.*Received: None"),
-    ({"kind": "multi_worker"}, {"TF_CONFIG": "{"}, "Received: '{'"),
-    ({"kind": "multi_worker"}, {"TF_CONFIG": "[" * 9999}, r"Received: '\[\["),
-    ({"kind": "multi_worker"}, workers(1), "two workers or more"),
-    ({"kind": "multi_worker"}, workers(2, index=2), "two workers or more"),
-    ({"kind": "multi_worker"}, workers(2, kind="evaluator"), "two workers or more"),
-    ({"kind": "multi_worker"}, workers(2, job="ps"), "two workers or more"),
-    ({"kind": "multi_worker", "devices": 2}, workers(2), "at most 1 on this machine. Received: 2"),
-    ({"kind": "tpu"}, {}, "finds no TPU"),
-    ({"kind": "tpu", "devices": 8}, {}, "distribution.devices is not used"),
-]
-REFUSED_ON_JAX = [
-    ({"kind": "mirrored"}, {}, "needs the backend tensorflow. Received: jax, which supports none, data_parallel"),
-    ({"kind": "data_parallel"}, {}, "more than one device, but there is only one"),
-    ({"kind": "data_parallel", "devices": 3}, {}, "at most 1 on this machine. Received: 3"),
-    ({"kind": "model_parallel", "model_devices": 2}, {}, "model_devices must divide the 1 devices.*Received: 2"),
-    ({"kind": "data_parallel"}, dict(list(PROCESSES.items())[:2]), "Missing: KERAS_DISTRIBUTION_PROCESS_ID"),
-    (
-        {"kind": "data_parallel"},
-        PROCESSES | {JAX_PROCESSES[2]: "2"},
-        "PROCESS_ID='2', KERAS_DISTRIBUTION_NUM_PROCESSES='2'",
-    ),
-    ({"kind": "none", "precision": "mixed_float16"}, {}, "Choose mixed_bfloat16"),
-]
-
-
-@pytest.fixture(autouse=True)
-def no_distribution_left():
-    yield
-    keras.distribution.set_distribution(None)
-
-
-@pytest.mark.each_backend
-@pytest.mark.parametrize(
-    ("fields", "environment", "message"), REFUSED + (REFUSED_ON_JAX if IS_JAX else REFUSED_ON_TENSORFLOW)
-)
-def test_refused(fields, environment, message, monkeypatch):
-    keras.ops.convert_to_numpy(keras.ops.ones(1))  # From this line on, JAX has only one device.
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=message):
-        distribution.start(recipe(**fields))
-
-
-@pytest.mark.each_backend
-@pytest.mark.parametrize(("batch_size", "is_refused"), [(12, False), (18, True), (15, True)])
-def test_a_batch_that_does_not_divide(batch_size, is_refused, monkeypatch):
-    monkeypatch.setattr(distribution.Engine, "num_replicas", 4)
-    expected = (
-        pytest.raises(InputError, match=r"multiple of 12 \(4 replicas") if is_refused else contextlib.nullcontext()
-    )
-    with expected:
-        distribution.start(recipe(batch_size=batch_size))
-
-
-@pytest.mark.each_backend
-def test_one_device():
-    engine = distribution.start(recipe())
-    assert (engine.num_replicas, engine.num_processes, engine.is_chief) == (1, 1, True)
-    assert engine.distribute(lambda *slices: slices, 12) == (0, 1, 12)
-    assert [engine.any_process(flag) for flag in (True, False)] == [True, False]
-    variable = keras.Variable(np.zeros((2, 3)), dtype="float32")
-    engine.assign([variable], [np.arange(6.0).reshape(2, 3)])
-    np.testing.assert_array_equal(engine.to_host([variable])[0], [[0, 1, 2], [3, 4, 5]])
-    with engine.scope():
-        assert not tf.distribute.has_strategy()
-
-
-@pytest.fixture(scope="module")
-def two_replicas(programs):
-    """The results of `two_replicas.py` by case."""
-    _, logs = programs("tensorflow")
-    return json.loads(logs["two replicas"].splitlines()[-1])
-
-
-@pytest.mark.parametrize("case", ["adamw", "muon", "scaled_sgd"])
-def test_steps_on_two_replicas_equal_those_on_one_device(two_replicas, case):
-    """The cases cover clipping, where replicas could differ, layer decay, weight decay and the moving average."""
-    results = two_replicas[case]
+def test_steps_on_two_replicas_equal_those_on_one_device(printed):
+    """The optimizer scales the loss, clips, where replicas could differ, decays weights and averages them."""
+    results = printed("tensorflow two replicas")["scaled_sgd"]
     assert results["weights"] < 1e-6
     assert results["averages"] < 1e-6
     assert results["change"] > 1e-3
-
-
-def test_a_step_that_overflows_on_the_second_replica_alone_is_skipped(two_replicas):
-    results = two_replicas["overflow"]
+    # Steps that overflow on the second replica alone are skipped.
     assert results["finite"]
-    assert results["change"] == 0
-    assert results["scales"] == [1 / 8, 1 / 8]  # All three steps were skipped.
+    assert results["change in overflows"] == 0
+    assert results["scales"] == [1 / 8, 1 / 8]
 
 
 @pytest.mark.slow
-def test_keras_still_needs_the_help(programs):
-    _, logs = programs("tensorflow", is_slow=True)
-    results = json.loads(logs["two replicas"].splitlines()[-1])
+def test_muon_on_two_replicas_and_what_keras_lacks(printed):
+    results = printed("tensorflow two replicas")
+    assert max(results["muon"]["weights"], results["muon"]["averages"]) < 1e-6
+    assert results["muon"]["change"] > 1e-3
     assert results["keras_clipping"]["weights"] > 1e-3, (
         "Keras clips the sum over the replicas now: remove _clip_gradients and _all_reduce_sum_gradients from _Update, "
         "and require this version of Keras."
@@ -357,3 +251,135 @@ def test_keras_still_needs_the_help(programs):
         "Keras asks every replica whether its gradients are finite now: remove LossScaleOptimizer from "
         "training.engine.optimizers, and require this version of Keras."
     )
+
+
+def tokens(name):
+    return PATCHES + (name == "sharded")
+
+
+def matrices(name):
+    """The number of elements in weights with several dimensions."""
+    return PLANS[name][1] * (4 * D * D + 2 * D * M) + 2 * 2 * 3 * D + tokens(name) * D + D * CLASSES
+
+
+def vectors(name):
+    return PLANS[name][1] * (4 * D + M + D + 4 * D) + D + 2 * D + CLASSES
+
+
+def parameters(name):
+    return matrices(name) + vectors(name)
+
+
+def macs(name):
+    t = tokens(name)
+    return PLANS[name][1] * (t * (4 * D * D + 2 * D * M) + 2 * t * t * D) + PATCHES * 2 * 2 * 3 * D + D * CLASSES
+
+
+def test_counts_parameters_and_steps(plans):
+    one = plans["one"]
+    assert (one["parameters"], one["macs"], one["steps"], one["images"]) == (parameters("one"), macs("one"), 50, 1797)
+    assert one["num_devices"] == 1
+    assert plans["replicas"]["num_devices"] == DEVICES
+
+
+@pytest.mark.parametrize("name", ["one", "replicas", "parts"])
+def test_whole_weights_on_every_device(plans, name):
+    """AdamW has two numbers per weight and one step counter."""
+    memory, size = plans[name]["memory"], 4 * parameters(name)
+    assert memory["weights"] == memory["gradients"] == size
+    assert 2 * size <= memory["optimizer"] <= 2 * size + 16
+
+
+def test_frozen_weights_have_no_gradients(plans):
+    """The moving average is a third number per trained weight. All are float32 in any computation type."""
+    block = 4 * D * D + 2 * D * M + 4 * D + M + D + 4 * D
+    trained = 4 * (block + 2 * D + D * CLASSES + CLASSES)  # The last block, the final norm and the head are trained.
+    memory = plans["frozen"]["memory"]
+    assert (memory["weights"], memory["gradients"]) == (4 * parameters("frozen"), trained)
+    assert 3 * trained <= memory["optimizer"] <= 3 * trained + 16
+
+
+def test_sharding_lowers_weights_by_its_factor(plans):
+    memory = plans["sharded"]["memory"]
+    # The class token is not sharded.
+    assert memory["weights"] == memory["gradients"] == 4 * (matrices("sharded") / DEVICES + vectors("sharded") + D)
+
+
+def test_tensor_parallelism_shares_heads_and_hidden_width(plans):
+    shared = 4 * D * D + 2 * D * M + 3 * D + M
+    assert plans["shared"]["memory"]["weights"] == 4 * (shared / DEVICES + parameters("shared") - shared)
+    assert plans["shared"]["num_replicas"] == 1
+
+
+@pytest.mark.parametrize("name", ["one", "replicas", "shared", "sharded"])
+def test_the_step_is_given_weights_optimizer_and_batch(plans, name):
+    """XLA's arguments agree with the sizes that follow from shapes and layouts."""
+    memory, replicas = plans[name]["memory"], plans[name]["num_replicas"]
+    batch = 4 * (8 if name == "sharded" else 64) * (12 * 8 * 3 + CLASSES + 1) / replicas
+    assert memory["weights"] + memory["optimizer"] + batch == pytest.approx(memory["arguments"], abs=64)
+
+
+# 6 x MACs excludes norms, activations and the optimizer. Images need no gradient, and XLA merges products.
+@pytest.mark.parametrize("name", ["one", "replicas", "shared", "parts"])
+def test_flops_are_about_six_for_a_mac_and_image(plans, name):
+    found = plans[name]
+    assert 0.95 < found["flops"] / (6 * macs(name) * 64 / found["num_devices"]) < 1.35
+
+
+def test_rematerialization_pays_memory_with_a_second_forward_pass(plans):
+    one, rematerialized = plans["one"], plans["rematerialized"]
+    assert rematerialized["memory"]["temporaries"] < 0.75 * one["memory"]["temporaries"]
+    assert 1.2 < rematerialized["flops"] / one["flops"] < 1.4  # The blocks take 8 instead of 6 FLOPs per MAC.
+
+
+def test_parts_lower_temporaries(plans):
+    assert plans["parts"]["memory"]["temporaries"] < 0.6 * plans["replicas"]["memory"]["temporaries"]
+
+
+BLOCK = PATCHES * (8 * D + 2 * M) + K * PATCHES * PATCHES
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("one", 64 * 2 * BLOCK),
+        ("replicas", 16 * BLOCK),
+        ("parts", 4 * BLOCK),
+        ("shared", 64 * (4 * PATCHES * D + (BLOCK - 4 * PATCHES * D) / 4)),
+        ("rematerialized", 64 * (2 * PATCHES * D + BLOCK)),
+        ("frozen", 64 * 2 * BLOCK / 2),  # The activations are bfloat16.
+    ],
+)
+def test_activations_by_formula(plans, name, numbers):
+    assert plans[name]["memory"]["activations"] == 4 * numbers
+
+
+def test_replicas_add_up_their_gradients(plans):
+    assert plans["one"]["collectives"] == {}
+    [(kind, (_, size))] = plans["replicas"]["collectives"].items()
+    assert kind == "all-reduce"
+    gradients = 4 * parameters("replicas")
+    assert gradients <= size <= gradients + 64  # The margin is for the sums of losses and weights.
+    # The reduction happens once per chunk, not once per step. This is the cost of accumulation.
+    assert plans["parts"]["collectives"]["all-reduce"][1] == pytest.approx(4 * size, rel=1e-3)
+
+
+def test_sharded_weights_are_gathered(plans):
+    """Once per step. The sums are those of gradients and losses. Of the activations, only the class token is sent."""
+    sizes = {kind: size for kind, (_, size) in plans["sharded"]["collectives"].items()}
+    assert sizes.pop("all-gather") == pytest.approx(4 * matrices("sharded"), rel=0.01)
+    assert sizes.pop("all-reduce") == pytest.approx(4 * parameters("sharded"), rel=0.01)
+    assert sum(sizes.values()) <= 4 * 8 * D
+
+
+def test_refuses_what_cannot_be(plans):
+    assert "num_heads must be a multiple of the 4" in plans["odd heads of published weights"]["error"]
+
+
+@pytest.mark.slow
+def test_keras_cv_works_where_keras_runs_on_jax(printed):
+    found = printed("jax keras_cv")
+    assert found["backend"] == "jax"
+    assert found["changed"] == 5
+    assert any(found["mixed"][:3])
+    assert not any(found["mixed"][3:])  # Padding is not mixed.

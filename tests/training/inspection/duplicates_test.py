@@ -45,7 +45,7 @@ def cropped(picture, part):
     return picture.crop((columns, rows, picture.width - columns, picture.height - rows))
 
 
-KNOWN = scenes(40, seed=0)
+KNOWN = scenes(20, seed=0)
 
 
 TURNED = PIL.Image.Exif()
@@ -71,7 +71,7 @@ PLANTED = {
         lambda picture: encoded(picture.transpose(PIL.Image.ROTATE_90), "jpeg", exif=TURNED),
     ),
 }
-SEVERAL, *COPIED = np.random.default_rng(1).permutation(40)[:9].tolist()  # Known pictures that get copied.
+SEVERAL, *COPIED = np.random.default_rng(1).permutation(20)[:7].tolist()  # Known pictures that get copied.
 CLASSES = "<b>ant", "bee"
 HOSTILE = '"><img src=x onerror=alert(1)>.png'
 
@@ -90,7 +90,7 @@ def flat(level, size=(20, 12)):
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
-    """A folder with eight planted copies of each kind among its test images. The gray copies have another label."""
+    """A folder with six planted copies of each kind among its test images. The gray copies have another label."""
     folder, worse = tmp_path_factory.mktemp("photographs"), encoded(KNOWN[SEVERAL], "jpeg", quality=5)
     train = {f"{i:02}.png": (i % 2, encoded(picture)) for i, picture in enumerate(KNOWN)}
     train |= {"0-worse.jpg": (1, worse), "1-worse.jpg": (1, worse), "flat.png": (1, encoded(flat(100)))}
@@ -100,7 +100,7 @@ def photographs(tmp_path_factory):
         for change, (_, ending, change_picture) in PLANTED.items()
         for i in COPIED
     }
-    test |= {f"stranger-{i}.png": (i % 2, encoded(picture)) for i, picture in enumerate(scenes(8, seed=2))}
+    test |= {f"stranger-{i}.png": (i % 2, encoded(picture)) for i, picture in enumerate(scenes(3, seed=2))}
     test |= {
         HOSTILE: (SEVERAL % 2, encoded(KNOWN[SEVERAL].resize((79, 63)))),
         "worse.jpg": (1, worse),
@@ -125,25 +125,23 @@ def found(photographs, tmp_path_factory):
     return printed.getvalue().splitlines(), found, (folder / "duplicates.html").read_text()
 
 
-@pytest.mark.parametrize("change", PLANTED)
-def test_planted_copies_are_found(found, photographs, change):
-    kind, ending, _ = PLANTED[change]
-    for i in COPIED:
-        row = found[1][f"{change}-{i:02}.{ending}"]
-        assert row["train_image"] == f"{photographs}/train/{CLASSES[i % 2]}/{i:02}.png"
-        assert row["kind"] == kind
-        assert float(row["correlation"]) > 0.9
-        assert int(row["distance"]) <= 11
-        assert row["train_label"] == CLASSES[i % 2]
-        assert row["label"] == CLASSES[(i + (change == "gray")) % 2]
-        assert row["same_label"] == str(change != "gray")
+def test_planted_copies_are_found(found, photographs):
+    for change, (kind, ending, _) in PLANTED.items():
+        for i in COPIED:
+            row = found[1][f"{change}-{i:02}.{ending}"]
+            assert row["train_image"] == f"{photographs}/train/{CLASSES[i % 2]}/{i:02}.png"
+            assert row["kind"] == kind, change
+            assert float(row["correlation"]) > 0.9, change
+            assert int(row["distance"]) <= 11, change
+            assert row["train_label"] == CLASSES[i % 2]
+            assert row["label"] == CLASSES[(i + (change == "gray")) % 2]
+            assert row["same_label"] == str(change != "gray")
 
 
 def test_nothing_else_is_found(found):
     assert {name.partition("-")[0] for name in found[1]} == {*PLANTED, HOSTILE, "worse.jpg", "flat.bmp"}
 
 
-@pytest.mark.slow
 def test_of_several_the_most_alike_is_named(found, photographs):
     near, same = found[1][HOSTILE], found[1]["worse.jpg"]
     assert (near["train_image"].rpartition("/")[2], near["kind"]) == (f"{SEVERAL:02}.png", "alike")
@@ -158,13 +156,13 @@ def test_pictures_without_structure_are_found_by_their_pixels_alone(found):
 
 def test_the_command_writes_a_page(found):
     lines, rows, page = found
-    assert len(rows) == 83
+    assert len(rows) == 63
     assert lines[0] == (
-        f"83 of 93 test images ({83 / 93:.2%}) are like one of the 43 training images: same file 9, same pixels 9, "
-        f"alike 57, mirrored 8."
+        f"63 of 68 test images ({63 / 68:.2%}) are like one of the 23 training images: same file 7, same pixels 7, "
+        f"alike 43, mirrored 6."
     )
-    assert lines[1] == "8 of these images have a different label than their training image."
-    assert "60 of 83 duplicates, each beside its training image." in page
+    assert lines[1] == "6 of these images have a different label than their training image."
+    assert "60 of 63 duplicates, each beside its training image." in page
     assert page.count("<img ") == 2 * 60
     assert page.index(html.escape(f"{CLASSES[0]} / bee")) < page.index(">bee <"), "those with another label stand first"
     assert "<style>" in page

@@ -106,7 +106,6 @@ def test_every_figure_has_its_numbers(folder):
             assert np.asarray(image.convert("L")).std() > 5, f"{name} is blank"
 
 
-@pytest.mark.slow
 def test_the_numbers_are_those_of_the_model(folder, model, training_images):
     np.testing.assert_array_equal(np.load(folder / "filters.npz")["filters"], keras_vit.embedding_filters(model, 12))
     arrays = np.load(folder / "position_similarity.npz")
@@ -134,7 +133,6 @@ def _decoded_samples(run, model):
     return np.stack([decode(path.read_bytes()) for path in sorted(run.samples.glob("*"))])
 
 
-@pytest.mark.slow
 def test_rollouts_and_neighbours_are_of_the_samples(folder, run, model, training_images):
     prepared = keras_vit.preprocess_input(_decoded_samples(run, model), model)
     arrays = np.load(folder / "rollout.npz")
@@ -203,7 +201,8 @@ def test_a_model_without_attention_shows_its_filters(tmp_path, capsys):
 
 
 def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
-    changes = {"width": 6, "filters": 16, "token_dim": 16, "num_heads": 2, "num_tokens": 4, "group_width": 8}
+    changes = {"stage_depths": (1, 1), "width": 8, "filters": 16, "token_dim": 24, "num_heads": 2, "num_tokens": 6}
+    changes["group_width"] = 4
     model = keras_vit.VTResNet("VT-R18", input_shape=(32, 48, 3), classes=4, include_preprocessing=True, **changes)
     model.save(tmp_path / "tokens.keras")
     paths = write_pictures(tmp_path)

@@ -23,24 +23,19 @@ def brute_force(known, others, distance):
     return np.argwhere(bits.sum(axis=-1) <= distance)
 
 
-@pytest.mark.parametrize("distance", [0, 3, 4, 7, 8, 11])
 @pytest.mark.parametrize("max_pairs", [3, 10**6])
-def test_finds_what_comparing_all_finds(distance, max_pairs, monkeypatch):
+def test_finds_what_comparing_all_finds(max_pairs, monkeypatch):
     monkeypatch.setattr(hash_index, "MAX_PAIRS", max_pairs)
     known = random_hashes(300, seed=0)
     known[250:] = known[:50]  # Some hashes are equal.
     near = flipped(known[:130], np.arange(130) % 13, seed=1)
     others = np.concatenate([near, random_hashes(40, seed=2)])
-    found = HashIndex(known).find_pairs(others, distance)
-    np.testing.assert_array_equal(found, brute_force(known, others, distance))
-    assert len(found) > 10
-
-
-@pytest.mark.slow
-def test_of_nothing_nothing_is_near():
-    index = HashIndex(random_hashes(5, seed=0))
-    assert index.find_pairs(random_hashes(0, seed=1), 11).shape == (0, 2)
-    assert index.find_pairs(random_hashes(9, seed=1), 11).shape == (0, 2)
+    for distance in (0, 3, 4, 7, 8, 11):
+        found = HashIndex(known).find_pairs(others, distance)
+        np.testing.assert_array_equal(found, brute_force(known, others, distance))
+        assert len(found) > 10
+    assert HashIndex(known).find_pairs(others[:0], 11).shape == (0, 2)
+    assert HashIndex(known[:5]).find_pairs(random_hashes(9, seed=3), 11).shape == (0, 2)
 
 
 def test_distances_count_bits():

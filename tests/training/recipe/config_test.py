@@ -167,15 +167,12 @@ def test_number_stays_text_where_text_is_meant():
     ("assignment", "expected"),
     [
         ("fit.bach_size=3", "fit.batch_size"),
-        ("bach_size=3", "fit.batch_size"),
         ("model.config.hiden_dim=3", "model.config.hidden_dim"),
         ("optimiser.learning_rate=1", "optimizer.learning_rate"),
-        ("training.hidden_dim=3", "model.config.hidden_dim"),
         ("fit.epochs", "section.field=value"),
         ("fit=3", "fit.<field>"),
         ("optimizer.lr=0.1", "Did you mean optimizer.learning_rate"),
         ("fit.epochs=many", "valid integer"),
-        ("fit.epochs=2.5", "fractional"),
         ("fit.epochs=0", "greater than 0"),
         ("fit.label_smoothing=1", "less than 1"),
         ("optimizer.learning_rate=nan", "finite number"),
@@ -184,12 +181,10 @@ def test_number_stays_text_where_text_is_meant():
         ("model.input_shape=8,8", "input_shape"),
         ("model.input_shape=8,8,2", "1 or 3"),
         ("model.config=B/61", "'B/16'"),
-        ("model.config.hidden_dim=65", "multiple of num_heads"),
         ("model.input_shape=30,32,1", "30 x 32 pixels does not divide into patches"),
         ("model.resize=31", "must not be smaller than a side of model.input_shape, 32 x 32 pixels. Received: 31"),
         ("model.config.pooling=nowhere", "pooling must be one of 'token', "),
         ("model.config.pooling=none", "a classifier needs one vector per image"),
-        ("model.config.hidden_dim=true", "valid integer"),
         ("fit.epochs=true", "valid integer"),
         ("data.directory=photographs", "only used for data.dataset=folder and records."),
         ("name=../elsewhere", "pattern"),
@@ -198,7 +193,6 @@ def test_number_stays_text_where_text_is_meant():
         pytest.param("fit.epochs=" + "9" * 5000, "exceeded maximum size", id="5000 digits"),
         pytest.param("fit.epochs=" + "[" * 100_000, "valid integer", id="nested"),
         pytest.param("[" * 100_000 + "=3", "is not a field of a recipe", id="nested name"),
-        ("model.config.hidden_dim=" + "8" * 30, "model.config.hidden_dim must be below"),
         ("schedule.warmup=" + "9" * 10 + " steps", "A duration is written as"),
         ("distribution.devices=100000", "less than 100000"),
         ("seed=-1", "greater than or equal to 0"),
@@ -252,7 +246,7 @@ def test_impossible_recipes_cannot_be_written_in_python_either():
 
 @pytest.mark.parametrize(
     "name",
-    ["digits", pytest.param("digits_vt_r18", marks=pytest.mark.slow), "pretrain_imagenet21k_r50_b16", "shapes_vt_fpn"],
+    ["digits", "digits_vt_r18", "pretrain_imagenet21k_r50_b16", "shapes_vt_fpn"],
 )
 def test_every_field_says_what_it_means(name):
     recipe = recipes.load(name)
@@ -277,20 +271,14 @@ def test_unknown_recipe_lists_those_there_are(tmp_path):
         recipes.load(str(tmp_path))  # A run's folder is not a recipe file.
 
 
-@pytest.mark.parametrize(
-    ("assignments", "duration"),
-    [
-        (["fit.epochs=3"], (3, None)),
-        (["fit.steps=7"], (None, 7)),
-        (["fit.epochs=none", "fit.steps=7"], (None, 7)),
-    ],
-)
-@pytest.mark.parametrize("name", ["digits", "folder"])  # One has epochs, the other steps.
-def test_a_duration_replaces_the_other_one(name, assignments, duration):
-    fit = override(recipes.load(name), assignments).fit
-    assert (fit.epochs, fit.steps) == duration
-
-
-def test_two_durations_are_refused():
+def test_a_duration_replaces_the_other_one():
+    for name in ("digits", "folder"):  # One has epochs, the other steps.
+        for assignments, duration in (
+            (["fit.epochs=3"], (3, None)),
+            (["fit.steps=7"], (None, 7)),
+            (["fit.epochs=none", "fit.steps=7"], (None, 7)),
+        ):
+            fit = override(recipes.load(name), assignments).fit
+            assert (fit.epochs, fit.steps) == duration
     with pytest.raises(InputError, match=r"exactly one of fit\.epochs and fit\.steps"):
         override(recipes.load("digits"), ["fit.epochs=3", "fit.steps=7"])

@@ -1,5 +1,6 @@
 """Recipes with models from other functions of `keras_vit` than `ViT`, from the recipe to the run."""
 
+import functools
 import json
 
 import numpy as np
@@ -12,9 +13,11 @@ from tests.training.fitting import fitted
 from tests.weights.bit_test import bit_file
 from tests.weights.torchvision_test import resnet_file
 from training import recipes
+from training.engine import train as training_module
 from training.engine.fitting import seed
 from training.engine.models import build_model, without_weights
 from training.engine.optimizers import layer_scales
+from training.engine.step import TrainedModel
 from training.engine.train import train
 from training.errors import InputError
 from training.planning.plan import activations
@@ -31,7 +34,6 @@ def recipe(brief_recipe):
     return override(brief_recipe, [*BIT, "model.input_shape=16,12,1", "fit.batch_size=128"])
 
 
-@pytest.mark.slow
 def test_a_model_of_another_kind(recipe):
     model = build_model(recipe, 7)
     assert keras_vit.describe(model).config == BiTResNetConfig((1, 1), 32)
@@ -126,13 +128,7 @@ def test_weights_of_another_kind(recipe, tmp_path):
 @pytest.mark.usefixtures("on_arrays")
 def test_both_optimizers_train_the_same_model_from_the_same_weights(recipe):
     """ViT (arXiv 2010.11929), Table 7, compares Adam and SGD for the pre-training of ResNets."""
-    few = [
-        "model.input_shape=8,8,1",
-        "fit.batch_size=20",
-        "fit.epochs=none",
-        "fit.steps=2",
-        "optimizer.layer_decay=0.5",
-    ]
+    few = ["model.input_shape=8,8,1", "fit.batch_size=20", "fit.epochs=none", "fit.steps=2"]
     before, after = {}, {}
     for kind in ("adamw", "sgd"):
         changed = override(recipe, [*few, "optimizer.layer_decay=0.5", f"optimizer.kind={kind}"])
@@ -151,9 +147,12 @@ def test_both_optimizers_train_the_same_model_from_the_same_weights(recipe):
 
 
 @pytest.mark.slow
-def test_a_run(recipe, tmp_path):
-    assignments = ["model.input_shape=16,8,1", "fit.batch_size=256", "optimizer.layer_decay=0.5"]
-    run, evaluation = train(override(recipe, assignments), runs=tmp_path)
+@pytest.mark.usefixtures("on_arrays")
+def test_a_run(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_module, "predict_elsewhere", lambda *arguments: None)
+    monkeypatch.setattr(TrainedModel, "compile", functools.partialmethod(TrainedModel.compile, run_eagerly=True))
+    few = ["model.input_shape=8,8,1", "fit.batch_size=20", "data.train_images=40", "optimizer.layer_decay=0.5"]
+    run, evaluation = train(override(recipe, few), runs=tmp_path)
     assert 0 <= evaluation.accuracy <= 1
     assert keras_vit.describe(load_model(run.model)).config == BiTResNetConfig((1, 1), 32)
     assert run.report.is_file()
@@ -187,13 +186,8 @@ def test_layer_decay_counts_the_units():
     others = ["stage_0_global_unit_1/norm/gamma", "stage_1_conv/kernel", "stage_1_unit_0/norm/gamma"]
     assert layer_scales([*paths[:3], *others], 0.5) == [1 / 32, 1 / 16, 1 / 8, 1 / 8, 1 / 4, 1 / 2]
     hybrid = ["stem_stage_0_unit_0/conv_1/kernel", "encoder_block_0/x/kernel", "encoder_block_10/x/kernel"]
-    assert layer_scales([*hybrid, "encoder_block_9/x/kernel", "predictions/bias"], 0.5) == [
-        1 / 16,
-        1 / 8,
-        1 / 2,
-        1 / 4,
-        1,
-    ]
+    scales = layer_scales([*hybrid, "encoder_block_9/x/kernel", "predictions/bias"], 0.5)
+    assert scales == [1 / 16, 1 / 8, 1 / 2, 1 / 4, 1]
 
 
 def test_a_plan_says_that_the_activations_are_not_known(recipe):

@@ -107,10 +107,9 @@ def _slide(page, name, position):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("layer", "head", "query"), [(1, 3, 0), (2, 1, 8)])
-def test_a_head_is_drawn_as_the_model_attends(opened, written, layer, head, query):
+def test_a_head_is_drawn_as_the_model_attends(opened, written):
     path, model, images = written
-    page = opened(path)
+    page, (layer, head, query) = opened(path), (2, 1, 8)
     for name, position in (("layer", layer - 1), ("head", head), ("query", query)):
         _slide(page, name, position)
     for picture in (0, 1):
@@ -140,10 +139,9 @@ def test_the_mean_of_the_heads_and_the_rollout(opened, written):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
-def test_a_click_asks_a_patch(opened, written, viewport):
+def test_a_click_asks_a_patch(opened, written):
     path, model, images = written
-    page = opened(path, viewport)
+    page = opened(path, PHONE)
     box = page.locator("#attention-stage").bounding_box()
     # The click is on the patch in the second row and third column.
     page.click("#attention-stage", position={"x": 0.8 * box["width"], "y": 0.7 * box["height"]})
@@ -205,37 +203,30 @@ def test_a_page_without_rollout_shows_the_rest(tmp_path, monkeypatch):
     assert "attention entropy (nats" in text
 
 
-@pytest.mark.slow
-def test_only_its_own_script_may_run(written):
-    text = written[0].read_text(encoding="utf-8")
-    assert "default-src 'none'" in text
-    assert "script-src 'sha256-" in text
-    assert HOSTILE not in text
-    assert f'alt="{html.escape(HOSTILE)}"' in text
-
-
-@pytest.mark.parametrize(
-    ("grid", "most", "patches"),
-    [
+def test_patches_that_can_be_asked_are_spread():
+    for grid, most, patches in (
         ((2, 3), 6, [0, 1, 2, 3, 4, 5]),
         ((2, 3), 5, [0, 2]),
         ((4, 4), 4, [0, 2, 8, 10]),
         ((5, 5), 1, [12]),
         ((1, 9), 3, [1, 4, 7]),
         ((3, 3), -2, [4]),
-    ],
-)
-def test_patches_that_can_be_asked_are_spread(grid, most, patches):
-    assert query_patches(grid, most) == patches
+    ):
+        assert query_patches(grid, most) == patches
 
 
-def test_a_large_model_is_cut_to_its_size(tmp_path, monkeypatch):
+def test_a_large_model_is_cut_to_its_size_and_only_its_own_script_may_run(tmp_path, monkeypatch):
     """The limit fits two of three pictures with two rows each, for the class token and one patch."""
     monkeypatch.setattr(explain_page, "MOST_PICTURES", 2)
     monkeypatch.setattr(explain_page, "MOST_BYTES", 2 * 2 * (2 * 3 * 6))
     tiny().save(tmp_path / "model.keras")
-    path, _ = explain(tmp_path / "model.keras", write_pictures(tmp_path), tmp_path / "to")
+    first, *others = write_pictures(tmp_path)
+    path, _ = explain(tmp_path / "model.keras", [first.rename(tmp_path / HOSTILE), *others], tmp_path / "to")
     text = path.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert "script-src 'sha256-" in text
+    assert HOSTILE not in text
+    assert f'alt="{html.escape(HOSTILE)}"' in text
     assert "Only the first 2 of 3 pictures are shown" in text
     assert "Only 1 of 6 patches can be selected" in text
     data = json.loads(text.split("id=data>")[1].split("</script>")[0])

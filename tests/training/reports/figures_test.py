@@ -47,7 +47,6 @@ def test_bars_of_the_calibration_stand_at_their_bins():
     assert heights == [0, 2, 0, 3]
 
 
-@pytest.mark.slow
 def test_confusion_matrix_is_annotated_if_there_are_few_classes():
     counts = np.random.default_rng(0).integers(0, 4, (5, 5))
     counts[2] = 0
@@ -61,7 +60,6 @@ def test_confusion_matrix_is_annotated_if_there_are_few_classes():
     assert axes.get_ylabel() == "true class"
 
 
-@pytest.mark.slow
 def test_a_large_confusion_matrix_names_some_classes():
     axes = plot_confusion_matrix(np.eye(250, dtype=int), [f"class {i}" for i in range(250)]).axes[0]
     assert not axes.texts

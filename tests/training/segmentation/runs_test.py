@@ -1,8 +1,8 @@
 """Segmentation from start to end: a run and its files, the commands on it, and errors."""
 
+import contextlib
 import csv
 import dataclasses
-import functools
 import json
 import re
 
@@ -20,8 +20,8 @@ from training import recipes
 from training.__main__ import main
 from training.data.loading import load_dataset, load_masks
 from training.data.masks import VOID, decode_mask, encode_png, read_values
+from training.data.sets import shapes
 from training.engine import train as module
-from training.engine.step import TrainedModel
 from training.engine.train import train
 from training.errors import InputError
 from training.evaluation.segmentation import Segmentation
@@ -32,14 +32,30 @@ from training.tasks import TASKS
 
 BRIEF = [
     "model.input_shape=32,64,3",
-    "data.train_images=24",
-    "data.validation_fraction=0.02",
+    "data.train_images=13",
+    "data.validation_fraction=0.2",
     "data.cache=false",
     "augment.scale_range=0.8,1.2",
     "augment.color_jitter=0.2",
     "fit.epochs=1",
     "fit.batch_size=7",
 ]
+
+
+@contextlib.contextmanager
+def brief():
+    """Few images, and models that run eagerly, because tracing so many layers takes longer than a few steps."""
+    tf.config.run_functions_eagerly(True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shapes, "NUM_IMAGES", {"train": 25, "test": 17})
+        yield patch
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def briefly():
+    with brief():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +69,8 @@ def recipe():
 
 @pytest.fixture(scope="module")
 def brief_run(recipe, tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
+    with brief() as patch:
         patch.setattr(module, "export", lambda *arguments: False)  # It takes as long as all else. See the slow test.
-        # Tracing a step with so many layers is slow too.
-        patch.setattr(TrainedModel, "compile", functools.partialmethod(TrainedModel.compile, run_eagerly=True))
         return train(recipe, tmp_path_factory.mktemp("runs"))
 
 
@@ -64,7 +78,7 @@ def test_leaves_a_model_its_export_and_its_numbers(brief_run):
     run, evaluation = brief_run
     facts = json.loads(run.recipe.read_text())
     assert facts["result"]["test_mean_iou"] == evaluation.mean_iou
-    assert facts["result"]["test_images"] == 120
+    assert facts["result"]["test_images"] == 17
     assert facts["class_names"] == ["background", "disc", "square", "triangle"]
     rows = list(csv.DictReader(run.history.read_text().splitlines()))
     names = {"epoch", "step", "learning_rate", "loss", "mean_iou", "val_loss", "val_mean_iou"}
@@ -72,7 +86,7 @@ def test_leaves_a_model_its_export_and_its_numbers(brief_run):
     assert len(list(run.samples.iterdir())) == 8
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("briefly")
 def test_evaluate_gives_the_metric_of_the_validation(recipe, brief_run, capsys):
     run, _ = brief_run
     assert not main(["evaluate", str(run.folder), "--split", "validation"])
@@ -81,7 +95,7 @@ def test_evaluate_gives_the_metric_of_the_validation(recipe, brief_run, capsys):
     assert float(re.search(r"mean IoU +(.*)%", printed)[1]) == pytest.approx(100 * mean_iou, abs=0.006)
     model, source = keras.models.load_model(run.model), TASKS[recipe.task](recipe).load().splits["validation"]
     assert keras_vit.describe(model).config.kind == "panoptic_fpn"
-    assert source.size == 24
+    assert source.size == 5
     decode, examples = image_decoder(model), list(source.in_order().as_numpy_iterator())
     images = np.stack([decode(example["image"]) for example in examples])
     masks = np.stack([decode_mask(example["label"], (32, 64)) for example in examples])
@@ -101,6 +115,8 @@ def test_report_shows_images_and_classes(brief_run):
     assert "$" not in page.replace(run.recipe.read_text(), "")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("briefly")
 def test_evaluate_takes_other_data(brief_run, tmp_path, capsys):
     run, evaluation = brief_run
     for part in ("train/images", "train/masks", "test/images", "test/masks"):
@@ -151,19 +167,19 @@ def test_predict_writes_masks_in_colours(tmp_path, capsys):
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(["fewshot", "RUN"], marks=pytest.mark.slow),
+        ["fewshot", "RUN"],
         ["explain", "RUN"],
-        pytest.param(["explain", "RUN/model.keras"], marks=pytest.mark.slow),
         ["study", "pooling", "recipe=shapes_vt_fpn"],
         ["duplicates", "shapes_vt_fpn"],
         ["duplicates", "digits", "--against", "shapes_vt_fpn"],
         ["records", "shapes_vt_fpn", "--to", "shards"],
         ["vtab", "task=segmentation"],
-        pytest.param(["evaluate", "RUN", "data.dataset=digits"], marks=pytest.mark.slow),
-        pytest.param(["evaluate", "RUN", "data.dataset=records", "data.directory=shards"], marks=pytest.mark.slow),
+        ["evaluate", "RUN", "data.dataset=digits"],
+        ["evaluate", "RUN", "data.dataset=records", "data.directory=shards"],
     ],
     ids=" ".join,
 )
+@pytest.mark.usefixtures("briefly")
 def test_what_is_for_classifiers_is_refused(brief_run, command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main([word.replace("RUN", str(brief_run[0].folder)) for word in command]) == 2
@@ -229,9 +245,8 @@ class TinyStreets(tfds.core.GeneratorBasedBuilder):
             yield number, {"image": image, "mask": mask, "label": 0, "colors": image}
 
 
-@pytest.mark.parametrize("file_format", [pytest.param("tfrecord", marks=pytest.mark.slow), "array_record"])
-def test_masks_of_tfds(recipe, tmp_path, file_format):
-    TinyStreets(data_dir=tmp_path, file_format=file_format).download_and_prepare()
+def test_masks_of_tfds(recipe, tmp_path):
+    TinyStreets(data_dir=tmp_path, file_format="array_record").download_and_prepare()
     data = dataclasses.replace(recipe.data, dataset="tiny_streets", tfds_directory=str(tmp_path), train_images=None)
     named = dataclasses.replace(data, mask="mask", mask_classes=("road", "sky"), mask_offset=1, validation_fraction=0.0)
     dataset = load_masks(named)

@@ -44,7 +44,6 @@ def test_words_stand_side_by_side():
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
 
 
-@pytest.mark.slow
 def test_many_words_make_a_panel_wide():
     def width(words):
         return plot_panels([Panel("", "", "", {"a": [Value(word, 1) for word in words]})]).get_size_inches()[0]
@@ -77,23 +76,12 @@ FIGURES = {  # {study: (points of the rows, series of the paper's panel if the p
 @pytest.mark.parametrize("name", [name for name in studies.NAMES if name != "hyperparameters"])
 def test_a_figure_holds_what_was_measured_and_what_is_printed(name, tmp_path):
     points, printed = FIGURES[name]
-    rows = [
-        Row(
-            *point,
-            seed,
-            0.5 + 0.1 * i + 0.01 * seed,
-            1000,
-            0.2 * (i + 1),
-            0.1 * (i + 1),
-            0.01 * (i + 1),
-            81 * (i + 1),
-            360,
-            5,
-            "",
-        )
-        for i, point in enumerate(points)
-        for seed in (0, 1)
-    ]
+    rows = []
+    for i, point in enumerate(points):
+        costs = 0.2 * (i + 1), 0.1 * (i + 1), 0.01 * (i + 1)
+        rows += [
+            Row(*point, seed, 0.5 + 0.1 * i + 0.01 * seed, 1000, *costs, 81 * (i + 1), 360, 5, "") for seed in (0, 1)
+        ]
     figure = studies.load(name).figure(summaries(rows), tmp_path)
     own, *others = figure.axes
     assert own.get_title("left").startswith("Measured")

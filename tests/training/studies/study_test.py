@@ -82,12 +82,11 @@ def test_the_data_study_draws_parts_of_the_images(tfds_directory):
 @pytest.mark.parametrize(
     ("series", "label", "parameters", "gmacs"),
     [
-        pytest.param("base", "base", 71.4e6, 3.55, marks=pytest.mark.slow),
+        ("base", "base", 71.4e6, 3.55),
         ("depth", "1", 12.6e6, 0.58),
-        pytest.param("depth", "64", 541.8e6, 27.33, marks=pytest.mark.slow),
-        pytest.param("width", "128", 5.3e6, 0.26, marks=pytest.mark.slow),
-        pytest.param("MLP width", "256", 42.1e6, 2.08, marks=pytest.mark.slow),
-        pytest.param("patch size", "8", 69.2e6, 62.93, marks=pytest.mark.slow),
+        ("width", "128", 5.3e6, 0.26),
+        ("MLP width", "256", 42.1e6, 2.08),
+        ("patch size", "8", 69.2e6, 62.93),
     ],
 )
 def test_shapes_around_the_papers_base(series, label, parameters, gmacs):
@@ -96,18 +95,6 @@ def test_shapes_around_the_papers_base(series, label, parameters, gmacs):
         cost = keras_vit.profile(keras_vit.ViT(configs[series, label]))
     assert cost.parameters == pytest.approx(parameters, abs=0.05e6)
     assert cost.macs / 1e9 == pytest.approx(gmacs, abs=0.005)
-
-
-@pytest.mark.slow
-def test_the_patch_size_changes_the_projection_and_the_positions_only():
-    configs = {(series, label): config for series, label, config in shape.grid(shape.PAPER_BASE, 224, shape.FACTORS)}
-    with without_values():
-        layers = [
-            {cost.name: cost.parameters for cost in keras_vit.profile(keras_vit.ViT(config)).layers}
-            for config in (shape.PAPER_BASE, configs["patch size", "8"])
-        ]
-    differing = {name for name in layers[0] if layers[0][name] != layers[1][name]}
-    assert differing == {"patch_embedding", "position_embedding"}
 
 
 # Tables 3 to 7 of arXiv 2006.03677: VT-ResNet-18 without batch norms, in millions of MACs and of parameters.
@@ -204,18 +191,14 @@ def test_every_point_is_trained_once_with_each_seed(stubbed, tmp_path, capsys):
 
 def test_summaries_are_of_all_seeds_of_a_point(stubbed, tmp_path):
     rows = run_study("scaling", [], tmp_path, seeds=2)
-    first, second = summaries(rows)
+    points = first, second = summaries(rows)
     assert (first.accuracy, first.lowest, first.highest) == pytest.approx((0.2, 0.1, 0.3))
     assert second.first is rows[1]
     lines = table(rows).splitlines()
     assert lines[1].split() == ["one", "a/b", "1,234", "0.0056", "7e+17", "100", "20.00%", "10.00%", "to", "30.00%"]
     assert "lowest to highest" in lines[0]
     assert "lowest" not in table([row for row in rows if row.seed == rows[0].seed])  # One seed gives no range.
-
-
-@pytest.mark.slow
-def test_the_figure_says_what_its_values_are_worth(stubbed, tmp_path):
-    points = summaries(run_study("scaling", [], tmp_path, seeds=2))  # The accuracies are 0.1 to 0.4 of 360 images.
+    # The accuracies are 0.1 to 0.4 of 360 images.
     said = "Measured on 360 test images. The 95 % interval of an accuracy of 25% is 21 to 30 %."
     assert study.measured_panel(points, "flops", "", "").note == said
     assert study.measured_panel(points, "flops", "", "", "Printed.").note == f"{said} Printed."
@@ -226,22 +209,15 @@ def test_it_ends_where_a_run_is_stopped(stubbed, tmp_path):
     assert len(stubbed) == 2
 
 
-@pytest.mark.slow
 def test_a_named_recipe_keeps_its_own_values(stubbed, tmp_path):
     run_study("scaling", [], tmp_path, recipe_name="cifar10")
     assert {recipe.fit.batch_size for recipe in stubbed} == {recipes.load("cifar10").fit.batch_size}
 
 
-@pytest.mark.slow
-def test_a_folder_of_other_recipes_is_refused(stubbed, tmp_path):
+def test_a_run_of_another_recipe_is_found_before_anything_is_trained(stubbed, tmp_path):
     run_study("scaling", [], tmp_path)
     with pytest.raises(InputError, match=r"started with another recipe:\n  model\.config\.num_layers: was 4, is 2"):
         run_study("scaling", ["model.config.num_layers=2"], tmp_path)
-
-
-@pytest.mark.slow
-def test_a_run_of_another_recipe_is_found_before_anything_is_trained(stubbed, tmp_path):
-    run_study("scaling", [], tmp_path)
     (tmp_path / "one-a_b").rename(tmp_path / "away")  # The first point has no folder, the second has another recipe.
     with pytest.raises(InputError, match=r"two-c/seed-0 was started with another recipe"):
         run_study("scaling", ["model.config.num_layers=2"], tmp_path)

@@ -1,6 +1,7 @@
 """VTAB-1k: the tasks, their images, the means, and the order of work."""
 
 import csv
+import itertools
 import json
 import pathlib
 import re
@@ -99,11 +100,9 @@ def test_the_document_lists_the_same_changes():
     assert task_recipe(TASKS[1], images=800).data.validation_split == "train[45000:45200]"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("images", [800, 1000])
-def test_every_task_has_its_images(tmp_path, images):
+def test_every_task_has_its_images(tmp_path):
     with mocked_data_sets(tmp_path, SIZES):
-        for task in TASKS:
+        for images, task in itertools.product((800, 1000), TASKS):
             data = task_recipe(task, images=images).data
             found = {name: source.size for name, source in load_dataset(data).splits.items()}
             validation = {"validation": 200} if images == 800 else {}
@@ -140,7 +139,6 @@ def stubbed(monkeypatch):
     return trained
 
 
-@pytest.mark.slow
 def test_tasks_are_gone_through_once_and_missing_ones_named(stubbed, tmp_path, capsys):
     arguments = ["S/16@i21k", "folder/other.npz"], ["fit.steps=3"], tmp_path, ["Pets", "DTD", "Caltech101"]
     results = run_vtab(*arguments)

@@ -16,7 +16,6 @@ def draws(seed):
     return tf.random.stateless_uniform([5], seed, -1.0, 1.0).numpy()
 
 
-@pytest.mark.slow
 def test_flip_mirrors_half_of_the_images():
     results = [flip(tf.constant(IMAGE), (0, i)).numpy() for i in range(200)]
     mirrored = [np.array_equal(result, IMAGE[:, ::-1]) for result in results]

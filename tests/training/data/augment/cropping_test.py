@@ -44,17 +44,15 @@ def _window(sides, seed):
 
 
 def _expected(image, seed, size=SIZE):
-    filters = {"bilinear": PIL.Image.Resampling.BILINEAR}
     part = image.crop(_window(image.size[::-1], seed))
-    return np.asarray(part.resize(size[::-1], filters["bilinear"])).astype(int)
+    return np.asarray(part.resize(size[::-1], PIL.Image.Resampling.BILINEAR)).astype(int)
 
 
-@pytest.mark.slow
 def test_cuts_and_resizes_as_pillow_does(crop):
     options = {"JPEG": {"subsampling": 0}, "WEBP": {"lossless": True}}
     for file_format in ("PNG", "BMP", "GIF", "WEBP", "JPEG"):
         file = encoded(picture(61, 97), file_format, **options.get(file_format, {}))
-        for seed in [(0, i) for i in range(4)]:
+        for seed in [(0, 1), (0, 2)]:
             expected = _expected(PIL.Image.open(io.BytesIO(file)).convert("RGB"), seed)
             cropped = crop(file, seed)
             assert cropped.dtype == np.uint8
@@ -147,14 +145,13 @@ def test_bicubic_and_gray():
     assert np.abs(gray[..., 0] - luma).max() <= 1.5  # Gray values are rounded before the resize.
 
 
-@pytest.mark.slow
 def test_random_window_is_anywhere_with_equal_probability():
     image = tf.constant(np.arange(4 * 6 * 2).reshape(4, 6, 2))
-    seeds = tf.data.Dataset.from_tensor_slices([(8, i) for i in range(600)])
+    seeds = tf.data.Dataset.from_tensor_slices([(8, i) for i in range(300)])
     counts = {}
     for window in seeds.map(lambda seed: random_window(image, seed, (3, 4))).as_numpy_iterator():
         top, left = divmod(int(window[0, 0, 0]) // 2, 6)
         np.testing.assert_array_equal(window, image[top : top + 3, left : left + 4])
         counts[top, left] = counts.get((top, left), 0) + 1
     assert sorted(counts) == [(top, left) for top in range(2) for left in range(3)]
-    assert all(abs(count - 100) <= 4 * np.sqrt(600 * 5 / 36) for count in counts.values())
+    assert all(abs(count - 50) <= 4 * np.sqrt(300 * 5 / 36) for count in counts.values())

@@ -28,11 +28,8 @@ def changed(augmentation, number, decoded=None):
 @pytest.mark.parametrize(
     ("channels", "config"),
     [
-        pytest.param(1, {"flip": True}, marks=pytest.mark.slow),
         (3, {"translation": 0.2, "rotation": 20, "scale": 0.2, "fill": "black"}),
-        pytest.param(3, {"crop": "random", "crop_from": 40}, marks=pytest.mark.slow),
         (1, {"crop": "inception"}),
-        pytest.param(3, {"randaugment_ops": 2}, marks=pytest.mark.slow),
         (1, {"erasing": 0.5}),
     ],
 )
@@ -40,7 +37,7 @@ def test_changes_images(channels, config):
     images = changed(_build(channels, **config), 12)
     assert images.dtype == "uint8"
     assert images.shape == (12, *SIZE, channels)
-    assert len({image.tobytes() for image in images}) > (1 if "flip" in config else 4)
+    assert len({image.tobytes() for image in images}) > 4
 
 
 @pytest.mark.slow
@@ -50,7 +47,6 @@ def test_changes_images_in_a_pipeline():
     assert len({image.tobytes() for image in images}) > 8  # One image in a hundred becomes all black or all white.
 
 
-@pytest.mark.slow
 def test_flips_and_crops_are_what_they_are_called():
     plain = _build().decode(FILES[0])
     for image in changed(_build(flip=True), 12):
@@ -70,14 +66,7 @@ def test_erases_with_the_probability_asked_for():
     assert abs(sum(is_erased) - 36) <= 4 * np.sqrt(120 * 0.3 * 0.7)
 
 
-@pytest.mark.parametrize(
-    ("config", "num_real"),
-    [
-        pytest.param({"mixup": 0.8}, 5, marks=pytest.mark.slow),
-        ({"cutmix": 1.0}, 3),
-        pytest.param({"mixup": 0.8, "cutmix": 1.0}, 3, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("config", "num_real"), [({"mixup": 0.8}, 5), ({"cutmix": 1.0}, 3)])
 def test_mixes_images_but_not_padding(config, num_real):
     images = np.random.default_rng(0).integers(0, 256, (5, *SIZE, 3)).astype("uint8")
     mix = keras_cv_layers.mixer(Augment(library="keras_cv", **config))

@@ -66,17 +66,17 @@ def test_every_label_is_tested_and_is_one_class(read):
         assert (function.structured_outputs.shape, function.structured_outputs.dtype) == ((), tf.int64)
 
 
-@pytest.mark.parametrize(("name", "label"), SPECS)
-def test_a_label_names_the_features_that_it_reads(name, label):
-    named = DERIVED_LABELS[name][label].features
-    tf.nest.assert_same_structure(named, SPECS[name, label])
-    assert all(tf.nest.flatten(named))
+def test_a_label_names_the_features_that_it_reads():
+    for (name, label), of_example in SPECS.items():
+        named = DERIVED_LABELS[name][label].features
+        tf.nest.assert_same_structure(named, of_example)
+        assert all(tf.nest.flatten(named))
 
 
-@pytest.mark.parametrize("count", range(3, 11))
-def test_objects_of_clevr_are_counted(read, count):
-    found = read_one(read["clevr", "count"], {"objects": {"size": np.arange(count) % 2}})
-    assert DERIVED_LABELS["clevr"]["count"].class_names[found] == f"{count} objects"
+def test_objects_of_clevr_are_counted(read):
+    for count in range(3, 11):
+        found = read_one(read["clevr", "count"], {"objects": {"size": np.arange(count) % 2}})
+        assert DERIVED_LABELS["clevr"]["count"].class_names[found] == f"{count} objects"
 
 
 @pytest.mark.parametrize("distance", [*around(CLEVR_THRESHOLDS[1:-1]), 0.5, 7.3, 8.2, 13.7])

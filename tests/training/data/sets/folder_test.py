@@ -59,7 +59,6 @@ def test_the_decoder_is_traced_once_for_all_threads(photographs, monkeypatch):
     assert len(traced) == 1
 
 
-@pytest.mark.slow
 def test_split_is_the_same_wherever_the_directory_lies(photographs, tmp_path):
     first = read_folder(photographs, 0.2, 0.25)
     moved = photographs.rename(tmp_path / "elsewhere")
@@ -71,7 +70,6 @@ def test_split_is_the_same_wherever_the_directory_lies(photographs, tmp_path):
     assert names(first) == names(second)
 
 
-@pytest.mark.slow
 def test_copies_of_an_image_are_in_the_same_split(photographs):
     for i in range(4):
         shutil.copy(photographs / "cat" / "0.jpg", photographs / "cat" / f"copy {i}.jpg")
@@ -83,7 +81,7 @@ def test_copies_of_an_image_are_in_the_same_split(photographs):
         assert sum(map(len, splits.values())) == 20
 
 
-@pytest.mark.parametrize("name", [b"caf\xe9.png", b"caf\xe9/1.png", b"../caf\xe9/1.png"])
+@pytest.mark.parametrize("name", [b"caf\xe9.png", b"../caf\xe9/1.png"])
 def test_names_that_are_not_utf8_are_refused(photographs, name):
     path = os.path.join(os.fsencode(photographs), b"cat", name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -130,7 +128,6 @@ def test_a_directory_that_is_split_already_keeps_its_splits(tmp_path):
         read_folder(tmp_path, 0.25, 0.5)
 
 
-@pytest.mark.slow
 def test_images_that_are_in_two_split_folders_are_named(tmp_path):
     for split in ("train", "test"):
         for i in range(24):

@@ -27,7 +27,6 @@ def stems(pairs):
     return [image.rpartition("/")[2].partition(".")[0] for image, _ in pairs]
 
 
-@pytest.mark.slow
 def test_pairs_are_split_by_their_names(tmp_path):
     names = [f"{i:02}" for i in range(20)]
     write_pairs(tmp_path, names, values=(0, 3, 255))

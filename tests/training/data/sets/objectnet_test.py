@@ -77,7 +77,6 @@ def shared():
     return shared_part(Dataset(FOLDERS, {"train": source, "test": source}), ["test"])
 
 
-@pytest.mark.slow
 def test_other_classes_and_the_frame_of_the_upright_picture_are_left_out(shared):
     assert shared.dataset.class_names == ("bench", "bicycle", "pen", "tv")
     assert shared.num_left_out == 4
@@ -100,7 +99,6 @@ def test_a_stream_is_read_in_its_order():
     assert found == [(1, 20), (0, 40)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("has_sigmoids", [False, True])
 def test_outputs_are_restricted_to_the_shared_classes(shared, has_sigmoids):
     rng = np.random.default_rng(0)

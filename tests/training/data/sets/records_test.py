@@ -44,7 +44,7 @@ def test_shards_hold_the_same_images(photographs, tmp_path):
             for part in (source, dataset.splits[name])
         )
         assert stored == original
-    for count in (1, 2, 3):
+    for count in (1, 3):
         parts = [keys_of(shards.splits["train"], Part(2 * count, i, count), seed=1) for i in range(count)]
         images = [key["image"] for keys in parts for position, key in keys if position != PADDING]
         assert len(images) == len(set(images)) == shards.splits["train"].size
@@ -57,7 +57,6 @@ def test_shards_hold_the_same_images(photographs, tmp_path):
     [
         pytest.param("[" * 10_000, "recursion limit exceeded", id="nested"),
         (b"\xe9", "Invalid JSON"),
-        ('{"class_names": "ab", "splits": {}}', r"class_names: Input should be a valid array. Received: 'ab'"),
         ('{"class_names": ["a"], "splits": {"train": {}}}', "splits.train: Dictionary should have at least 1 item"),
         ('{"class_names": ["a"], "splits": {"trian": {"a": 1}}}', "should be 'train', 'validation' or 'test'"),
         ('{"class_names": ["a"], "splits": {"train": {"a": 0}}}', "greater than 0"),
@@ -85,15 +84,9 @@ def test_a_stream_is_shuffled_as_far_as_its_buffer_goes(photographs, tmp_path):
     stored = [example["image"] for example in source.in_order().as_numpy_iterator()]
     assert orders[1] == stored
     assert orders[1000] != stored
-
-
-@pytest.mark.slow
-def test_an_empty_range_has_no_images(photographs, tmp_path):
-    """A process can get an empty share of a split that has fewer images than processes."""
-    write_records(load_dataset(photographs.data), str(tmp_path / "shards"))
-    _, splits = read_records(str(tmp_path / "shards"), 7)
-    assert not list(splits["test"].stream([(0, 0)], tf.constant(1, tf.int64)))
-    assert len(list(splits["test"].stream([(0, 0), (0, 2)], None))) == 2
+    # A process can get an empty share of a split that has fewer images than processes.
+    assert not list(source.stream([(0, 0)], tf.constant(1, tf.int64)))
+    assert len(list(source.stream([(0, 0), (0, 2)], None))) == 2
 
 
 @pytest.mark.slow

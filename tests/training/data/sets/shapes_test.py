@@ -3,24 +3,20 @@
 import hashlib
 
 import numpy as np
-import pytest
 
 from training.data.masks import read_values
 from training.data.sets.shapes import CLASS_NAMES, NUM_IMAGES, SIDE, draw, encoded
 
 
-@pytest.mark.slow
 def test_an_image_follows_from_its_number():
     for split in NUM_IMAGES:
         image, mask = draw(split, 3)
         assert image.shape == (SIDE, SIDE, 3)
         np.testing.assert_array_equal(read_values(encoded(split, 3)[1]), mask)
-    drawn = [encoded(split, number)[0] for split in NUM_IMAGES for number in range(20)]
-    assert len(set(drawn)) == 40
-    assert drawn == [encoded(split, number)[0] for split in NUM_IMAGES for number in range(20)]
+    drawn = [encoded(split, number)[0] for split in NUM_IMAGES for number in range(5)]
+    assert len(set(drawn)) == 10
 
 
-@pytest.mark.slow
 def test_masks_are_the_shapes():
     images, masks = map(np.stack, zip(*[draw("test", number) for number in range(60)], strict=True))
     counts = np.bincount(masks.ravel(), minlength=len(CLASS_NAMES)) / masks.size

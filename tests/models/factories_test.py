@@ -1,0 +1,68 @@
+"""Functions of published sizes build the models of their tables and pass their arguments on. ViTs: variants_test.py."""
+
+import inspect
+import re
+import sys
+
+import pytest
+
+import keras_vit
+from keras_vit.architectures import VT_RESNETS, BiTResNetConfig
+from tests.models import bit_resnet_test, resnet_test
+from tests.models.counting import count_trained, shapes_only
+
+# function: (factory, its positional arguments)
+FUNCTIONS = {
+    **{f"ResNet{depth}": ("ResNet", (f"R{depth}",)) for depth in (18, 34, 50, 101)},
+    **{f"VTResNet{depth}": ("VTResNet", (f"VT-R{depth}",)) for depth in (18, 34, 50, 101)},
+    **{
+        name: ("BiTResNet", (stage_depths, 64 * factor))
+        for name, (stage_depths, factor, *_) in bit_resnet_test.PUBLISHED.items()
+    },
+}
+SIZES = {"size", "config_changes", "stage_depths", "width", "root_padding"}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_function_passes_its_arguments_on(function, monkeypatch):
+    factory, sizes = FUNCTIONS[function]
+    build, parameters = getattr(keras_vit, function), inspect.signature(getattr(keras_vit, factory)).parameters
+    own = {name: parameter for name, parameter in parameters.items() if name not in SIZES}
+    module = sys.modules[getattr(keras_vit, factory).__module__]
+    assert set(module.__all__) == {factory, *(name for name, value in FUNCTIONS.items() if value[0] == factory)}
+    assert build.__name__ == build.__qualname__ == function
+    assert list(inspect.signature(build).parameters.items()) == list(own.items())
+    arguments = {name: object() for name in own}
+    monkeypatch.setattr(module, factory, lambda *positional, **named: (positional, named))
+    assert build(**arguments) == (sizes, arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "name", "config", "counted"),
+    [
+        ("ResNet18", "resnet_18", *resnet_test.PUBLISHED["ResNet18"][:2]),
+        ("BiTResNet50x1", "bit_resnet_50x1", BiTResNetConfig((3, 4, 6, 3), 64), 25_549_352),
+        ("VTResNet18", "vt_resnet_18", VT_RESNETS["VT-R18"], None),
+    ],
+)
+def test_published_model(function, name, config, counted):
+    model, _ = shapes_only(getattr(keras_vit, function))
+    assert (model.name, keras_vit.describe(model).config) == (name, config)
+    assert count_trained(model) == counted or counted is None
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "hint"),
+    [
+        ("ViTB16", "drop_path_rate", 'keras_vit.ViT("B/16", drop_path_rate=...)'),
+        ("ViTB16", "num_classes", "'classes'"),
+        ("AxialViTB32", "mlp", "keras_vit.ViT(\"B/32\", axial=True, pooling='avg', mlp=...)"),
+        ("ResNet50", "dropout_rate", 'keras_vit.ResNet("R50", dropout_rate=...)'),
+        ("BiTResNet50x1", "root_padding", "keras_vit.BiTResNet((3, 4, 6, 3), 64, root_padding=...)"),
+    ],
+)
+def test_an_argument_that_a_published_size_does_not_have(function, name, hint):
+    message = f"{name!r} is not an argument of {function}. Did you mean {hint}? Accepted: include_top, weights,"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        getattr(keras_vit, function)(**{name: 1})
