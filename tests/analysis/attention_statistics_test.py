@@ -119,6 +119,7 @@ def test_patches_that_look_at_no_patch_are_not_counted(planted):
     to_the_class_token = np.eye(17)[np.zeros(17, int)]
     model, images = planted(to_the_class_token)
     assert np.isnan(keras_vit.mean_attention_distance(model, images)).all()
+    assert not keras_vit.attention_rollout(model, images).any()
     to_the_class_token[1] = np.eye(17)[2]  # The first patch attends to the second, the others to the class token.
     model, images = planted(to_the_class_token)
     np.testing.assert_allclose(keras_vit.mean_attention_distance(model, images), 16)

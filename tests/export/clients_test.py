@@ -1,12 +1,10 @@
 """The clients in docs/serving.md run unchanged."""
 
-import base64
 import json
 import pathlib
 import re
 import shutil
 import subprocess
-import urllib.error
 import urllib.request
 
 import grpc
@@ -118,42 +116,6 @@ def test_python_in_the_manual(client, model, capsys):
         printed.append(capsys.readouterr().out.strip())
     gray = _expected(model, np.full((16, 24, 3), 127.5, "float32"))
     assert printed == [str([label for label, _ in gray]), "(8, 8, 12, 12)"]
-
-
-PHOTO = {"b64": base64.b64encode(encoded(picture(8, 9), "PNG")).decode()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        ("", {"instances": [PHOTO]}, 200),
-        ("/versions/1", {"instances": [{"image_bytes": PHOTO}]}, 200),
-        ("/labels/stable", {"inputs": [PHOTO, PHOTO]}, 200),
-        ("", {"signature_name": "predict_pixels", "instances": np.zeros((1, 16, 24, 3), int).tolist()}, 200),
-        ("/versions/2", {"instances": [PHOTO]}, 404),
-        ("/labels/latest", {"instances": [PHOTO]}, 400),
-        ("/label/stable", {"instances": [PHOTO]}, 400),
-        ("", {"instances": []}, 400),
-        ("", {"images": [PHOTO]}, 400),
-        ("", {"instances": [{"image": PHOTO}]}, 400),
-        ("", {"instances": [{"image_bytes": PHOTO, "size": 3}]}, 400),
-        ("", {"instances": PHOTO}, 400),
-        ("", {"instances": [{"b64": "*"}]}, 400),
-        ("", {"instances": [PHOTO], "inputs": [PHOTO]}, 400),
-        ("", {"signature_name": "features", "instances": [PHOTO]}, 400),
-        ("", {"signature_name": "predict_pixels", "instances": np.zeros((1, 16, 24, 3)).tolist()}, 400),
-        ("", {"signature_name": "predict_pixels", "instances": np.zeros((1, 16, 25, 3), int).tolist()}, 400),
-    ],
-)
-def test_the_stand_in_accepts_what_the_server_does(client, path, body, status):
-    url, data = f"http://localhost:8501/v1/models/pets{path}:predict", json.dumps(body).encode()
-    if status == 200:
-        with urllib.request.urlopen(url, data) as response:
-            assert json.load(response)
-    else:
-        with pytest.raises(urllib.error.HTTPError, match=f"HTTP Error {status}"):
-            urllib.request.urlopen(url, data)
 
 
 def test_kubernetes_manifest(tmp_path):

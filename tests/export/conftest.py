@@ -2,6 +2,7 @@
 
 import os
 
+import keras
 import numpy as np
 import pytest
 
@@ -15,6 +16,13 @@ collect_ignore = [] if TENSORFLOW else [f"{name}_test.py" for name in _OF_TENSOR
 
 # OpenVINO's converter sends usage statistics, in a process that takes seconds, unless it runs in CI.
 os.environ.setdefault("TF_BUILD", "tests")
+
+
+@pytest.fixture
+def eagerly(monkeypatch):
+    """`predict` computes without compiling, which would take longer than the computation of a few small images."""
+    if TENSORFLOW:
+        monkeypatch.setattr(keras.Model, "run_eagerly", True)
 
 
 @pytest.fixture(scope="session")

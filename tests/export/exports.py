@@ -56,18 +56,14 @@ def hybrid():
     return randomize(tiny_model(input_shape=(64, 96, 3), classifier_activation="softmax", **changes), scale=0.3)
 
 
+_ASKED = {"signatures": ("predict_pixels", "serving_default")}
 # {name: (function that makes a model, arguments of `export_saved_model`)}
 OPTIONS = {
     "compiled in int8": (
         logits_of_gray_images,
-        {
-            "precision": "int8",
-            "jit_compile": True,
-            "batch_sizes": (2, 5),
-            "signatures": ("predict_pixels", "serving_default"),
-        },
+        {"precision": "int8", "jit_compile": True, "batch_sizes": (2, 5), **_ASKED},
     ),
-    "any size in bfloat16": (resnet_of_any_size, {"precision": "bfloat16", "image_size": (33, 46)}),
+    "int8 of any size": (resnet_of_any_size, {"precision": "int8", "image_size": (33, 46), **_ASKED}),
     "hybrid in bfloat16": (hybrid, {"precision": "bfloat16"}),
 }
 

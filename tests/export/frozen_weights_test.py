@@ -35,7 +35,8 @@ def test_answers_are_the_same(tmp_path):
         model = keras_vit.BiTResNet((1,), 32, input_shape=shape, classes=5)
         randomize(model, scale=0.1 + 0.1 * version)
         for folder in folders:
-            keras_vit.export_saved_model(model, folder, version=version, precision=folder.name, min_agreement=0)
+            options = {"signatures": ["serving_default", "predict_pixels"], "min_agreement": 0}
+            keras_vit.export_saved_model(model, folder, version=version, precision=folder.name, **options)
     np.savez(tmp_path / "batches.npz", *[rng.integers(0, 256, (size, *shape), "uint8") for size in (1, 3, 2, 3)])
     [service] = yaml.safe_load((folders[0] / "compose.yaml").read_text())["services"].values()
     answers = []

@@ -16,7 +16,7 @@ def test_photographs_are_images():
     assert all(file.startswith(b"\xff\xd8") for file in files)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
 def test_the_difference_of_each_signature():
     """The model returns logits."""
     model = randomize(tiny_model(num_layers=1), scale=0.5)
@@ -90,12 +90,10 @@ def test_check():
         smaller.check(exact=False, tolerance=0.0, min_agreement=0.9)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("distillation_token", [False, True])
-def test_a_fresh_classifier_hides_no_mistake(distillation_token, tmp_path):
+@pytest.mark.usefixtures("eagerly")
+def test_a_fresh_classifier_hides_no_mistake(tmp_path):
     """A new classifier has constant probabilities, so a second export with another classifier is compared too."""
-    changes = {"num_layers": 1, "distillation_token": distillation_token}
-    model = tiny_model(classifier_activation="softmax", **changes)
+    model = tiny_model(num_layers=1, distillation_token=True, classifier_activation="softmax")
     pixels = np.random.default_rng(0).integers(0, 256, (3, *model.input_shape[1:])).astype("uint8")
     folders = []
 
@@ -108,7 +106,7 @@ def test_a_fresh_classifier_hides_no_mistake(distillation_token, tmp_path):
     assert parity.max_difference["serving_default"] < 1e-5
     assert parity.effect > 1e-3
     assert folders[0] == tmp_path != folders[1]
-    for layer in ("predictions", "distillation_predictions")[: 1 + distillation_token]:
+    for layer in ("predictions", "distillation_predictions"):
         assert not to_numpy(model.get_layer(layer).kernel).any()  # The model's own classifier is unchanged.
     with pytest.raises(
         ValueError, match=r"export differ from the model's: 'serving_default' by .*Nothing was exported"
@@ -116,6 +114,7 @@ def test_a_fresh_classifier_hides_no_mistake(distillation_token, tmp_path):
         verified(lambda *arguments: write(*arguments, 255 - pixels), model, tmp_path, True, 1e-5, 1.0)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_model_that_looks_at_no_image_cannot_be_compared(tmp_path):
     model = randomize(tiny_model(num_layers=1), scale=0)
     pixels = np.zeros((1, *model.input_shape[1:]), "uint8")
@@ -127,15 +126,14 @@ def test_a_model_that_looks_at_no_image_cannot_be_compared(tmp_path):
         verified(write, model, tmp_path, True, 1e-5, 1.0)
 
 
-@pytest.mark.slow
 def test_computes_in_float32():
-    model = tiny_model()
+    model = tiny_model(num_layers=1)
     assert computes_in_float32(model)
     quantize(model, "int8", filters="hidden")
     assert not computes_in_float32(model)
     try:
         keras.config.set_dtype_policy("mixed_bfloat16")
-        mixed = tiny_model()
+        mixed = tiny_model(num_layers=1)
     finally:
         keras.config.set_dtype_policy("float32")
     assert not computes_in_float32(mixed)
@@ -149,7 +147,7 @@ def test_temporary_folder_is_not_logged(tmp_path, caplog):
     logger = logging.getLogger("tensorflow")
     logger.addHandler(caplog.handler)  # TensorFlow does not pass its messages on.
     try:
-        keras_vit.export_saved_model(tiny_model(), tmp_path)
+        keras_vit.export_saved_model(tiny_model(), tmp_path, signatures=["serving_default"])
     finally:
         logger.removeHandler(caplog.handler)
     assert not caplog.records

@@ -8,10 +8,7 @@ from tests.test_case import assert_close
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("jit_compile", "sizes"),
-    [(False, [(12, 15), (20, 9)]), pytest.param(True, [(20, 9)], marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("jit_compile", "sizes"), [(False, [(12, 15), (20, 9)]), (True, [(20, 9)])])
 def test_images_of_any_size(jit_compile, sizes, tmp_path):
     import tensorflow as tf
 

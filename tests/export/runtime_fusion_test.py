@@ -74,7 +74,6 @@ def test_rotations_are_constants_in_litert(litert_file):
     assert not {"COS", "SIN"} & set(kinds)
 
 
-@pytest.mark.slow
 def test_openvino_joins_norms_and_attention(openvino_file):
     import openvino
 

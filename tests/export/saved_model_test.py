@@ -1,7 +1,5 @@
 import json
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -9,17 +7,16 @@ import pytest
 
 import keras_vit
 from keras_vit.architectures import read_architecture
-from keras_vit.decoding import image_decoder
 from keras_vit.export import saved_model, signatures, writing
 from keras_vit.label_spaces import imagenet1k_classes
-from tests.export.exports import LABELS, TOP_K
+from tests.export.exports import LABELS
 from tests.models.tiny import tiny_model
-from tests.pictures import encoded, exif_segment, picture
-from tests.test_case import TENSORFLOW, assert_close, quantize, randomize, to_numpy
+from tests.pictures import encoded, picture
+from tests.serving.recorded_requests import OF_FILES, OF_PIXELS
+from tests.test_case import TENSORFLOW, quantize, randomize, to_numpy
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
-OUTPUTS = {"probabilities", "classes", "labels", "scores"}
 
 
 def _model(**changes):
@@ -39,33 +36,12 @@ def test_folder(pets):
     assert path.stat().st_mode & 0o777 == path.parent.stat().st_mode & 0o777  # The server may run as another user.
 
 
-@pytest.mark.slow
 @tensorflow_only
-def test_signatures(loaded):
-    encoded_images, pixels = ("image_bytes", [None]), ("images", [None, 16, 24, 3])
-    expected = {
-        "serving_default": (*encoded_images, "string", OUTPUTS | {"valid"}),
-        "predict_pixels": (*pixels, "uint8", OUTPUTS),
-        "predict_pixels_float": (*pixels, "float32", OUTPUTS | {"valid"}),
-        "embed": (*encoded_images, "string", {"embedding", "valid"}),
-        "tokens": (*encoded_images, "string", {"tokens", "valid"}),
-        "explain": (*encoded_images, "string", {"rollout", "valid"}),
-    }
-    assert set(loaded.signatures) == set(expected)
-    for name, (argument, shape, dtype, outputs) in expected.items():
-        signature = loaded.signatures[name]
-        [(found, specification)] = signature.structured_input_signature[1].items()
-        assert (found, specification.dtype.name, specification.shape.as_list()) == (argument, dtype, shape)
-        assert set(signature.structured_outputs) == outputs
-
-
-@pytest.mark.slow
-@tensorflow_only
-def test_what_is_known_of_the_model(pets, loaded):
+def test_what_is_known_of_the_model(pets):
     model, path = pets
     facts = json.loads((path / "keras_vit.json").read_text())
     assert (facts["name"], facts["version"], facts["classes"], facts["input_shape"]) == ("pets", 1, 6, [16, 24, 3])
-    assert facts["signatures"] == sorted(loaded.signatures)
+    assert facts["signatures"] == sorted([*OF_FILES, *OF_PIXELS])
     assert read_architecture(facts["config"]) == keras_vit.describe(model).config
     assert facts["preprocessing"]["resize"] == [16, 24]
     assert facts["weights"] == {"source": None, "licence": None, "adaptations": {}}
@@ -73,138 +49,6 @@ def test_what_is_known_of_the_model(pets, loaded):
     assert set(facts["parity"]["max_difference"]) == set(facts["signatures"])
     assert 0 <= max(facts["parity"]["max_difference"].values()) <= 1e-5
     assert facts["bytes"]["weights_in_float32"] == 4 * model.count_params()
-
-
-@pytest.mark.slow
-@tensorflow_only
-def test_predict_pixels(pets, loaded):
-    """Both dtypes are accepted, in batches of no image, one image, and 70 images (two chunks of 32 and one of six)."""
-    import tensorflow as tf
-
-    pixels = np.random.default_rng(0).integers(0, 256, (70, 16, 24, 3))
-    expected = pets[0].predict(pixels, verbose=0)
-    assert np.ptp(expected) > 0.1  # A zero head would give uniform probabilities.
-    for count in (0, 1, 70):
-        images = tf.constant(pixels[:count])
-        outputs = loaded.signatures["predict_pixels"](images=tf.cast(images, tf.uint8))
-        _assert_outputs(outputs, expected[:count])
-        of_floats = loaded.signatures["predict_pixels_float"](images=tf.cast(images, tf.float32))
-        np.testing.assert_array_equal(outputs["probabilities"], of_floats["probabilities"])
-
-
-@pytest.mark.slow
-@tensorflow_only
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_pixels_that_are_not_finite_harm_no_other_image(value, pets, loaded):
-    import tensorflow as tf
-
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 16, 24, 3)).astype("float32")
-    expected = pets[0].predict(pixels, verbose=0)
-    pixels[1, 4, 5, 2] = value
-    outputs = loaded.signatures["predict_pixels_float"](images=tf.constant(pixels))
-    assert outputs["valid"].numpy().tolist() == [True, False, True]
-    _assert_outputs({name: tf.gather(output, [0, 2]) for name, output in outputs.items()}, expected[::2])
-    assert not outputs["probabilities"][1].numpy().any()
-    assert outputs["classes"][1].numpy().tolist() == [-1] * TOP_K
-    assert outputs["labels"][1].numpy().tolist() == [b""] * TOP_K
-
-
-def _assert_outputs(outputs, probabilities):
-    assert_close(outputs["probabilities"], probabilities)
-    best = np.argsort(-probabilities, axis=1)[:, :TOP_K]
-    np.testing.assert_array_equal(outputs["classes"], best)
-    assert_close(outputs["scores"], np.take_along_axis(probabilities, best, axis=1))
-    assert [[label.decode() for label in row] for row in outputs["labels"].numpy()] == [
-        [LABELS[index] for index in row] for row in best
-    ]
-
-
-@pytest.mark.slow
-@tensorflow_only
-def test_serving_default_reads_a_batch_of_different_files(pets, loaded):
-    import tensorflow as tf
-
-    model, _ = pets
-    files = [
-        encoded(picture(8, 12), "PNG"),
-        encoded(picture(61, 97), "JPEG", exif=exif_segment(6, "<")),
-        encoded(picture(20, 50), "GIF"),
-        encoded(picture(30, 20), "BMP"),
-        encoded(picture(24, 33, "L"), "PNG"),
-        encoded(picture(24, 33, "RGBA"), "PNG"),
-        encoded(picture(40, 20, "L"), "JPEG"),
-    ]
-    outputs = loaded.signatures["serving_default"](image_bytes=tf.constant(files))
-    expected = model.predict(_decoded(model, files), verbose=0)
-    assert np.ptp(expected, axis=0).max() > 0.01  # The probabilities differ between pictures.
-    _assert_outputs(outputs, expected)
-    assert outputs["valid"].numpy().all()
-
-
-def _decoded(model, files):
-    decode = image_decoder(model)
-    return np.stack([decode(file).numpy() for file in files])
-
-
-@pytest.mark.slow
-@tensorflow_only
-def test_what_the_model_sees_is_what_the_analyses_say(pets, loaded):
-    """The signatures equal the analyses; this test runs in Python, and tests/serving tests them in C++."""
-    import tensorflow as tf
-
-    model, _ = pets
-    files = [encoded(picture(30 + 5 * index, 40), "JPEG") for index in range(3)]
-    known = keras_vit.features(model, _decoded(model, files), ["pooling", "encoder_norm"])
-    expected = {
-        "embed": ("embedding", known["pooling"]),
-        "tokens": ("tokens", known["encoder_norm"]),
-        "explain": ("rollout", keras_vit.attention_rollout(model, _decoded(model, files))),
-    }
-    for name, (output, array) in expected.items():
-        outputs = loaded.signatures[name](image_bytes=tf.constant(files))
-        assert np.ptp(array, axis=0).max() > 0.001
-        assert_close(outputs[output], array)
-        assert outputs["valid"].numpy().tolist() == [True] * 3
-
-
-@pytest.mark.slow
-@tensorflow_only
-def test_a_bad_image_does_not_harm_its_neighbours(loaded):
-    """This test runs in Python; tests/serving tests every signature in C++."""
-    import tensorflow as tf
-
-    good = [encoded(picture(30, 40), "JPEG"), encoded(picture(20, 20), "PNG")]
-    rows = [good[0], b"no image", b"", good[1], good[0][:200]]
-    serve = loaded.signatures["serving_default"]
-    outputs = {key: value.numpy() for key, value in serve(image_bytes=tf.constant(rows)).items()}
-    alone = serve(image_bytes=tf.constant([good[0], good[1], good[0], good[1], good[1]]))
-    assert outputs["valid"].tolist() == [True, False, False, True, False]
-    for key, value in outputs.items():
-        np.testing.assert_array_equal(value[[0, 3]], alone[key].numpy()[[0, 3]])
-        nothing = {"classes": -1, "labels": b"", "valid": False}.get(key, 0)
-        assert (value[[1, 2, 4]] == nothing).all()
-
-
-@pytest.mark.slow
-@tensorflow_only
-def test_loads_where_there_is_only_tensorflow(pets, tmp_path):
-    """This test runs in Python; tests/serving tests a C++ program."""
-    model, path = pets
-    file = tmp_path / "picture.png"
-    file.write_bytes(encoded(picture(16, 24), "PNG"))
-    program = """
-import json, sys, tensorflow as tf
-loaded = tf.saved_model.load(sys.argv[1])
-outputs = loaded.signatures["serving_default"](image_bytes=tf.constant([open(sys.argv[2], "rb").read()]))
-assert "keras_vit" not in sys.modules
-print(json.dumps([outputs["probabilities"].numpy().tolist(), outputs["labels"].numpy()[0, 0].decode()]))
-"""
-    command = [sys.executable, "-c", program, str(path), str(file)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-    probabilities, label = json.loads(result.stdout)
-    expected = to_numpy(model(np.asarray(picture(16, 24))[None].astype("float32")))
-    assert_close(np.array(probabilities), expected)
-    assert label == LABELS[expected.argmax()]
 
 
 class _NothingWritten:
@@ -224,7 +68,7 @@ class _NothingWritten:
 
 
 @pytest.fixture
-def nothing_written(monkeypatch):
+def nothing_written(monkeypatch, eagerly):
     stand_in = _NothingWritten()
     monkeypatch.setattr(saved_model, "with_tensorflow", stand_in)
     return stand_in
@@ -247,7 +91,7 @@ def test_default_labels(tmp_path, nothing_written):
 
 
 def test_weights_that_were_adapted_are_named(tmp_path, nothing_written):
-    published = randomize(tiny_model(classifier_activation="softmax"))
+    published = randomize(tiny_model(num_layers=1, classifier_activation="softmax"))
     keras_vit.save_weights(published, tmp_path / "published.npz", "google")
     arguments = {"input_shape": (12, 9, 3), "classes": 3, "grid_size": (2, 3)}
     model = keras_vit.from_pretrained(tmp_path / "published.npz", **arguments)
@@ -260,7 +104,6 @@ def test_weights_that_were_adapted_are_named(tmp_path, nothing_written):
     assert (facts["name"], facts["version"], facts["options"]["top_k"]) == ("others", 7, 5)
 
 
-@pytest.mark.slow
 def test_a_failure_leaves_nothing_behind(tmp_path, nothing_written):
     model = _perceptron()
     keras_vit.export_saved_model(model, tmp_path, version=1)
@@ -272,7 +115,6 @@ def test_a_failure_leaves_nothing_behind(tmp_path, nothing_written):
         assert {child.name for child in (tmp_path / "1").iterdir()} == {"saved_model.pb", "keras_vit.json"}
 
 
-@pytest.mark.slow
 def test_of_two_exports_at_once_the_second_replaces_nothing(tmp_path, nothing_written, monkeypatch):
     def meanwhile(*arguments, **options):
         (tmp_path / "1").mkdir()

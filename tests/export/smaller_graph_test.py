@@ -1,7 +1,6 @@
 """A SavedModel without superfluous nodes computes the same."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -18,9 +17,7 @@ def _num_constants(folder):
 
 
 def _remove_nodes(folder, function, inputs):
-    """
-
-    import pytestSaves a function, removes nodes, and compares the outputs. Returns the number of constants before."""
+    """Saves a function, removes nodes, and compares the outputs. Returns the number of constants before."""
     tf.saved_model.save(tf.Module(), str(folder), signatures=function.get_concrete_function())
     expected = [tf.saved_model.load(str(folder)).signatures["serving_default"](x=rows) for rows in inputs]
     before = _num_constants(folder)
@@ -32,7 +29,6 @@ def _remove_nodes(folder, function, inputs):
     return before
 
 
-@pytest.mark.slow
 def test_equal_constants_are_merged(tmp_path):
     @tf.function(input_signature=[tf.TensorSpec([None, 3])], autograph=False)
     def serve(x):

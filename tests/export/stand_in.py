@@ -26,15 +26,10 @@ _FIELDS = {
     tf.bool: "bool_val",
 }
 _NUMBERS = {tf.uint8: (int,), tf.float32: (int, float)}
-_HTTP = {grpc.StatusCode.INVALID_ARGUMENT: 400, grpc.StatusCode.NOT_FOUND: 404}
 
 
 class RefusedError(Exception):
-    """A request that TensorFlow Serving refuses, with its status and the reason."""
-
-
-def _refuse(why, status=grpc.StatusCode.INVALID_ARGUMENT):
-    raise RefusedError(status, why)
+    """A request that TensorFlow Serving refuses, with the reason."""
 
 
 @contextlib.contextmanager
@@ -66,25 +61,22 @@ class _Served:
         """The only input of a signature, a `tf.TensorSpec`."""
         signature = signature or "serving_default"
         if signature not in self._signatures:
-            _refuse(f"Serving signature name: {signature!r} not found")
+            raise RefusedError(f"Serving signature name: {signature!r} not found")
         [spec] = self._signatures[signature].structured_input_signature[1].values()
         return spec
 
     def predict(self, request):
         """The `PredictResponse` to a `PredictRequest`."""
         model = request.model_spec
-        version = model.version.value if model.HasField("version") else 1
-        if (model.name, version) != ("pets", 1):
-            _refuse(f"Servable not found: {model}", grpc.StatusCode.NOT_FOUND)
-        if model.version_label not in ("", "stable"):
-            _refuse(f"Unrecognized servable version label: {model.version_label}")
+        if (model.name, model.version_label) not in (("pets", ""), ("pets", "stable")):
+            raise RefusedError(f"Servable not found: {model}")
         spec = self.input(model.signature_name)
         if list(request.inputs) != [spec.name]:
-            _refuse(f"Expected {spec.name!r}, received {list(request.inputs)}")
+            raise RefusedError(f"Expected {spec.name!r}, received {list(request.inputs)}")
         tensor = request.inputs[spec.name]
         array = tf.make_ndarray(tensor)
         if tensor.dtype != spec.dtype.as_datatype_enum or not spec.shape.is_compatible_with(array.shape):
-            _refuse(f"Expected {spec}, received type {tensor.dtype} of shape {array.shape}")
+            raise RefusedError(f"Expected {spec}, received type {tensor.dtype} of shape {array.shape}")
         outputs = self._signatures[model.signature_name or "serving_default"](
             **{spec.name: tf.constant(array, spec.dtype)}
         )
@@ -104,7 +96,7 @@ class _Service(prediction_service_pb2_grpc.PredictionServiceServicer):
         try:
             return self._served.predict(request)
         except RefusedError as refused:
-            context.abort(*refused.args)
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
 
 
 class _Rest(http.server.BaseHTTPRequestHandler):
@@ -117,8 +109,7 @@ class _Rest(http.server.BaseHTTPRequestHandler):
         try:
             self._answer(200, self._predict(body))
         except RefusedError as refused:
-            status, why = refused.args
-            self._answer(_HTTP[status], {"error": why})
+            self._answer(400, {"error": str(refused)})
 
     def _answer(self, status, answer):
         self.send_response(status)
@@ -127,15 +118,11 @@ class _Rest(http.server.BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(answer).encode())
 
     def _predict(self, body):
-        path = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:predict", self.path)
+        path = re.fullmatch(r"/v1/models/([^/:]+)/labels/([^/:]+):predict", self.path)
         if not path:
-            _refuse(f"Malformed request: {self.path}")
+            raise RefusedError(f"Malformed request: {self.path}")
         request = predict_pb2.PredictRequest()
-        request.model_spec.name, version, label = path.groups()
-        if version:
-            request.model_spec.version.value = int(version)
-        if label:
-            request.model_spec.version_label = label
+        request.model_spec.name, request.model_spec.version_label = path.groups()
         by_row = self._read_body(body, request)
         outputs = {name: _plain(name, tensor) for name, tensor in self.served.predict(request).outputs.items()}
         if not by_row:
@@ -151,13 +138,13 @@ class _Rest(http.server.BaseHTTPRequestHandler):
             [(key, value)] = body.items()
             by_row = {"instances": True, "inputs": False}[key]
             if by_row and not isinstance(value, list):
-                _refuse("Expecting 'instances' to be a list")
+                raise RefusedError("Expecting 'instances' to be a list")
             value = [_unnamed(row, spec.name) for row in value] if by_row else _unnamed(value, spec.name)
             shape = [len(value), *_shape(value[0])] if by_row else _shape(value)
             request.inputs[spec.name].CopyFrom(_tensor(spec.dtype, shape, _leaves(value, shape, spec.dtype)))
             return by_row
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, repr(error)) from error
+            raise RefusedError(repr(error)) from error
 
     def log_message(self, *arguments):
         pass
@@ -168,7 +155,7 @@ def _unnamed(value, name):
     if not isinstance(value, dict) or value.keys() == {"b64"}:
         return value
     if value.keys() != {name}:
-        _refuse(f"keys must be equal to: {name}")
+        raise RefusedError(f"keys must be equal to: {name}")
     return value[name]
 
 
@@ -180,12 +167,12 @@ def _leaves(value, shape, dtype):
     """The values in nested lists, which must have the given shape."""
     if shape:
         if not isinstance(value, list) or len(value) != shape[0]:
-            _refuse(f"Expected a list of {shape[0]}")
+            raise RefusedError(f"Expected a list of {shape[0]}")
         return [leaf for part in value for leaf in _leaves(part, shape[1:], dtype)]
     if dtype == tf.string:
         return [base64.b64decode(value["b64"], validate=True) if isinstance(value, dict) else value.encode()]
     if type(value) not in _NUMBERS[dtype]:
-        _refuse(f"JSON Value: {value!r} is not of expected type: {dtype.name}")
+        raise RefusedError(f"JSON Value: {value!r} is not of expected type: {dtype.name}")
     return [value]
 
 

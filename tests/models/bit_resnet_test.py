@@ -60,14 +60,11 @@ def test_gradients():
     check_gradients(randomize(tiny()), random_inputs(SHAPE))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_refuses_impossible_arguments():
+    for arguments, message in (
         ({"width": 48}, "width must be a multiple of 32, the number of groups. Received: 48"),
         ({"root_padding": "same"}, "root_padding must be 'zeros' or 'ignored'. Received: 'same'"),
         ({"weights": "imagenet"}, "'BiT-ResNet@imagenet' is not the name of published weights"),
-    ],
-)
-def test_refuses_impossible_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        keras_vit.BiTResNet(**{"stage_depths": (1,), "width": 32, **arguments})
+    ):
+        with pytest.raises(ValueError, match=message):
+            keras_vit.BiTResNet(**{"stage_depths": (1,), "width": 32, **arguments})

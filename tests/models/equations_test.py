@@ -172,13 +172,7 @@ def test_equals_the_equations(changes):
     run_parity_test(_model(changes), _equations(changes), random_inputs(SHAPE))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param(changes, id=name, marks=pytest.mark.each_backend if name == "DINOv3" else ())
-        for name, changes in ROTARY_CASES.items()
-    ],
-)
+@pytest.mark.parametrize("changes", ROTARY_CASES.values(), ids=ROTARY_CASES)
 def test_rotary_equals_the_equations(changes):
     run_parity_test(_rotary_model(changes), _equations(changes), random_inputs(ROTARY_SHAPE))
 
@@ -244,7 +238,6 @@ def test_axial_equals_the_equations(changes):
     "changes",
     [
         {"num_register_tokens": 2, "distillation_token": True},
-        {"position_embedding": "sincos_2d"},
         {"position_embedding": "learned_2d", "position_placement": "every_layer", "axial": True, "pooling": "avg"},
         {"position_placement": "every_layer_shared", "axial": True, "pooling": "map"},
         {**HEADS, "num_register_tokens": 2, "num_position_prefix_rows": 3, "rotary": RotaryConfig()},

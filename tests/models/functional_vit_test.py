@@ -8,7 +8,7 @@ import keras_vit
 from keras_vit import RotaryConfig
 from keras_vit.layers import EncoderBlock, TokenPooling
 from tests.models.tiny import CONFIG, SHAPE, tiny_model
-from tests.test_case import TENSORFLOW, assert_close, compute, random_inputs, randomize, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, compute, gradients, random_inputs, randomize, to_numpy
 
 T = 7  # Number of tokens of the tiny model: six patches and the class token.
 # (changes of the tiny model, number of tokens that its last block returns)
@@ -77,24 +77,30 @@ def _after_a_step(model):
     return model.get_weights()
 
 
+@pytest.mark.each_backend
+def test_gradients_are_those_of_the_whole_graph(num_computed):
+    model, images = randomize(tiny_model(num_layers=1)), random_inputs(SHAPE)
+    found = gradients(model, images)
+    assert num_computed["encoder_block_0"] == 1
+    for path, expected in gradients(_whole(model), images).items():
+        assert np.abs(expected).max() > 1e-4 or "key/bias" in path, path
+        np.testing.assert_allclose(found[path], expected, rtol=0, atol=1e-5, err_msg=path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("changes", "is_rematerialized"),
+    "changes",
     [
-        pytest.param({}, False, marks=pytest.mark.each_backend),
-        pytest.param({"token_merging": 2, "distillation_token": True}, True, marks=pytest.mark.slow),
-        pytest.param(
-            {"rotary": RotaryConfig("mixed", coordinates="grid"), "num_register_tokens": 2},
-            True,
-            marks=pytest.mark.slow,
-        ),
+        {"token_merging": 2, "distillation_token": True},
+        {"rotary": RotaryConfig("mixed", coordinates="grid"), "num_register_tokens": 2},
     ],
 )
-def test_training_is_that_of_the_whole_graph(changes, is_rematerialized, num_computed):
+def test_rematerialized_training_is_that_of_the_whole_graph(changes, num_computed):
     model = randomize(tiny_model(**changes))
     start = model.get_weights()
     expected = _after_a_step(_whole(model))
     model.set_weights(start)
-    keras_vit.rematerialize(model, is_rematerialized)
+    keras_vit.rematerialize(model)
     found = _after_a_step(model)
     assert num_computed["encoder_block_1"] == 1 + ("distillation_token" in changes)
     for weight, value, before, after in zip(model.weights, found, start, expected, strict=True):

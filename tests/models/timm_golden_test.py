@@ -8,7 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.opening import open_checkpoint
-from tests.test_case import compute, on_each_backend, slow_except, to_numpy
+from tests.test_case import TENSORFLOW, compute, on_each_backend, slow_except, to_numpy
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "modern"
 NAMES = sorted(path.name for path in GOLDEN.glob("*_timm*"))
@@ -48,7 +48,8 @@ def test_outputs_equal_those_of_timm(name):
     model = keras_vit.from_pretrained(GOLDEN / name, classifier_activation=None)
     assert model.input_shape[1:] == expected["images"].shape[1:]
     assert_outputs(model, expected)
-    assert_close(compute(model, [expected["images"]]), expected["logits"])  # The last block computes only what is used.
+    if TENSORFLOW:  # JAX would compile the model again. The last block computes only what is used.
+        assert_close(compute(model, [expected["images"]]), expected["logits"])
 
 
 @pytest.mark.parametrize("name", slow_except(["rope_axial_timm", "dinov3_timm_swiglu", "pe_core_timm"], NAMES))

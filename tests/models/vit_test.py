@@ -10,7 +10,7 @@ from keras import ops
 import keras_vit
 from tests.models.counting import shapes_only
 from tests.models.steps import train
-from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
+from tests.models.tiny import CONFIG, SHAPE, tiny_model
 from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
@@ -91,7 +91,7 @@ def test_size_unknown_until_a_graph_runs():
         pytest.param(
             {
                 **{"position_placement": "every_layer_shared", "axial": True, "pooling": "avg"},
-                **{"representation_dim": 7, "stem": STEM, "patch_size": 1, "input_shape": (None, None, 3)},
+                **{"representation_dim": 7, "input_shape": (None, None, 3)},
             },
             marks=pytest.mark.slow,
         ),

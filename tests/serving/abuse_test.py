@@ -10,9 +10,9 @@ from tests.serving.program import prediction_log
 from tests.serving.recorded_requests import GOOD, OF_FILES, OF_PIXELS, PIXELS, TIMES, bad_images
 
 MAX_KIB = 220 * 1024
-"""Maximum memory beyond the model and the requests; about 140 MB are used. A single forward pass with 1,200 images would
-need about 300 MB, mostly for the attention weights of 97 x 97 tokens in 3 heads. The pixels of the PNG bomb alone would
-need 2.7 GB."""
+"""Maximum memory beyond the model and the requests; about 140 MB are used. A single forward pass with 1,200 images
+would need about 300 MB, mostly for the attention weights of 97 x 97 tokens in 3 heads. The pixels of the PNG bomb alone
+would need 2.7 GB."""
 
 
 @pytest.fixture
@@ -41,6 +41,10 @@ def test_good_and_bad_requests_merged_into_one_batch(answers):
     _assert_only_refused(answers["by turns"], answers["only good"], list(range(1, 2 * count, 2)))
     first = {name: array[:count] for name, array in answers["only good"].items()}
     _assert_only_refused(answers["only bad"], first, list(range(count)))
+
+
+def test_pixels_that_are_not_finite(answers):
+    _assert_only_refused(answers["not finite"], answers["predict_pixels_float", "some"], [1, 3])
 
 
 @pytest.mark.parametrize("signature", [*OF_FILES, *OF_PIXELS])

@@ -6,7 +6,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit.decoding import image_decoder
-from tests.test_case import TOLERANCE
+from tests.test_case import TOLERANCE, to_numpy
 
 
 def assert_outputs(outputs, expected):
@@ -48,7 +48,7 @@ def _outputs(model, labels, top_k, signature, pixels):
     if signature == "explain":
         return {"rollout": keras_vit.attention_rollout(model, pixels)}
     assert signature in ("serving_default", "predict_pixels", "predict_pixels_float")
-    return named(model.predict(pixels, verbose=0), labels, top_k)
+    return named(to_numpy(model(pixels)), labels, top_k)
 
 
 def named(probabilities, labels, top_k):

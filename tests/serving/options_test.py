@@ -15,7 +15,7 @@ from tests.export.exports import OPTIONS, export_option
 from tests.pictures import encoded, picture
 from tests.serving.expected import assert_outputs, named
 from tests.serving.program import prediction_log, read_answers, serve
-from tests.test_case import rest_slow
+from tests.test_case import rest_slow, to_numpy
 
 FILES = [encoded(picture(40 + 7 * index, 50), "JPEG") for index in range(3)]
 
@@ -33,9 +33,9 @@ def _answering(model, folder, precision):
 
 
 def _probabilities(model, pixels):
-    outputs = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
+    outputs = model(keras_vit.preprocess_input(pixels, model))
     is_logits = model.layers[-1].activation is keras.activations.linear
-    return keras.ops.convert_to_numpy(keras.ops.softmax(outputs)) if is_logits else outputs
+    return to_numpy(keras.ops.softmax(outputs) if is_logits else outputs)
 
 
 def _is_for_xla(folder):
@@ -57,7 +57,7 @@ def _requests(model, image_size):
 
 
 @pytest.mark.parametrize(
-    "names", rest_slow([["compiled in int8"], ["any size in bfloat16", "hybrid in bfloat16"]]), ids=", ".join
+    "names", rest_slow([["compiled in int8"], ["int8 of any size", "hybrid in bfloat16"]]), ids=", ".join
 )
 def test_in_c_as_in_python(names, program, tmp_path, tmp_path_factory):
     """All models run in one process, like versions in a server, and get requests in turn."""
@@ -81,12 +81,8 @@ def test_in_c_as_in_python(names, program, tmp_path, tmp_path_factory):
             assert 0 < np.abs(array - close).max() < 0.02
         valid = {"predict_pixels": {}, "serving_default": {"valid": np.ones(len(FILES), bool)}}
         requests.append([prediction_log(signature, place, **inputs) for signature, inputs, _ in asked])
-        expected.append(
-            [
-                named(array, labels, top_k=5) | valid[signature]
-                for array, (signature, *_) in zip(known, asked, strict=True)
-            ]
-        )
+        answered = zip(known, asked, strict=True)
+        expected.append([named(array, labels, top_k=5) | valid[signature] for array, (signature, *_) in answered])
     in_turn = list(itertools.chain(*zip(*requests, strict=True)))
     serve(program, [folder for _, folder in exports], in_turn, tmp_path)
     answers = read_answers(tmp_path)

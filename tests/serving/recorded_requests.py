@@ -60,9 +60,9 @@ def of_every_signature():
 
 
 def bad_images(signature):
-    """{description: content} of the hostile images in requests of this signature. All signatures decode as the first."""
-    images = hostile_images()
-    return images if signature == OF_FILES[0] else {name: images[name] for name in ("text", "jpeg_cut_off", "png_bomb")}
+    """{description: content} of the bad images in requests of a signature. All signatures decode as the first one."""
+    names = hostile_images() if signature == OF_FILES[0] else ("text", "jpeg_cut_off", "png_bomb")
+    return {name: hostile_images()[name] for name in names}
 
 
 def hostile():
@@ -85,6 +85,9 @@ def hostile():
     for name, dtype in OF_PIXELS.items():
         requests[name, "some"] = prediction_log(name, images=PIXELS.astype(dtype))
         requests[name, "none"] = prediction_log(name, images=PIXELS[:0].astype(dtype))
+    broken = PIXELS.astype("float32")
+    broken[1, 4, 5, 2], broken[3, 0, 7, 0] = np.nan, np.inf
+    requests["not finite"] = prediction_log("predict_pixels_float", images=broken)
     return requests | {"many pixels": prediction_log("predict_pixels", images=np.tile(PIXELS, (TIMES, 1, 1, 1)))}
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import keras_vit
 from tests.pictures import encoded, noise
+from tests.test_case import slow_except
 from tests.training.fitting import keys_of, linear_model
 from training.data.loading import load_dataset
 from training.data.sources import Part
@@ -89,10 +90,7 @@ def fitting(recipe):
     return made.intervals, made.trained.accumulation_steps
 
 
-FROM_WEIGHTS = (
-    *("model.config=none", "model.weights=WEIGHTS", "model.input_shape=8,8,1"),
-    "model.changes.num_heads=4",
-)
+FROM_WEIGHTS = (*("model.config=none", "model.weights=WEIGHTS", "model.input_shape=8,8,1"), "model.changes.num_heads=4")
 PHOTOGRAPHS = ("data.dataset=folder", "data.directory=PHOTOGRAPHS", "data.tfds_directory=none")
 EXPONENTIAL = ("schedule.decay=exponential", "schedule.rate=0.5", "schedule.every=5 steps")
 DRAWN = ("data.cache=false", "data.train_images=30")
@@ -213,8 +211,14 @@ for field, effect in EFFECTS.items():
         CHANGES[effect[0], effect[2]][field] = effect[1]
 
 
-@pytest.mark.parametrize(("has", "shows"), CHANGES)
-def test_fields_have_an_effect(has, shows, brief_recipe, places):
+# Quick tests of the optimizer and of the augmentation show most effects of these fields too.
+SLOW = [((), images), ((), weights), (("augment.cutmix=1",), images)]
+
+
+@pytest.mark.parametrize("group", slow_except([group for group in CHANGES if group not in SLOW], list(CHANGES)))
+def test_fields_have_an_effect(group, brief_recipe, places):
+    has, shows = group
+
     def with_paths(assignments):
         for place, path in places.items():
             assignments = [text.replace(place, path) for text in assignments]

@@ -7,13 +7,13 @@ PROGRAMS is a JSON object {backend: {name: {"module": one with a function `main`
 The parent processes compute nothing, so each program starts in a fresh state.
 """
 
+import faulthandler
 import functools
 import gc
 import importlib
 import json
 import os
 import pathlib
-import signal
 import sys
 import traceback
 
@@ -23,11 +23,12 @@ _SECONDS = 600
 def main(folder, programs):
     """Returns the exit status: 0 if all programs have succeeded."""
     gc.disable()  # Collection would search the imported objects again and again.
+    sys.modules["sklearn"] = None  # Keras would import it, although it is not needed.
     sys.modules["keras"] = None  # TensorFlow would import Keras, which could then not change its backend.
     import tensorflow  # noqa: F401
 
     del sys.modules["keras"]
-    import sklearn.datasets  # noqa: F401
+    import matplotlib  # noqa: F401
     import tensorflow_datasets  # noqa: F401
 
     groups = json.loads(programs).items()
@@ -43,6 +44,8 @@ def _run_all(folder, backend, programs):
 
 
 def _run(program):
+    # If one of several processes fails, the others would wait for it forever.
+    faulthandler.dump_traceback_later(_SECONDS, exit=True)
     os.environ.update(program["environment"])
     importlib.import_module(program["module"]).main(*program["arguments"])
     return 0
@@ -62,7 +65,6 @@ def _fork(function, log):
         return process
     status = 1
     try:
-        signal.alarm(_SECONDS)  # If one of several processes fails, the others would wait for it forever.
         with log.open("wb") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)

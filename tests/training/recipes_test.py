@@ -12,7 +12,6 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-import tensorflow_datasets as tfds
 
 import keras_vit
 from keras_vit.weights.catalogue import get_entry
@@ -25,7 +24,6 @@ from training.data.dataset import Dataset
 from training.data.loading import load_dataset
 from training.data.pipeline import num_steps_per_epoch
 from training.data.sets.records import write_records
-from training.data.sets.tfds import find_label
 from training.data.sources import IndexedSource, StreamedSource
 from training.engine.distribution import Engine
 from training.engine.fitting import Fitting
@@ -57,20 +55,9 @@ DINOV3 = {
 }
 TINY_SEGMENTER = {"backbone": "R18", "width": 4, "neck_dim": 16, "token_dim": 16, "num_heads": 2, "head_dim": 8}
 TINY_STEM = keras_vit.StemConfig(stage_depths=(1, 1, 1), width=32)
-TINY_STEMS = {
-    type(None): None,
-    keras_vit.StemConfig: TINY_STEM,
-    keras_vit.ConvStemConfig: keras_vit.ConvStemConfig((4, 5)),
-}
-TINY_TOKENS = {
-    "stage_depths": (1, 1),
-    "width": 8,
-    "filters": 16,
-    "token_dim": 24,
-    "num_heads": 2,
-    "num_tokens": 6,
-    "group_width": 4,
-}
+TINY_STEMS = {type(config): config for config in (None, TINY_STEM, keras_vit.ConvStemConfig((4, 5)))}
+TINY_TOKENS = {"stage_depths": (1, 1), "width": 8, "filters": 16, "token_dim": 24, "num_heads": 2, "num_tokens": 6}
+TINY_TOKENS["group_width"] = 4
 SMOOTH = [name for name, fields in PUBLISHED.items() if fields.get("schedule.decay", "exponential") != "exponential"]
 
 
@@ -150,14 +137,8 @@ def shrink(mocked, photographs, masked_photographs, shards, weights, teacher):
             representation_dim = 8 if config.representation_dim else None
             config = config.replace(**TINY, representation_dim=representation_dim, stem=TINY_STEMS[type(config.stem)])
         function, arguments = _shrunk_function(model)
-        model = dataclasses.replace(
-            model,
-            config=config,
-            weights=weights.get(model.weights),
-            function=function,
-            arguments=arguments,
-            input_shape=(32, 32, model.input_shape[2] if model.input_shape else 3),
-        )
+        kind = {"config": config, "weights": weights.get(model.weights), "function": function, "arguments": arguments}
+        model = dataclasses.replace(model, **kind, input_shape=(32, 32, (model.input_shape or (3,))[-1]))
         taught = recipe.distillation.teacher and teacher
         parts = min(recipe.fit.accumulation_steps, 2)
         changes = {"epochs": None, "steps": 2, "batch_size": 8, "accumulation_steps": parts, "report_every": "2 steps"}
@@ -334,15 +315,6 @@ def test_commands_of_the_document_are_accepted_as_they_stand(capsys):
     for command in commands + [f"finetune_vtab {task}" for task in tasks]:
         assert not main(["train", *shlex.split(command), "--show"]), command
         assert "model.weights=" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_tasks_of_the_document_are_data_sets_to_classify(tmp_path):
-    rows = re.findall(r"^\|[^|]*\| `data\.dataset=(\S+) (?:data\.label=(\S+) )?", DOCUMENT.read_text(), re.MULTILINE)
-    for name, label in rows:
-        builder = tfds.builder(name, data_dir=tmp_path)
-        assert isinstance(builder.info.features["image"], tfds.features.Image)
-        assert len(find_label(builder, label or None).class_names) > 1
 
 
 def test_links_of_the_document_lead_somewhere():

@@ -1,11 +1,9 @@
 """An interrupted run resumes as if it had not been interrupted. (`make survival` kills runs at many moments.)"""
 
 import csv
-import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +13,7 @@ import pytest
 
 from benchmarks import quick_xla
 from tests.training.conftest import BRIEF
+from tests.training.engine.distribution_test import pair
 from training import recipes
 from training.engine.train import train
 from training.recipe.assignments import override
@@ -80,22 +79,6 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on(backend, tfds_directory, t
         np.testing.assert_array_equal(weights[name], others[name])
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def of_two_workers(index, ports):
-    """The environment of one of two TensorFlow processes."""
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
-    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
-
-
 def test_a_killed_worker_of_two_ends_the_other_and_both_go_on(tfds_directory, tmp_path):
     """If one worker is asked to stop, both stop together."""
     exact = ["model.config.dropout_rate=0", "optimizer.epsilon=0.001", "fit.batch_size=100"]
@@ -104,8 +87,7 @@ def test_a_killed_worker_of_two_ends_the_other_and_both_go_on(tfds_directory, tm
     several = [*assignments, "distribution.kind=multi_worker"]
 
     def start():
-        ports = free_ports(2)
-        return [Program(tmp_path / "two", "digits", *several, **of_two_workers(i, ports)) for i in range(2)]
+        return [Program(tmp_path / "two", "digits", *several, **environment) for environment in pair("tensorflow")]
 
     workers = start()
     workers[0].wait_for_step(13)

@@ -29,8 +29,6 @@ SQUARE = (12, 12, 3)  # Some models of transformers require square images.
 CASES = {
     "vit": {"config": EXACT},
     "deit": {"config": EXACT, "distillation_token": True},
-    "deit_no_head": {"config": EXACT, "distillation_token": True, "include_top": False},
-    "dinov2": {"config": WIDE, "input_shape": SQUARE, "layer_scale": 0.25, "include_top": False},
     "dinov2_registers": {
         "config": WIDE,
         "input_shape": SQUARE,

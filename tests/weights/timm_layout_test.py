@@ -26,15 +26,9 @@ EXACT = CONFIG.replace(mlp="gelu_exact")
 SWIGLU = CONFIG.replace(mlp="swiglu")
 CASES = {
     "token": {"config": EXACT},
-    "distilled": {"config": EXACT, "distillation_token": True},
-    "registers": {"config": EXACT, "num_register_tokens": 3, "num_position_prefix_rows": 0},
-    "map_no_head_tanh": {"pooling": "map", "include_top": False},
-    "clip": {"config": CONFIG.replace(mlp="quick_gelu"), "pre_norm": True, "layer_norm_epsilon": 1e-5},
-    "swiglu": {"config": SWIGLU, "layer_scale": 1e-5, "include_top": False},
     "positions_of_registers": {
         "config": EXACT.replace(pooling="avg", num_register_tokens=2, num_position_prefix_rows=2, qkv_bias="none")
     },
-    "inner_norms": {"config": EXACT, "attention_inner_norm": True, "mlp_inner_norm": True, "final_norm": False},
     "dinov3": {
         "config": EXACT.replace(rotary=DINOV3, position_embedding="none", num_register_tokens=4, qkv_bias="no_key"),
         "layer_norm_epsilon": 1e-5,

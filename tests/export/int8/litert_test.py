@@ -58,7 +58,6 @@ def test_answers_are_close(num_images, int8_file, litert_file):
     assert int8_file.stat().st_size < litert_file[1].path.stat().st_size
 
 
-@pytest.mark.slow
 def test_outputs_change_less_than_with_the_nearest_integers():
     rng = np.random.default_rng(8)
     inputs = rng.normal(size=(900, 13)) @ rng.normal(size=(13, 70))  # More inputs than `_COLUMNS_AT_ONCE`.

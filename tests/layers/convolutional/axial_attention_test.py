@@ -52,13 +52,8 @@ def test_refuses_what_it_has_no_tables_for():
         layer(maps[:, :3])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"axis": "rows"}, "axis must be one of 'height', 'width'. Received: 'rows'"),
-        ({"filters": 9}, "filters must be a multiple of 2 [*] num_heads.*Received: filters=9, num_heads=3"),
-    ],
-)
-def test_refuses_impossible_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        AxialAttention(**{"axis": "width", "filters": 12, "num_heads": 3, **arguments})
+def test_refuses_impossible_arguments():
+    with pytest.raises(ValueError, match=r"axis must be one of 'height', 'width'. Received: 'rows'"):
+        AxialAttention("rows", 12, 3)
+    with pytest.raises(ValueError, match=r"filters must be a multiple of 2 [*] num_heads.*Received: filters=9, num_he"):
+        AxialAttention("width", 9, 3)

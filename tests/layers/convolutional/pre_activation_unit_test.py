@@ -16,7 +16,6 @@ KERNELS = {
 NORMS = {f"norm_{i}/{part}": (width,) for i, width in ((1, 64), (2, 32), (3, 32)) for part in ("gamma", "beta")}
 
 
-@pytest.mark.each_backend
 def test_layer(tmp_path):
     run_layer_test(PreActivationUnit, {"width": 32, "strides": 2}, [(5, 8, 64)], (3, 4, 128), KERNELS | NORMS, tmp_path)
 

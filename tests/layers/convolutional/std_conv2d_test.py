@@ -111,17 +111,14 @@ def test_shape_may_be_unknown():
     assert StdConv2D(10, 3, strides=2).compute_output_shape((None, None, 7, 3)) == (None, None, 4, 10)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_refuses_what_is_not_available():
+    for arguments, message in (
         ({"epsilon_placement": "var"}, "epsilon_placement must be one of 'std', 'variance'. Received: 'var'"),
         ({"padding": "valid"}, "padding must be one of 'same', 'symmetric'. Received: 'valid'"),
         ({"kernel_size": 2, "padding": "symmetric"}, "needs an odd kernel_size. Received: kernel_size=2"),
-    ],
-)
-def test_refuses_what_is_not_available(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        StdConv2D(**{"filters": 10, "kernel_size": 3, **arguments})
+    ):
+        with pytest.raises(ValueError, match=message):
+            StdConv2D(**{"filters": 10, "kernel_size": 3, **arguments})
 
 
 def test_channels_are_last_whatever_the_global_setting():

@@ -4,7 +4,7 @@ import pytest
 from keras_vit import resampling
 from keras_vit.layers import Learned2DPositionEmbedding
 from tests.reference import positions
-from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, run_layer_test, to_numpy
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, run_layer_test
 
 GRIDS = [(4, 5), (3, 2), (1, 1), (2, 7), (5, 3), (1, 6)]
 
@@ -42,32 +42,11 @@ def test_each_table_is_interpolated_along_its_axis(grid, interpolation):
     assert_close(layer(tokens, patches), tokens + np.concatenate([weights["prefix"], rows]))
 
 
-def test_tokens_without_a_row_pass_unchanged():
-    layer = _built(1)
-    weights = canonical_weights(layer)
-    tokens, patches = random_inputs((9, 12), (2, 3, 5))  # Two tokens stand between the first token and the patches.
-    expected = tokens.astype("float64")
-    expected[:, :1] += weights["prefix"]
-    expected[:, 3:] += positions.learned_2d(weights["columns"], weights["rows"])
-    assert_close(layer(tokens, patches), expected)
-
-
 def test_starts_normal():
     layer = Learned2DPositionEmbedding((200, 300), 100, name="tested")
     layer.build((None, None, 96))
     for table in canonical_weights(layer).values():
         assert table.std() == pytest.approx(0.02, rel=0.05)
-
-
-def test_interpolates_in_float32_under_mixed_precision():
-    # Exact in bfloat16. The interpolation is rounded once; rounded interpolation weights would give a larger error.
-    layer = Learned2DPositionEmbedding((16, 1), dtype="mixed_bfloat16")
-    layer.build((None, 15, 8))
-    table = 2.0 ** np.arange(16)[:, None] * np.ones(4)
-    layer.set_weights([np.zeros((1, 4)), table])
-    output = to_numpy(layer(np.zeros((1, 15, 8), "float32"), np.zeros((1, 15, 1, 8), "float32")))
-    expected = positions.interpolate(table, (16, 1), (15, 1))
-    np.testing.assert_allclose(output[0, :, 4:], expected, rtol=2.0**-8)
 
 
 def test_refuses_what_does_not_fit():

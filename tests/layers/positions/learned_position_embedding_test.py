@@ -3,7 +3,7 @@ import pytest
 import scipy.ndimage
 
 from keras_vit import resampling
-from keras_vit.layers import LearnedPositionEmbedding
+from keras_vit.layers import Learned2DPositionEmbedding, LearnedPositionEmbedding
 from tests.reference import positions
 from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, run_layer_test, to_numpy
 
@@ -65,13 +65,14 @@ def test_reference_equals_scipy(grid):
     np.testing.assert_allclose(positions.interpolate(table.reshape(6, 12), (2, 3), grid).reshape(*grid, 12), expected)
 
 
-def test_tokens_without_a_row_pass_unchanged():
-    layer = _built(1)
-    table = canonical_weights(layer)["embedding"]
+@pytest.mark.parametrize("kind", [LearnedPositionEmbedding, Learned2DPositionEmbedding])
+def test_tokens_without_a_row_pass_unchanged(kind):
+    layer = kind((2, 3), 1)
     tokens, patches = random_inputs((9, 12), (2, 3, 5))  # Two tokens stand between the first token and the patches.
-    expected = tokens.astype("float64")
-    expected[:, 0] += table[0]
-    expected[:, 3:] += table[1:]
+    layer.build((None, None, 12))
+    # Seven tokens have a row each.
+    added = to_numpy(randomize(layer)(np.zeros((1, 7, 12), "float32")))
+    expected = tokens + np.insert(added, [1, 1], 0, axis=1)
     assert_close(layer(tokens, patches), expected)
 
 
@@ -83,15 +84,17 @@ def test_starts_normal():
     assert abs(table.mean()) < 4 * 0.02 / np.sqrt(table.size)
 
 
-def test_interpolates_in_float32_under_mixed_precision():
+@pytest.mark.parametrize("kind", [LearnedPositionEmbedding, Learned2DPositionEmbedding])
+def test_interpolates_in_float32_under_mixed_precision(kind):
     # The table is exact in bfloat16. Its interpolation is rounded once; rounded interpolation weights, such as 1/14,
     # would give a larger error.
-    layer = LearnedPositionEmbedding((16, 1), dtype="mixed_bfloat16")
+    layer = kind((16, 1), dtype="mixed_bfloat16")
     layer.build((None, 15, 8))
     table = 2.0 ** np.arange(16)[:, None] * np.ones(8)
-    layer.set_weights([table])
+    layer.set_weights([np.zeros((1, 4)), table[:, :4]] if kind is Learned2DPositionEmbedding else [table])
     output = to_numpy(layer(np.zeros((1, 15, 8), "float32"), np.zeros((1, 15, 1, 8), "float32")))
-    np.testing.assert_allclose(output, positions.interpolate(table, (16, 1), (15, 1))[None], rtol=2.0**-8)
+    expected = positions.interpolate(table, (16, 1), (15, 1))[None]
+    np.testing.assert_allclose(output[..., 4:], expected[..., 4:], rtol=2.0**-8)
 
 
 def test_refuses_what_does_not_fit():

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import Dropout
+from keras_vit.layers import Dropout, DropPath
 from tests.test_case import random_inputs, run_layer_test, to_numpy
 
 
@@ -20,12 +20,20 @@ def test_keeps_the_expectation_and_drops_single_values():
     assert np.abs(correlation - np.eye(3)).max() < 4 / np.sqrt(4000)
 
 
-def test_does_nothing_at_inference():
+@pytest.mark.parametrize("kind", [Dropout, DropPath])
+def test_does_nothing_at_inference(kind):
     [values] = random_inputs((7, 12))
-    layer = Dropout(0.9)
+    layer = kind(0.9)
     np.testing.assert_array_equal(to_numpy(layer(values)), values)
     np.testing.assert_array_equal(to_numpy(layer(values, training=False)), values)
-    np.testing.assert_array_equal(to_numpy(Dropout(0.0)(values, training=True)), values)
+    np.testing.assert_array_equal(to_numpy(kind(0.0)(values, training=True)), values)
+
+
+@pytest.mark.parametrize("kind", [Dropout, DropPath])
+def test_has_no_generator_without_a_rate(kind):
+    # An unused variable would still be stored and traced in each block.
+    assert not kind(0.0).variables
+    assert len(kind(0.1).variables) == 1
 
 
 def test_the_stream_is_that_of_keras():
@@ -33,8 +41,3 @@ def test_the_stream_is_that_of_keras():
     values = np.ones((64, 3), "float32")
     for _ in range(2):
         np.testing.assert_array_equal(to_numpy(ours(values, training=True)), to_numpy(theirs(values, training=True)))
-
-
-def test_has_no_generator_without_a_rate():
-    assert not Dropout(0.0).variables
-    assert len(Dropout(0.1).variables) == 1

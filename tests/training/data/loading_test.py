@@ -1,9 +1,6 @@
 """Data sets: their classes, their splits, and invalid settings."""
 
 import logging
-import pathlib
-import re
-import shlex
 
 import numpy as np
 import PIL.Image
@@ -17,6 +14,7 @@ from keras_vit.decoding import image_decoder
 from tests.test_case import slow_except
 from tests.training.fitting import evaluation_images, keys_of
 from tests.training.mock_metadata import mocked_data_sets
+from tests.training.tiny_sets import TinySet
 from training import recipes
 from training.data.loading import load_dataset
 from training.data.sources import IndexedSource, Part, StreamedSource
@@ -57,39 +55,25 @@ def test_digits_are_scikit_learns_with_a_stratified_fifth_held_out(digits, brief
     assert np.abs(test_counts - np.bincount(original.target) / 5).max() < 1
 
 
-class TinyPhotographs(tfds.core.GeneratorBasedBuilder):
-    """Sixteen images of 20 x 24 pixels. TFDS finds the data set by its name."""
+class TinyPhotographs(TinySet):
+    """Sixteen images of 20 x 24 pixels."""
 
-    VERSION = tfds.core.Version("1.0.0")
-    label = {"label": tfds.features.ClassLabel(names=["cat", "dog"])}  # noqa: RUF012
+    features = {"image": tfds.features.Image(), "label": tfds.features.ClassLabel(names=["cat", "dog"])}  # noqa: RUF012
+    numbers = {"train": range(12), "validation": range(12, 16)}  # noqa: RUF012
 
-    def _info(self):
-        features = {"image": tfds.features.Image(), **self.label}
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
-
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples(range(12)), "validation": self._generate_examples(range(12, 16))}
-
-    def _generate_examples(self, numbers):
-        for i in numbers:
-            yield i, {"image": np.full((20, 24, 3), 10 * i, "uint8"), **self.labels_of(i)}
-
-    @staticmethod
-    def labels_of(i):
-        return {"label": i % 2}
+    def example(self, i):
+        return {"image": np.full((20, 24, 3), 10 * i, "uint8"), "label": i % 2}
 
 
-class ReassessedPhotographs(TinyPhotographs):
+class ReassessedPhotographs(TinySet):
     """Three such images in a validation split, each with all of its right classes. The first image has none."""
 
-    label = {"real_label": tfds.features.Sequence(tfds.features.ClassLabel(names=["cat", "dog"]))}  # noqa: RUF012
+    labels = tfds.features.Sequence(tfds.features.ClassLabel(names=["cat", "dog"]))
+    features = {"image": tfds.features.Image(), "real_label": labels}  # noqa: RUF012
+    numbers = {"validation": range(3)}  # noqa: RUF012
 
-    def _split_generators(self, dl_manager):
-        return {"validation": self._generate_examples(range(3))}
-
-    @staticmethod
-    def labels_of(i):
-        return {"real_label": list(range(i))}
+    def example(self, i):
+        return {"image": np.full((20, 24, 3), 10 * i, "uint8"), "real_label": list(range(i))}
 
 
 def tiny(tfds_directory, *assignments, name="tiny_photographs"):
@@ -189,27 +173,6 @@ def test_photographs_are_upright_and_of_the_models_size(tmp_path):
     np.testing.assert_array_equal(images[:, 0, 0, 0], [255 * int(example["label"]) for example in examples])
 
 
-DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "recipes.md"
-# Sizes in TFDS of the VTAB data sets whose label is not the `label` feature.
-VTAB_SIZES = {
-    "clevr": {"train": 70_000, "validation": 15_000, "test": 15_000},
-    "dsprites": {"train": 737_280},
-    "kitti": {"train": 6_347, "validation": 423, "test": 711},
-    "smallnorb": {"train": 24_300, "test": 24_300},
-}
-# Sizes of the test splits in google-research/task_adaptation.
-VTAB_TESTS = {"clevr": 15_000, "dsprites": 73_728, "kitti": 711, "smallnorb": 12_150}
-VTAB_CLASSES = {
-    ("clevr", "count"): 8,
-    ("clevr", "closest_distance"): 6,
-    ("dsprites", "x_position"): 16,
-    ("dsprites", "orientation"): 16,
-    ("kitti", "closest_vehicle"): 4,
-    ("smallnorb", "label_azimuth"): 18,
-    ("smallnorb", "label_elevation"): 9,
-}
-
-
 def clevr(distances):
     fixed = {"color": 1, "material": 0, "shape": 2, "size": 0, "rotation": 0.5, "3d_coords": [1, 2, 3]}
     objects = [fixed | {"pixel_coords": [100, 50, distance]} for distance in distances]
@@ -254,10 +217,7 @@ VTAB_EXAMPLES = {
         (24, 80, 3),
         [
             (kitti(), {"closest_vehicle": "no vehicle"}),
-            (
-                kitti(("Pedestrian", 2.0), ("Van", 20.0), ("Car", 21.0)),
-                {"closest_vehicle": "vehicle 8 to 20 m"},
-            ),
+            (kitti(("Pedestrian", 2.0), ("Van", 20.0), ("Car", 21.0)), {"closest_vehicle": "vehicle 8 to 20 m"}),
         ],
     ),
     "smallnorb": (
@@ -286,28 +246,28 @@ def vtab(tmp_path_factory):
     return directory, images
 
 
-# Covers each data set in both formats, and each label.
+# Each label with its number of classes, and each data set in both formats.
 VTAB_FORMATS = [
-    ("clevr", "count", "tfrecord"),
-    ("clevr", "closest_distance", "array_record"),
-    ("dsprites", "x_position", "array_record"),
-    ("dsprites", "orientation", "tfrecord"),
-    ("kitti", "closest_vehicle", "tfrecord"),
-    ("kitti", "closest_vehicle", "array_record"),
-    ("smallnorb", "label_azimuth", "tfrecord"),
-    ("smallnorb", "label_elevation", "array_record"),
+    ("clevr", "count", 8, "tfrecord"),
+    ("clevr", "closest_distance", 6, "array_record"),
+    ("dsprites", "x_position", 16, "array_record"),
+    ("dsprites", "orientation", 16, "tfrecord"),
+    ("kitti", "closest_vehicle", 4, "tfrecord"),
+    ("kitti", "closest_vehicle", 4, "array_record"),
+    ("smallnorb", "label_azimuth", 18, "tfrecord"),
+    ("smallnorb", "label_elevation", 9, "array_record"),
 ]
 
 
-@pytest.mark.parametrize("task", slow_except(VTAB_FORMATS[2:3], VTAB_FORMATS), ids="-".join)
+@pytest.mark.parametrize("task", slow_except(VTAB_FORMATS[2:3], VTAB_FORMATS), ids=str)
 def test_tasks_of_vtab_have_their_images_and_labels(task, vtab):
-    (name, label, file_format), (directory, images) = task, vtab
+    (name, label, num_classes, file_format), (directory, images) = task, vtab
     height, width = VTAB_EXAMPLES[name][0][:2]
     splits = ["data.train_split=train", "data.validation_fraction=0", "data.test_split=train"]
     recipe = tiny(directory / file_format, *splits, f"data.label={label}", name=name)
     dataset = load_dataset(recipe.data, disjoint=False)
     assert isinstance(dataset.splits["test"], IndexedSource if file_format == "array_record" else StreamedSource)
-    assert len(dataset.class_names) == VTAB_CLASSES[name, label]
+    assert len(dataset.class_names) == num_classes
     found_images, found = evaluation_images(dataset, "test", decoder(height, width), recipe)
     # TFDS shuffles the images.
     shown = [np.broadcast_to(image, (height, width, 3)) * (255 if name == "dsprites" else 1) for image in images[name]]
@@ -316,19 +276,6 @@ def test_tasks_of_vtab_have_their_images_and_labels(task, vtab):
     expected = [VTAB_EXAMPLES[name][1][i][1][label] for i in order]
     assert [dataset.class_names[one.argmax()] for one in found] == expected
     assert found.sum() == 2
-
-
-def test_tasks_of_the_document_have_the_splits_of_task_adaptation(tmp_path):
-    rows = re.findall(r"^\|[^|]*\| `(data\.dataset=.* data\.label=.*)` \|$", DOCUMENT.read_text(), re.MULTILINE)
-    tasks = set()
-    with mocked_data_sets(tmp_path, VTAB_SIZES):
-        for row in rows:
-            data = override(recipes.load("finetune_vtab"), shlex.split(row)).data
-            tasks.add((data.dataset, data.label))
-            expected = {"train": 800, "validation": 200, "test": VTAB_TESTS[data.dataset]}
-            assert sizes(load_dataset(data)) == expected
-    assert tasks == set(VTAB_CLASSES) == {(name, label) for name, label, _ in VTAB_FORMATS}
-    assert len(rows) == len(tasks)
 
 
 @pytest.mark.parametrize(
@@ -347,8 +294,8 @@ def test_tasks_of_the_document_have_the_splits_of_task_adaptation(tmp_path):
     ],
 )
 def test_labels_that_are_not_there_are_refused(tmp_path, name, assignments, expected):
-    sizes = VTAB_SIZES | {"tiny_photographs": {"train": 12}}
-    with mocked_data_sets(tmp_path, {name: sizes[name]}), pytest.raises(InputError, match=expected):
+    sizes = {"train": 12, "validation": 9, "test": 8} if name == "clevr" else {"train": 12}
+    with mocked_data_sets(tmp_path, {name: sizes}), pytest.raises(InputError, match=expected):
         load_dataset(tiny(tmp_path, *assignments, name=name).data)
 
 

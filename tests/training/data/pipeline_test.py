@@ -93,20 +93,6 @@ def test_a_run_can_begin_at_any_step(brief_recipe, assignments, firsts):
         assert_equal(read(range(first, 6)), batches[first:])
 
 
-@pytest.mark.slow
-def test_every_image_is_read_once_an_epoch_in_an_order_of_its_own(brief_recipe, monkeypatch):
-    unchanged = Augmentation(decode_digit, lambda image, seed: image, lambda images, labels, *rest: (images, labels))
-    monkeypatch.setattr(classification, "build_augmentation", lambda model, config: unchanged)
-    recipe = recipe_with(brief_recipe)
-    assert num_steps_per_epoch(load_dataset(recipe.data), recipe) == 3
-    batches = prepared(recipe)(range(0, 6))
-    epochs = [np.concatenate([images[weights > 0] for images, _, weights in batches[i : i + 3]]) for i in (0, 3)]
-    assert len(epochs[0]) == len(epochs[1]) == IMAGES
-    first, second = ([image.tobytes() for image in epoch] for epoch in epochs)
-    assert first != second
-    assert sorted(first) == sorted(second)
-
-
 def test_seeds_follow_from_the_recipe_the_epoch_and_the_place(brief_recipe, monkeypatch):
     """An image's seed follows from its position in all epochs, and a batch's seed follows from its step."""
 
@@ -118,7 +104,9 @@ def test_seeds_follow_from_the_recipe_the_epoch_and_the_place(brief_recipe, monk
 
     seeds = Augmentation(decode_digit, change, mix)
     monkeypatch.setattr(classification, "build_augmentation", lambda model, config: seeds)
-    batches = prepared(recipe_with(brief_recipe, "seed=7"))(range(1, 4))
+    recipe = recipe_with(brief_recipe, "seed=7")
+    assert num_steps_per_epoch(load_dataset(recipe.data), recipe) == 3
+    batches = prepared(recipe)(range(1, 4))
     for step, (images, labels, weights) in enumerate(batches, start=1):
         num_real = [48, 48, 43, 48][step]
         places = range(step * BATCH, step * BATCH + num_real) if step < 3 else range(IMAGES, IMAGES + BATCH)
@@ -197,10 +185,6 @@ def first_batches(recipe):
     [
         # An image has 64 bytes and a label has 8.
         pytest.param((), first_batches, "139 images of 0.1 kB", 139 * 72, id="pixels", marks=pytest.mark.slow),
-        pytest.param(
-            *(("augment.crop=inception",), first_batches, r"139 images of 0\.[1-9] kB", None),
-            **{"id": "files", "marks": pytest.mark.slow},
-        ),
         # 144 images, each with a label vector of ten numbers and one weight.
         pytest.param((), evaluation_batches, "144 images of 0.1 kB", 144 * (64 + 44), id="validation"),
     ],
@@ -208,13 +192,13 @@ def first_batches(recipe):
 def test_too_many_images_for_the_memory_are_refused(brief_recipe, set_memory, assignments, make, kept, needed):
     recipe = recipe_with(brief_recipe, *assignments)
     # At most four fifths of the available memory are used.
-    set_memory(4096 if needed is None else needed / 0.8 - 1)
+    set_memory(needed / 0.8 - 1)
     with pytest.raises(
         InputError, match=rf"{kept} in memory: 0\.0 GB.*At most 0\.0 GB are available for it. Set data\.cache=false"
     ):
         make(recipe)
     assert make(override(recipe, ["data.cache=false"]))
-    set_memory(1e9 if needed is None else needed / 0.8 + 1)
+    set_memory(needed / 0.8 + 1)
     assert make(recipe)
 
 

@@ -8,6 +8,7 @@ import tensorflow_datasets as tfds
 
 from tests.test_case import slow_except
 from tests.training.fitting import keys_of
+from tests.training.tiny_sets import TinySet
 from training.data.loading import load_dataset
 from training.data.sets.records import write_records
 from training.data.sources import IndexedSource, Part, StreamedSource, random_runs
@@ -17,21 +18,14 @@ from training.recipe.assignments import override
 TOTAL = 37
 
 
-class Numbered(tfds.core.GeneratorBasedBuilder):
+class Numbered(TinySet):
     """Images with all pixels equal to the image's index."""
 
-    VERSION = tfds.core.Version("1.0.0")
+    features = {"image": tfds.features.Image(shape=(4, 4, 1)), "label": tfds.features.ClassLabel(num_classes=3)}  # noqa: RUF012
+    numbers = {"train": range(TOTAL), "test": range(3)}  # noqa: RUF012
 
-    def _info(self):
-        features = {"image": tfds.features.Image(shape=(4, 4, 1)), "label": tfds.features.ClassLabel(num_classes=3)}
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
-
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples(range(TOTAL)), "test": self._generate_examples(range(3))}
-
-    def _generate_examples(self, numbers):
-        for i in numbers:
-            yield i, {"image": np.full((4, 4, 1), i, "uint8"), "label": i % 3}
+    def example(self, i):
+        return {"image": np.full((4, 4, 1), i, "uint8"), "label": i % 3}
 
 
 @pytest.fixture(

@@ -108,7 +108,7 @@ def folder(request, tmp_path_factory, jax_variables):
         single = {n: fields for n, fields in SINGLE.items() if any(name.startswith(n) for name in cases[0])}
         arguments = [[str(folder / backend), json.dumps(part)] for part in (cases[0] | single, cases[1])]
         programs[backend]["one"] = _program("curves_program", *arguments[0])
-        for i, environment in enumerate(_pair(backend)):
+        for i, environment in enumerate(pair(backend)):
             programs[backend][f"process {i}"] = _program("curves_program", *arguments[1], environment=environment)
     slow_replicas = ["muon", "keras_clipping", "keras_overflow"] if has_slow else []
     programs["tensorflow"]["two replicas"] = _program("two_replicas", "scaled_sgd", *slow_replicas)
@@ -117,8 +117,6 @@ def folder(request, tmp_path_factory, jax_variables):
         for name, (devices, layers, changes) in PLANS.items()
     }
     programs["jax"]["plans"] = _program("plans_program", json.dumps(requests))
-    if has_slow:
-        programs["jax"]["keras_cv"] = _program("keras_cv_program")
     command = [sys.executable, "-m", "tests.training.forked_programs", str(folder), json.dumps(programs)]
     # XLA's optimizations would take most of the time and save almost none. They do not change plans.
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | jax_variables
@@ -132,7 +130,7 @@ def _program(module, *arguments, environment=None):
     return {"module": f"tests.training.{module}", "arguments": arguments, "environment": environment or {}}
 
 
-def _pair(backend):
+def pair(backend):
     """The environments of two processes that connect to each other."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
@@ -377,8 +375,12 @@ def test_refuses_what_cannot_be(plans):
 
 
 @pytest.mark.slow
-def test_keras_cv_works_where_keras_runs_on_jax(printed):
-    found = printed("jax keras_cv")
+def test_keras_cv_works_where_keras_runs_on_jax(jax_variables):
+    """KerasCV needs another import of TensorFlow."""
+    command = [sys.executable, "-m", "tests.training.keras_cv_program"]
+    environment = os.environ | {"KERAS_BACKEND": "jax"} | jax_variables
+    process = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(process.stdout.splitlines()[-1])
     assert found["backend"] == "jax"
     assert found["changed"] == 5
     assert any(found["mixed"][:3])

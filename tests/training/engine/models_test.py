@@ -1,10 +1,11 @@
 """The model and the teacher of a recipe, and their properties before they are built."""
 
+import types
+
 import keras
 import numpy as np
 import PIL.Image
 import pytest
-import tensorflow as tf
 
 import keras_vit
 from keras_vit.architectures.vision_transformer import VARIANTS
@@ -75,56 +76,42 @@ def test_scores_of_sigmoids_are_independent(scorer, brief_recipe):
     assert abs(scores.sum() - 1) > 0.1
 
 
-@pytest.mark.slow
-def test_scores_of_sigmoids_are_served(scorer, tmp_path):
-    model, file, _ = scorer
-    scores = to_numpy(model(image_decoder(model)(file)[None].numpy()))
-    path = keras_vit.export_saved_model(model, tmp_path, labels=["ant", "bee", "cat"], top_k=2)
-    served = tf.saved_model.load(str(path)).signatures["serving_default"](image_bytes=tf.constant([file]))
-    best = np.argsort(-scores)[:, :2]
-    np.testing.assert_array_equal(served["classes"], best)
-    assert_close(served["scores"], np.take_along_axis(scores, best, axis=1))
-    assert_close(served["probabilities"], scores)
+@pytest.fixture
+def teacher_of(brief_recipe, tmp_path):
+    """Function that saves a model and loads it as a teacher."""
+    path = tmp_path / "teacher.keras"
+    student = types.SimpleNamespace(input_shape=(None, 8, 8, 1), output_shape=(None, 10))
+
+    def load(model):
+        model.save(path)
+        return load_teacher(override(brief_recipe, [f"distillation.teacher={path}"]), student, range(10))
+
+    return load
 
 
-@pytest.mark.parametrize(
-    ("activation", "changes"),
-    [pytest.param("softmax", {"pooling": "token", "distillation_token": True}, marks=pytest.mark.slow), (None, {})],
-)
-def test_a_teacher_gives_its_logits(brief_recipe, tmp_path, activation, changes):
+def classifier(brief_recipe, activation, **changes):
     config = brief_recipe.model.config.replace(**changes)
-    arguments = {"input_shape": (8, 8, 1), "classes": 10, "include_preprocessing": True}
-    logits = randomize(keras_vit.ViT(config, **arguments, classifier_activation=None))
-    teacher = keras_vit.ViT(config, **arguments, classifier_activation=activation)
-    teacher.set_weights(logits.get_weights())
-    teacher.save(tmp_path / "teacher.keras")
-    recipe = override(brief_recipe, [f"distillation.teacher={tmp_path / 'teacher.keras'}"])
-    found = load_teacher(recipe, build_model(recipe, 10), range(10))
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1)).astype("float32")
-    assert_close(found(pixels), logits(pixels))
-
-
-@pytest.mark.parametrize(
-    ("activation", "layer", "says"),
-    [
-        pytest.param("sigmoid", None, "ends in sigmoid", marks=pytest.mark.slow),
-        pytest.param("tanh", None, "ends in tanh", marks=pytest.mark.slow),
-        (None, keras.layers.Softmax(name="last"), "ends in the layer last"),
-    ],
-)
-def test_a_teacher_without_logits_of_a_softmax_is_refused(brief_recipe, tmp_path, activation, layer, says):
-    teacher = keras_vit.ViT(
-        brief_recipe.model.config,
-        input_shape=(8, 8, 1),
-        classes=10,
-        classifier_activation=activation,
-        include_preprocessing=True,
+    return keras_vit.ViT(
+        config, input_shape=(8, 8, 1), classes=10, include_preprocessing=True, classifier_activation=activation
     )
-    if layer is not None:
-        teacher = keras.Model(teacher.inputs, layer(teacher.output))
-    teacher.save(tmp_path / "teacher.keras")
-    recipe = override(brief_recipe, [f"distillation.teacher={tmp_path / 'teacher.keras'}"])
-    with pytest.raises(
-        InputError, match=rf"teacher\.keras {says}\. .*Give a model that ends in a softmax or in logits"
+
+
+def test_a_teacher_gives_its_logits(brief_recipe, teacher_of):
+    changes = {"pooling": "token", "distillation_token": True}
+    logits, teacher = (classifier(brief_recipe, activation, **changes) for activation in (None, "softmax"))
+    teacher.set_weights(randomize(logits).get_weights())
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1)).astype("float32")
+    expected = to_numpy(logits(pixels))
+    for model in (teacher, logits):
+        assert_close(teacher_of(model)(pixels), expected)
+
+
+def test_a_teacher_without_logits_of_a_softmax_is_refused(brief_recipe, teacher_of):
+    of_logits = classifier(brief_recipe, None)
+    other_end = keras.Model(of_logits.inputs, keras.layers.Softmax(name="last")(of_logits.output))
+    for teacher, says in (
+        (classifier(brief_recipe, "sigmoid"), "ends in sigmoid"),
+        (other_end, "ends in the layer last"),
     ):
-        load_teacher(recipe, build_model(recipe, 10), range(10))
+        with pytest.raises(InputError, match=rf"teacher\.keras {says}\. .*a model that ends in a softmax or in logits"):
+            teacher_of(teacher)

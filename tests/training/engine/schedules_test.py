@@ -90,19 +90,6 @@ def test_recipes_by_epochs(name, epochs, expected):
     assert_close([to_numpy(schedule(round(10 * epoch))) for epoch in epochs], expected, 1e-6)
 
 
-@pytest.mark.slow
-def test_compiled_steps_read_the_schedule_at_their_number():
-    """The gradient is always one, so a weight is minus the sum of the learning rates."""
-    recipe = make_recipe("optimizer.learning_rate=0.3", "schedule.warmup=2 steps", "schedule.start=0.1")
-    schedule = build_schedule(recipe, EPOCH, TOTAL)
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
-    model.compile(keras.optimizers.SGD(schedule), loss=lambda y_true, y_pred: y_pred, jit_compile=True)
-    for _ in range(4):
-        model.train_on_batch(np.zeros((2, 1)), np.zeros((2, 1)))
-    last = 0.3 / 2 * (1 + np.cos(np.pi / (TOTAL - 2)))
-    assert_close(model.weights[1], [-(0.1 + 0.2 + 0.3 + last)])
-
-
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [

@@ -11,6 +11,7 @@ import keras_vit
 from training.data.dataset import Dataset
 from training.data.sources import IndexedSource
 from training.errors import InputError
+from training.evaluation import classification
 from training.evaluation.classification import NUM_MISTAKES, Evaluation, evaluate, nearest_neighbour_accuracy
 from training.evaluation.metrics import calibration
 from training.recipe.assignments import override
@@ -28,6 +29,16 @@ def build(activation):
     rng = np.random.default_rng(0)
     model.set_weights([rng.normal(0, 0.5, weight.shape) for weight in model.weights])
     return model
+
+
+@pytest.fixture(autouse=True)
+def quick_decoding(monkeypatch):
+    """Decodes PNG files only."""
+
+    def decode(image_bytes):
+        return tf.ensure_shape(tf.io.decode_png(image_bytes, channels=3), (8, 12, 3))
+
+    monkeypatch.setattr(classification, "image_decoder", lambda model: decode)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +75,6 @@ def assert_loss_is_that_of_training(found, recipe, images, with_logits):
     assert found.loss == pytest.approx(keras.ops.convert_to_numpy(expected).mean(), rel=1e-5)
 
 
-@pytest.mark.slow
 def test_streamed_is_what_the_model_makes_of_all_images_at_once(model, with_logits, brief_recipe):
     images, labels = random_images(53), np.random.default_rng(2).integers(0, 7, 53)
     recipe = override(brief_recipe, ["fit.batch_size=10"])
@@ -156,7 +166,6 @@ def test_nearest_neighbour_equals_numpy(model, brief_recipe):
     assert nearest_neighbour_accuracy(model, Dataset(NAMES, splits), recipe, max_values=40 * 8 * 12 * 3 - 1) is None
 
 
-@pytest.mark.slow
 def test_nearest_neighbour_holds_a_batch_of_the_test(model, brief_recipe, monkeypatch):
     images, sizes = random_images(60), []
     labels = [[i % 7, (i + 2) % 7][: i % 3] for i in range(51)]  # Zero to two classes. One match is enough.

@@ -12,6 +12,7 @@ import keras_vit
 from keras_vit.label_spaces import imagenet1k_classes
 from keras_vit.preprocessing import preprocessing_layer
 from tests.training.evaluation.classification_test import NAMES, build, probabilities_of, random_images
+from tests.training.tiny_sets import TinySet
 from training.__main__ import main
 from training.data.dataset import Dataset
 from training.data.sets.objectnet import imagenet_classes
@@ -27,46 +28,32 @@ def model():
     return build("softmax")
 
 
-class Tiny(tfds.core.GeneratorBasedBuilder):
-    """Nine images of 8 x 12 pixels in three classes. TFDS finds the data set by its name."""
+IMAGE, LABEL = tfds.features.Image(shape=(8, 12, 3)), tfds.features.ClassLabel(names=NAMES)
 
-    VERSION = tfds.core.Version("1.0.0")
-    label = {"label": tfds.features.ClassLabel(names=NAMES)}  # noqa: RUF012
 
-    def _info(self):
-        features = {"image": tfds.features.Image(shape=(8, 12, 3)), **self.label}
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+class Tiny(TinySet):
+    """Nine images of 8 x 12 pixels in three classes."""
 
-    def _split_generators(self, dl_manager):
-        return {"validation": self._generate_examples()}
+    features = {"image": IMAGE, "label": LABEL}  # noqa: RUF012
+    numbers = {"validation": range(9)}  # noqa: RUF012
 
-    def _generate_examples(self):
-        for i, image in enumerate(random_images(9)):
-            yield i, {"image": image} | self.labels_of(i)
-
-    @staticmethod
-    def labels_of(i):
-        return {"label": i % 3}
+    def example(self, i):
+        return {"image": random_images(9)[i], "label": i % 3}
 
 
 class TinyReal(Tiny):
     """The same images with the features of `imagenet2012_real`. The number of right classes differs by image."""
 
-    label = {  # noqa: RUF012
-        "original_label": tfds.features.ClassLabel(names=NAMES),
-        "real_label": tfds.features.Sequence(tfds.features.ClassLabel(names=NAMES)),
-    }
+    features = {"image": IMAGE, "original_label": LABEL, "real_label": tfds.features.Sequence(LABEL)}  # noqa: RUF012
 
-    @staticmethod
-    def labels_of(i):
-        return {"original_label": i % 3, "real_label": list(range(i % 4))}
+    def example(self, i):
+        return {"image": random_images(9)[i], "original_label": i % 3, "real_label": list(range(i % 4))}
 
 
 class TinyTrain(Tiny):
     """The same images in a training split only."""
 
-    def _split_generators(self, dl_manager):
-        return {"train": self._generate_examples()}
+    numbers = {"train": range(9)}  # noqa: RUF012
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,9 @@ def run(brief_recipe, tmp_path_factory):
 @pytest.fixture(scope="module")
 def folder(run):
     """The folder with the explanation of the run."""
-    page, unreadable = explain(run.folder, neighbours=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explain_page, "_DPI", 50)
+        page, unreadable = explain(run.folder, neighbours=3)
     assert page == run.figures / "explain" / "explain.html"
     assert unreadable == 0
     return page.parent

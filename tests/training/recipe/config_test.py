@@ -30,12 +30,8 @@ def test_assignments_change_what_they_name_and_nothing_else():
     assert changed.augment.flip is True
     assert changed.seed == 3
     before, after = dict(leaves(to_dict(DIGITS))), dict(leaves(to_dict(changed)))
-    assert {name for name in before if before[name] != after[name]} == {
-        "fit.epochs",
-        "optimizer.clip_norm",
-        "augment.flip",
-        "seed",
-    }
+    changes = {name for name in before if before[name] != after[name]}
+    assert changes == {"fit.epochs", "optimizer.clip_norm", "augment.flip", "seed"}
 
 
 def test_a_variant_by_name_and_then_a_field_of_it():
@@ -244,10 +240,7 @@ def test_impossible_recipes_cannot_be_written_in_python_either():
         Recipe(name="x", model=Model(config="Ti/16"), data=Data(dataset="digits"), fit=Fit(epochs=0, batch_size=1))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["digits", "digits_vt_r18", "pretrain_imagenet21k_r50_b16", "shapes_vt_fpn"],
-)
+@pytest.mark.parametrize("name", ["digits", "digits_vt_r18", "pretrain_imagenet21k_r50_b16", "shapes_vt_fpn"])
 def test_every_field_says_what_it_means(name):
     recipe = recipes.load(name)
     lines = describe(recipe).splitlines()

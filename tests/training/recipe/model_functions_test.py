@@ -1,6 +1,5 @@
 """Recipes with models from other functions of `keras_vit` than `ViT`, from the recipe to the run."""
 
-import functools
 import json
 
 import numpy as np
@@ -13,18 +12,13 @@ from tests.training.fitting import fitted
 from tests.weights.bit_test import bit_file
 from tests.weights.torchvision_test import resnet_file
 from training import recipes
-from training.engine import train as training_module
-from training.engine.fitting import seed
 from training.engine.models import build_model, without_weights
 from training.engine.optimizers import layer_scales
-from training.engine.step import TrainedModel
-from training.engine.train import train
 from training.errors import InputError
 from training.planning.plan import activations
 from training.planning.plan_report import ACCELERATORS, Memory, Plan
 from training.recipe.assignments import describe, from_dict, override
 from training.recipe.config import to_dict
-from training.runs.folder import load_model
 
 BIT = ["model.config=none", "model.function=BiTResNet", "model.arguments.stage_depths=1,1", "model.arguments.width=32"]
 
@@ -122,44 +116,6 @@ def test_weights_of_another_kind(recipe, tmp_path):
     assert (known.function, known.arguments) == ("BiTResNet", arguments)
     with pytest.raises(InputError, match="has no dropout_rate"):
         build_model(override(pretrained, ["model.changes.dropout_rate=0.1"]), 7)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("on_arrays")
-def test_both_optimizers_train_the_same_model_from_the_same_weights(recipe):
-    """ViT (arXiv 2010.11929), Table 7, compares Adam and SGD for the pre-training of ResNets."""
-    few = ["model.input_shape=8,8,1", "fit.batch_size=20", "fit.epochs=none", "fit.steps=2"]
-    before, after = {}, {}
-    for kind in ("adamw", "sgd"):
-        changed = override(recipe, [*few, "optimizer.layer_decay=0.5", f"optimizer.kind={kind}"])
-        seed(changed)
-        before[kind] = canonical_weights(build_model(changed, 10))
-        fitting = fitted(changed, eagerly=True)
-        assert np.isfinite([value for row in fitting.keeper.history for value in row.values()]).all()
-        after[kind] = canonical_weights(fitting.model)
-    assert before["adamw"].keys() == before["sgd"].keys()
-    for path, array in before["adamw"].items():
-        np.testing.assert_array_equal(array, before["sgd"][path])
-        if path.endswith("kernel"):
-            assert np.any(after["adamw"][path] != array), path
-            assert np.any(after["sgd"][path] != array), path
-            assert np.any(after["adamw"][path] != after["sgd"][path]), path
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("on_arrays")
-def test_a_run(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(training_module, "predict_elsewhere", lambda *arguments: None)
-    monkeypatch.setattr(TrainedModel, "compile", functools.partialmethod(TrainedModel.compile, run_eagerly=True))
-    few = ["model.input_shape=8,8,1", "fit.batch_size=20", "data.train_images=40", "optimizer.layer_decay=0.5"]
-    run, evaluation = train(override(recipe, few), runs=tmp_path)
-    assert 0 <= evaluation.accuracy <= 1
-    assert keras_vit.describe(load_model(run.model)).config == BiTResNetConfig((1, 1), 32)
-    assert run.report.is_file()
-    [facts] = run.export.rglob("keras_vit.json")
-    signatures = json.loads(facts.read_text())["signatures"]
-    assert "embed" in signatures
-    assert not {"tokens", "explain"} & set(signatures)
 
 
 @pytest.mark.slow

@@ -54,20 +54,14 @@ def test_table_2_is_of_the_models_of_tables_5_6_and_9():
             assert printed[name][column] == pytest.approx(of_other[column], abs=0.5), (name, column)
 
 
-def test_means_of_table_7():
-    rows = published.read("vit_table7").rows
-    assert len(rows) == 4
-    for row in rows:
-        scores = [value for column, value in row.items() if column not in ("model", "optimizer", "mean")]
-        assert len(scores) == 5
-        assert statistics.mean(scores) == pytest.approx(row["mean"], abs=0.0051)
-
-
-def test_means_of_table_9():
-    for row in published.read("vit_table9").rows:
-        scores = [value for column, value in row.items() if column not in ("model", "mean")]
-        assert len(scores) == 19
-        assert statistics.mean(scores) == pytest.approx(row["mean"], abs=0.051)
+def test_means_of_tables_7_and_9():
+    for table, num_rows, num_scores, tolerance in (("vit_table7", 4, 5, 0.0051), ("vit_table9", 3, 19, 0.051)):
+        rows = published.read(table).rows
+        assert len(rows) == num_rows
+        for row in rows:
+            scores = [value for column, value in row.items() if column not in ("model", "optimizer", "mean")]
+            assert len(scores) == num_scores
+            assert statistics.mean(scores) == pytest.approx(row["mean"], abs=tolerance)
 
 
 def test_tables_say_where_they_are_from_and_what_is_not_printed():

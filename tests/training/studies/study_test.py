@@ -1,6 +1,7 @@
 """Studies: their points, the order of work, and their files."""
 
 import csv
+import functools
 import json
 
 import keras
@@ -12,6 +13,7 @@ import keras_vit
 from tests.test_case import without_values
 from training import recipes
 from training.__main__ import main
+from training.engine.step import TrainedModel
 from training.errors import InputError
 from training.recipe.assignments import override
 from training.recipe.config import to_dict
@@ -73,9 +75,8 @@ def test_the_data_study_draws_parts_of_the_images(tfds_directory):
     recipe = override(recipes.load("digits"), changes)
     changed = [override(recipe, point.changes) for point in papers.load("data_size").points(recipe)]
     assert [one.data.train_images for one in changed[:5]] == [81, 162, 323, 646, 1293]
-    assert [one.model.config for one in changed[::5]] == [
-        keras_vit.VARIANTS[name] for name in ("B/16", "B/32", "L/16", "L/32")
-    ]
+    variants = [keras_vit.VARIANTS[name] for name in ("B/16", "B/32", "L/16", "L/32")]
+    assert [one.model.config for one in changed[::5]] == variants
 
 
 # The axes of Figure 8 vary 8 layers, D = 1024, an MLP width of 2048 and patches of 32 pixels.
@@ -125,10 +126,8 @@ def test_the_tokens_study_of_the_published_model_has_the_counts_of_tables_3_to_7
 
 
 def test_shapes_that_images_cannot_be_cut_into_are_left_out():
-    sizes = [
-        config.patch_size for _, _, config in shape.grid(shape.PAPER_BASE.replace(patch_size=4), 12, shape.FACTORS)
-    ]
-    assert set(sizes) == {4, 2, 1}  # 8 is not among the sizes.
+    configs = shape.grid(shape.PAPER_BASE.replace(patch_size=4), 12, shape.FACTORS)
+    assert {config.patch_size for _, _, config in configs} == {4, 2, 1}  # 8 is not among the sizes.
 
 
 @pytest.fixture
@@ -142,39 +141,23 @@ def stubbed(monkeypatch, tfds_directory):
             return Run(folder), None  # Training was stopped.
         trained.append(recipe)
         folder.mkdir(parents=True)
-        result = {
-            "test_accuracy": 0.1 * len(trained),
-            "test_images": 360,
-            "parameters": 1234,
-            "macs": 5_600_000,
-            "flops": 7e17,
-            "seconds_of_training": 8.5,
-        }
+        result = {"test_accuracy": 0.1 * len(trained), "test_images": 360, "seconds_of_training": 8.5}
+        result |= {"parameters": 1234, "macs": 5_600_000, "flops": 7e17}
         facts = {"recipe": to_dict(recipe), "num_images": {"train": 100}, "result": result}
         (folder / "recipe.json").write_text(json.dumps(facts))
         return Run(folder), None
 
-    points = [
-        Point("one", "a/b", ("fit.epochs=3",)),
-        Point("two", "c", ("data.train_images=9",)),
-    ]
+    points = [Point("one", "a/b", ("fit.epochs=3",)), Point("two", "c", ("data.train_images=9",))]
+    stub = Study("", "", ("fit.batch_size=4",), lambda recipe: points, scaling.figure)
     monkeypatch.setattr("training.engine.train.train", train)
-    monkeypatch.setattr(
-        papers,
-        "load",
-        lambda name: Study("", "", ("fit.batch_size=4",), lambda recipe: points, scaling.figure),
-    )
+    monkeypatch.setattr(papers, "load", lambda name: stub)
     return trained
 
 
 def test_every_point_is_trained_once_with_each_seed(stubbed, tmp_path, capsys):
     rows = run_study("scaling", ["fit.epochs=2"], tmp_path, seeds=2)
-    assert [(row.series, row.point, row.seed, round(row.accuracy, 3)) for row in rows] == [
-        ("one", "a/b", 0, 0.1),
-        ("two", "c", 0, 0.2),
-        ("one", "a/b", 1, 0.3),
-        ("two", "c", 1, 0.4),
-    ]
+    found = [(row.series, row.point, row.seed, round(row.accuracy, 3)) for row in rows]
+    assert found == [("one", "a/b", 0, 0.1), ("two", "c", 0, 0.2), ("one", "a/b", 1, 0.3), ("two", "c", 1, 0.4)]
     assert [recipe.fit.epochs for recipe in stubbed] == [3, 2, 3, 2]
     assert {recipe.fit.batch_size for recipe in stubbed} == {4}
     assert [recipe.data.train_images_seed for recipe in stubbed] == [0, 0, 0, 1]
@@ -267,7 +250,9 @@ def test_the_command_hands_on_what_it_is_given(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_real_study_leaves_models_figures_and_numbers(brief_recipe, tmp_path, monkeypatch, tfds_directory):
+@pytest.mark.usefixtures("on_arrays")
+def test_a_real_study_leaves_models_figures_and_numbers(tmp_path, monkeypatch, tfds_directory):
+    monkeypatch.setattr(TrainedModel, "compile", functools.partialmethod(TrainedModel.compile, run_eagerly=True))
     points = [Point("ViT", f"{width} wide", (f"model.config.hidden_dim={width}",)) for width in (8, 16)]
     brief = (
         *("fit.epochs=1", "fit.batch_size=256", "model.input_shape=8,8,1", "model.config.patch_size=4"),

@@ -142,12 +142,7 @@ def stubbed(monkeypatch):
 def test_tasks_are_gone_through_once_and_missing_ones_named(stubbed, tmp_path, capsys):
     arguments = ["S/16@i21k", "folder/other.npz"], ["fit.steps=3"], tmp_path, ["Pets", "DTD", "Caltech101"]
     results = run_vtab(*arguments)
-    assert stubbed == [
-        ("S/16@i21k", "caltech101"),
-        ("S/16@i21k", "oxford_iiit_pet"),
-        ("folder/other.npz", "caltech101"),
-        ("folder/other.npz", "oxford_iiit_pet"),
-    ]
+    assert stubbed == list(itertools.product(arguments[0], ("caltech101", "oxford_iiit_pet")))
     assert results.accuracy == {
         "S/16@i21k": {"Caltech101": 0.51, "Pets": 0.52},
         "folder/other.npz": {"Caltech101": 0.53, "Pets": 0.54},
@@ -179,7 +174,6 @@ def test_results_are_of_all_that_is_finished_in_the_folder(stubbed, tmp_path):
         assert [row["task"] for row in csv.DictReader(file)] == ["Camelyon", "Caltech101", "Pets", "Camelyon"]
 
 
-@pytest.mark.slow
 def test_runs_with_other_settings_are_found_before_anything_is_trained(stubbed, tmp_path):
     run_vtab(["S/16@i21k"], [], tmp_path, ["Pets"])
     with pytest.raises(
@@ -229,17 +223,12 @@ def test_an_unknown_task_is_refused(tmp_path):
 def test_bars_are_the_means_beside_the_papers():
     scores = {name: 0.2 + 0.01 * i for i, name in enumerate(NAMES)}
     axes = figure(Results({"mine": scores}, {})).axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == [
-        "VTAB (19 tasks)",
-        "Natural (7)",
-        "Specialised (4)",
-        "Structured (8)",
-    ]
+    groups = ["VTAB (19 tasks)", "Natural (7)", "Specialised (4)", "Structured (8)"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == groups
     heights = {bars.get_label(): [bar.get_height() for bar in bars] for bars in axes.containers}
     means = means_of(scores)
-    assert heights["mine"] == pytest.approx(
-        [100 * means[name] for name in (MEAN, "Natural", "Specialised", "Structured")]
-    )
+    expected = [100 * means[name] for name in (MEAN, "Natural", "Specialised", "Structured")]
+    assert heights["mine"] == pytest.approx(expected)
     assert heights["ViT-H/14 (JFT), paper"] == pytest.approx([77.63, 86.69, 87.00, 65.03], abs=0.0051)
     assert len(heights) == 4
     hatches = {bars.get_label(): bars[0].get_hatch() for bars in axes.containers}
