@@ -7,7 +7,7 @@ import pytest
 import keras_vit
 from keras_vit.pretraining import MaskedAutoencoder, MaskedPatchPrediction
 from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
-from tests.test_case import MIXED_POLICY, TENSORFLOW, assert_close, random_inputs, randomize, rest_slow, to_numpy
+from tests.test_case import MIXED_POLICY, TENSORFLOW, assert_close, random_inputs, randomize, to_numpy
 
 PRETRAININGS = {
     "masked_patches": MaskedPatchPrediction,
@@ -65,7 +65,13 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", [pytest.param(CASES[0], marks=pytest.mark.each_backend), *rest_slow(CASES[1:])])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if number else pytest.mark.each_backend)
+        for number, case in enumerate(CASES)
+    ],
+)
 def test_trains_the_encoder_of_every_model_and_nothing_behind_it(case):
     build, changes = case
     config = CONFIG.replace(**changes)

@@ -24,7 +24,7 @@ def test_fine_tuning_at_twice_the_size_starts_above_chance(tmp_path):
     model = keras_vit.ViT(CONFIG, input_shape=(SIZE, SIZE, 1), classes=10, include_preprocessing=True)
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "sparse_categorical_crossentropy")
     images, labels = _digits(SIZE)
-    model.fit(images[:NUM_TRAIN], labels[:NUM_TRAIN], batch_size=64, epochs=10, shuffle=False, verbose=0)
+    model.fit(images[:NUM_TRAIN], labels[:NUM_TRAIN], batch_size=64, epochs=20, shuffle=False, verbose=0)
     keras_vit.save_weights(model, tmp_path / "digits", "timm")
     larger = keras_vit.ViT(
         CONFIG,

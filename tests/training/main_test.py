@@ -179,6 +179,22 @@ def test_predict_in_a_process_without_keras_vit(brief_run):
     subprocess.run([sys.executable, "-c", code, "predict", str(run.export), str(image)], check=True)
 
 
+_WITHOUT_KERAS = """
+import sys
+from importlib import machinery, util
+sys.modules["tensorflow"] = util.module_from_spec(machinery.ModuleSpec("tensorflow", None))  # An empty module.
+from training.__main__ import main
+assert main(sys.argv[1:]) == 2
+assert "training.inspection.predict" in sys.modules
+assert not {"keras", "keras_vit"} & set(sys.modules)
+"""
+
+
+def test_predict_needs_tensorflow_alone(tmp_path):
+    """Without a SavedModel in the folder, not even TensorFlow is needed."""
+    subprocess.run([sys.executable, "-c", _WITHOUT_KERAS, "predict", str(tmp_path), "image.png"], check=True)
+
+
 def test_predict_refuses_what_is_no_model(tmp_path, brief_run, capsys):
     run, *_ = brief_run
     assert main(["predict", str(tmp_path), "image.png"]) == 2

@@ -14,11 +14,13 @@ from tests.weights.torchvision_test import resnet_file
 from training import recipes
 from training.engine.models import build_model, without_weights
 from training.engine.optimizers import layer_scales
+from training.engine.train import train
 from training.errors import InputError
 from training.planning.plan import activations
 from training.planning.plan_report import ACCELERATORS, Memory, Plan
 from training.recipe.assignments import describe, from_dict, override
 from training.recipe.config import to_dict
+from training.runs.folder import load_model
 
 BIT = ["model.config=none", "model.function=BiTResNet", "model.arguments.stage_depths=1,1", "model.arguments.width=32"]
 
@@ -116,6 +118,20 @@ def test_weights_of_another_kind(recipe, tmp_path):
     assert (known.function, known.arguments) == ("BiTResNet", arguments)
     with pytest.raises(InputError, match="has no dropout_rate"):
         build_model(override(pretrained, ["model.changes.dropout_rate=0.1"]), 7)
+
+
+@pytest.mark.slow
+def test_a_run(recipe, tmp_path):
+    """From training to the report and the export, of a model without patches."""
+    assignments = ["model.input_shape=16,8,1", "fit.batch_size=256", "optimizer.layer_decay=0.5"]
+    run, evaluation = train(override(recipe, assignments), runs=tmp_path)
+    assert 0 <= evaluation.accuracy <= 1
+    assert keras_vit.describe(load_model(run.model)).config == BiTResNetConfig((1, 1), 32)
+    assert run.report.is_file()
+    [facts] = run.export.rglob("keras_vit.json")
+    signatures = json.loads(facts.read_text())["signatures"]
+    assert "embed" in signatures
+    assert not {"tokens", "explain"} & set(signatures)
 
 
 @pytest.mark.slow
