@@ -13,6 +13,8 @@ from benchmarks.mutation import suites
 from benchmarks.mutation.changes import KINDS
 from benchmarks.mutation.drawing import MOST_OF_FUNCTION, candidates, changes_syntax_tree, draw
 from benchmarks.mutation.selection import Library, Selector
+from benchmarks.mutation.suites import Suite, divide, read_suite
+from benchmarks.mutation.tiers import choose
 
 pytestmark = pytest.mark.slow
 
@@ -170,3 +172,46 @@ def test_what_tests_share_costs_once():
     assert suite.cost(["a", "b"]) == 7.0
     assert suite.within(["a", "b", "c"], 7.5) == ["a", "b"]
     assert suite.within(["a", "b", "c"], 1.0) == ["a"]
+
+
+def _suite(seconds, lines, shared=None, spent=None):
+    """A suite in which each test executes some lines of a file, and shares the contexts in `shared`."""
+    by_line, users = collections.defaultdict(set), collections.defaultdict(set)
+    for context, executed in lines.items():
+        for line in executed:
+            by_line[line].add(context)
+    shared = {test: frozenset((shared or {}).get(test, ())) for test in seconds}
+    for test, contexts in shared.items():
+        for context in contexts:
+            users[context].add(test)
+    return Suite("", "", "tensorflow", seconds, shared, spent or {}, {"box.py": by_line}, users)
+
+
+def test_the_cheapest_tests_that_execute_every_line_are_chosen():
+    seconds = {"whole": 5.0, "first": 1.0, "second": 1.0, "nothing new": 0.1}
+    lines = {"": [9], "whole": [1, 2, 3, 9], "first": [1, 2], "second": [2, 3], "nothing new": [9]}
+    suite = _suite(seconds, lines)
+    assert choose(suite) == {"first": 2, "second": 1}
+    assert choose(suite, kept=["whole"]) == {"whole": 3}
+    assert choose(suite, covered={("box.py", 1)}) == {"second": 2}
+
+
+def test_a_shared_fixture_is_paid_once():
+    seconds = {"first": 1.0, "second": 1.0, "alone": 3.0}
+    lines = {"fixture": [1], "first": [2], "second": [3], "alone": [3]}
+    shared = {"first": ["fixture"], "second": ["fixture"]}
+    assert choose(_suite(seconds, lines, shared, {"fixture": 4.0})) == {"first": 2, "second": 1}
+
+
+def test_superfluous_tests_are_dropped():
+    """The first choice has the most lines per second, but two later ones execute its lines too."""
+    suite = _suite({"first": 1.0, "left": 1.1, "right": 1.1}, {"first": [2, 3, 4], "left": [1, 2, 3], "right": [4, 5]})
+    assert choose(suite).keys() == {"left", "right"}
+
+
+def test_parts_of_a_trace(suite, checkout):
+    [name, _] = suite.own
+    divide(checkout / "trace", {"chosen": {name}})
+    part = read_suite(checkout / "trace-chosen")
+    assert part.own == {name: suite.own[name]}
+    assert part.lines == suite.lines
