@@ -28,23 +28,28 @@ def own_tests(paths):
         yield str(path if is_test else pathlib.PurePath("tests", folder.parent, f"{path.stem}_test.py"))
 
 
-def command(backend, data):
-    """The command that runs the affected tests on a backend, and the changed files. `None` if no test is affected.
+def commands(backend, data):
+    """The commands that run the affected tests on a backend, and the changed files.
 
     Args:
         backend: A key of `BACKENDS`.
         data: `TestmonData` of the recorded tests.
     """
-    options = ["-p", "no:randomly", "-p", "tests.changed", "--testmon-forceselect", "--testmon-env", backend]
-    pytest_command = [sys.executable, "-m", "pytest", *options, *BACKENDS[backend]]
-    two = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart=0"]
+    plain = [sys.executable, "-m", "pytest", "-p", "no:randomly", *BACKENDS[backend]]
+    in_one = [*plain, "-p", "tests.changed", "--testmon-forceselect", "--testmon-env", backend]
+    in_two = [*in_one, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart=0"]
     if not data.all_tests or data.system_packages_change:
-        return [*pytest_command, *two], []
+        return [in_two], []
     hashes = {name: file.fs_fsha for name in data.files_of_interest if (file := data.source_tree.get_file(name))}
     changed = data.db.fetch_unknown_files(hashes, data.exec_id)
     files = data.unstable_files | {test.partition("::")[0] for test in data.failing_tests}
-    seconds = sum(data.avg_durations[file] * _count(data, file) for file in files)
-    return [*pytest_command, "-x", *(two if seconds > SECONDS_OF_ONE_PROCESS else [])], changed
+    if sum(data.avg_durations[file] * _count(data, file) for file in files) <= SECONDS_OF_ONE_PROCESS:
+        return [[*in_one, "-x"]], changed
+    runs = [[*in_two, "-x"]]
+    if own := sorted(files.intersection(own_tests(changed))):
+        # They end before two processes have collected all files. pytest-testmon would forget the tests of other files.
+        runs.insert(0, [*plain, "-p", "no:testmon", "-x", *own])
+    return runs, changed
 
 
 def _count(data, file):
@@ -55,11 +60,12 @@ def main(arguments):
     for backend in BACKENDS:
         data = TestmonData.for_local_run(str(ROOT), environment=backend)
         data.determine_stable()
-        run, changed = command(backend, data)
+        runs, changed = commands(backend, data)
         variables = {"KERAS_BACKEND": backend, "CHANGED_FILES": os.pathsep.join(changed)}
-        status = subprocess.run([*run, *arguments], cwd=ROOT, env=os.environ | variables).returncode
-        if status not in (0, 5):  # 5: no test is affected.
-            return status
+        for run in runs:
+            status = subprocess.run([*run, *arguments], cwd=ROOT, env=os.environ | variables).returncode
+            if status not in (0, 5):  # 5: no test is affected.
+                return status
     return 0
 
 

@@ -1,12 +1,39 @@
-"""`make test-changed` runs the tests of changed modules first."""
+"""`make test-changed` starts few processes, and runs the tests of changed modules first."""
 
-from tests.changed import own_tests
+import collections
+import types
+
+from tests.changed import SECONDS_OF_ONE_PROCESS, commands, own_tests
+
+OWN, OTHER = "tests/layers/drop_path_test.py", "tests/models/vit_test.py"
 
 
 def test_own_tests():
-    found = own_tests(["keras_vit/layers/drop_path.py", "training/runs/folder.py", "tests/models/vit_test.py"])
-    assert list(found) == [
-        "tests/layers/drop_path_test.py",
-        "tests/training/runs/folder_test.py",
-        "tests/models/vit_test.py",
-    ]
+    found = own_tests(["keras_vit/layers/drop_path.py", "training/runs/folder.py", OTHER])
+    assert list(found) == [OWN, "tests/training/runs/folder_test.py", OTHER]
+
+
+def _recorded(seconds, tests=(f"{OWN}::test_layer", f"{OTHER}::test_vit", f"{OTHER}::test_file")):
+    """Records of pytest-testmon: a layer has changed, and each test takes `seconds`."""
+    unknown = ["keras_vit/layers/drop_path.py"]
+    return types.SimpleNamespace(
+        all_tests=tests,
+        system_packages_change=False,
+        files_of_interest=[],
+        source_tree=None,
+        db=types.SimpleNamespace(fetch_unknown_files=lambda hashes, number: unknown),
+        exec_id=1,
+        unstable_files={OWN, OTHER},
+        failing_tests=[],
+        avg_durations=collections.defaultdict(lambda: seconds),
+    )
+
+
+def test_commands():
+    [first], changed = commands("jax", _recorded(1.0, tests=()))
+    assert ("-n" in first, "-x" in first, "each_backend and not slow" in first, changed) == (True, False, True, [])
+    [brief], changed = commands("tensorflow", _recorded(SECONDS_OF_ONE_PROCESS / 3))
+    assert ("-n" in brief, "-x" in brief, changed) == (False, True, ["keras_vit/layers/drop_path.py"])
+    own, whole = commands("tensorflow", _recorded(SECONDS_OF_ONE_PROCESS / 2))[0]
+    assert (own[-2:], "-n" in own, "no:testmon" in own) == (["-x", OWN], False, True)
+    assert ("-n" in whole, "-x" in whole, "no:testmon" in whole) == (True, True, False)
