@@ -5,23 +5,23 @@ import types
 
 from tests.changed import SECONDS_OF_ONE_PROCESS, commands, own_tests
 
-OWN, OTHER = "tests/layers/drop_path_test.py", "tests/models/vit_test.py"
+CHANGED = "keras_vit/layers/transformer/drop_path.py"
+OWN, OTHER = "tests/layers/transformer/drop_path_test.py", "tests/models/vit_test.py"
 
 
 def test_own_tests():
-    found = own_tests(["keras_vit/layers/drop_path.py", "training/runs/folder.py", OTHER])
+    found = own_tests([CHANGED, "training/runs/folder.py", OTHER])
     assert list(found) == [OWN, "tests/training/runs/folder_test.py", OTHER]
 
 
 def _recorded(seconds, tests=(f"{OWN}::test_layer", f"{OTHER}::test_vit", f"{OTHER}::test_file")):
     """Records of pytest-testmon: a layer has changed, and each test takes `seconds`."""
-    unknown = ["keras_vit/layers/drop_path.py"]
     return types.SimpleNamespace(
         all_tests=tests,
         system_packages_change=False,
         files_of_interest=[],
         source_tree=None,
-        db=types.SimpleNamespace(fetch_unknown_files=lambda hashes, number: unknown),
+        db=types.SimpleNamespace(fetch_unknown_files=lambda hashes, number: [CHANGED]),
         exec_id=1,
         unstable_files={OWN, OTHER},
         failing_tests=[],
@@ -33,7 +33,7 @@ def test_commands():
     [first], changed = commands("jax", _recorded(1.0, tests=()))
     assert ("-n" in first, "-x" in first, "each_backend and not slow" in first, changed) == (True, False, True, [])
     [brief], changed = commands("tensorflow", _recorded(SECONDS_OF_ONE_PROCESS / 3))
-    assert ("-n" in brief, "-x" in brief, changed) == (False, True, ["keras_vit/layers/drop_path.py"])
+    assert ("-n" in brief, "-x" in brief, changed) == (False, True, [CHANGED])
     own, whole = commands("tensorflow", _recorded(SECONDS_OF_ONE_PROCESS / 2))[0]
     assert (own[-2:], "-n" in own, "no:testmon" in own) == (["-x", OWN], False, True)
     assert ("-n" in whole, "-x" in whole, "no:testmon" in whole) == (True, True, False)

@@ -15,7 +15,7 @@ from tests.export.exports import OPTIONS, export_option
 from tests.pictures import encoded, picture
 from tests.serving.expected import assert_outputs, named
 from tests.serving.program import prediction_log, read_answers, serve
-from tests.test_case import rest_slow, to_numpy
+from tests.test_case import to_numpy
 
 FILES = [encoded(picture(40 + 7 * index, 50), "JPEG") for index in range(3)]
 
@@ -56,9 +56,8 @@ def _requests(model, image_size):
     return requests
 
 
-@pytest.mark.parametrize(
-    "names", rest_slow([["compiled in int8"], ["int8 of any size", "hybrid in bfloat16"]]), ids=", ".join
-)
+@pytest.mark.slow  # signatures_test.py runs an export in C++ in the default tier.
+@pytest.mark.parametrize("names", [["compiled in int8"], ["int8 of any size", "hybrid in bfloat16"]], ids=", ".join)
 def test_in_c_as_in_python(names, program, tmp_path, tmp_path_factory):
     """All models run in one process, like versions in a server, and get requests in turn."""
     exports = [export_option(tmp_path_factory, name) for name in names]
