@@ -8,7 +8,7 @@ import pytest
 
 import keras_vit
 from tests.reference.vit import softmax
-from tests.test_case import assert_close, random_inputs, randomize, to_numpy
+from tests.test_case import assert_close, random_inputs, randomize, rest_slow, to_numpy
 
 SHAPE = (32, 48, 3)
 CHANGES = {
@@ -113,12 +113,14 @@ def test_entropy_is_the_mean_over_the_images(model):
         assert_close(entropies, -(maps[name] * np.log(maps[name])).sum((2, 3)).mean(0))
 
 
-def test_equal_pixels_have_the_largest_entropy():
-    size = (6, 7)
+@pytest.mark.parametrize("size", rest_slow([(6, 7), (473, 473)]))
+def test_equal_pixels_have_the_largest_entropy(size):
     inputs = keras.Input((*size, 2))
     model = keras.Model(inputs, keras_vit.layers.FilterTokenizer(4, name="tokenizer")(inputs))
     found = keras_vit.token_entropy(model, np.ones((2, *size, 2)))["tokenizer"]
     assert_close(found, np.full(4, math.log(math.prod(size))))
+    if size == (473, 473):  # The value that the paper gives for a convolution with this number of pixels.
+        np.testing.assert_allclose(found, 12.318, rtol=0, atol=5e-4)
 
 
 def test_foreground_share():

@@ -100,6 +100,15 @@ def test_reconstruct(normalize):
     assert_close(found.masked, np.where(hidden, 0.5, expected))
 
 
+def test_reconstructions_of_other_channels_are_pixels():
+    shape = (8, 9, 4)
+    pretraining = MaskedAutoencoder(keras_vit.ViT(CONFIG, input_shape=shape, num_layers=1), mask_ratio=0.5, **SMALLEST)
+    found = pretraining.reconstruct(random_inputs(shape)[0])
+    assert found.masked.shape == found.reconstructed.shape == (2, *shape)
+    assert found.reconstructed.min() >= 0
+    assert found.reconstructed.max() <= 1
+
+
 def test_models_that_need_all_patches():
     for changes, message in (
         ({"stem": STEM, "patch_size": 1}, "a stem cannot do this: its convolutions need .* MaskedPatchPrediction"),

@@ -25,7 +25,8 @@ def main(requests):
             results[name] = {"error": str(error)}
             continue
         fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
-        results[name] = fields | {"recipe": None, "memory": dataclasses.asdict(found.memory)}
+        flops = {"total_flops": found.total_flops, "expected_flops": found.expected_flops}
+        results[name] = fields | flops | {"recipe": None, "memory": dataclasses.asdict(found.memory)}
     print(json.dumps(results))
 
 

@@ -321,7 +321,9 @@ def test_the_step_is_given_weights_optimizer_and_batch(plans, name):
 @pytest.mark.parametrize("name", ["one", "replicas", "shared", "parts"])
 def test_flops_are_about_six_for_a_mac_and_image(plans, name):
     found = plans[name]
-    assert 0.95 < found["flops"] / (6 * macs(name) * 64 / found["num_devices"]) < 1.35
+    assert found["expected_flops"] == 6 * macs(name) * 64 / found["num_devices"]
+    assert 0.95 < found["flops"] / found["expected_flops"] < 1.35
+    assert found["total_flops"] == pytest.approx(found["flops"] * found["num_devices"] * 50)
 
 
 def test_rematerialization_pays_memory_with_a_second_forward_pass(plans):
