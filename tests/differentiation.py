@@ -29,9 +29,5 @@ def _on_torch(layer, arguments, loss):
     return output, torch.autograd.grad(value, variables, allow_unused=True) if variables else []
 
 
-DIFFERENTIATE = {
-    "tensorflow": _on_tensorflow,
-    "jax": _on_jax,
-    "torch": _on_torch,
-}
+DIFFERENTIATE = {"tensorflow": _on_tensorflow, "jax": _on_jax, "torch": _on_torch}
 """{backend: function (layer, arguments, loss) that returns the output and the gradients of the trainable weights}"""

@@ -110,7 +110,7 @@ def test_docstrings_are_complete():
 
 def test_every_public_name_exists_and_is_looked_at():
     assert set(PUBLIC) == set(FUNCTIONS) | set(DATA_CLASSES) | {
-        *("VARIANTS", "LicenceWarning", "layers", "Preprocessing", "pretraining", "baselines"),
+        *("VARIANTS", "LicenceWarning", "layers", "Preprocessing", "pretraining", "baselines")
     }
     assert set(DATA_CLASSES) == {
         "ConvStemConfig",

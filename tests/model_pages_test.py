@@ -119,13 +119,9 @@ def test_examples_run(page, code, tmp_path, monkeypatch):
         return tf.data.Dataset.from_tensors((rng.integers(0, 256, (2, height, width, 3)).astype("float32"), labels))
 
     images = rng.integers(0, 256, (2, 224, 224, 3)).astype("float32")
-    given = {
-        "photographs": data(224, 224, np.array([3, 7])),
-        "small_photographs": data(64, 96, np.array([3, 7])),
-        "images_and_masks": data(192, 256, rng.integers(0, 5, (2, 192, 256))),
-        "images": images,
-        "unlabelled": images,
-    }
+    given = {"photographs": data(224, 224, np.array([3, 7])), "small_photographs": data(64, 96, np.array([3, 7]))}
+    given |= {"images_and_masks": data(192, 256, rng.integers(0, 5, (2, 192, 256))), "images": images}
+    given |= {"unlabelled": images}
     exec(compile(code, f"{page}.md", "exec"), given)
 
 

@@ -40,12 +40,8 @@ def test_examples_of_getting_started_run(tmp_path, monkeypatch, capsys):
 
     publish(tmp_path, monkeypatch)
     pixels = np.random.default_rng(1).integers(0, 256, (2, 224, 224, 3)).astype("float32")
-    given = {
-        "photographs": tf.data.Dataset.from_tensors((pixels, np.array([3, 7]))),
-        "class_names": list("abcdefghij"),
-        "unlabelled": pixels,
-        "pixels": pixels,
-    }
+    given = {"photographs": tf.data.Dataset.from_tensors((pixels, np.array([3, 7]))), "class_names": list("abcdefghij")}
+    given |= {"unlabelled": pixels, "pixels": pixels}
     for code in _python(STARTED):
         exec(compile(code, "getting_started.md", "exec"), dict(given))
     printed = capsys.readouterr().out

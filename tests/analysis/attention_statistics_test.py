@@ -130,7 +130,7 @@ def test_nested_equals_plain(inner):
     """One kind of nesting is tested; features_test.py tests all kinds."""
     outer, prepared = NESTED["scaled"](inner)
     [images] = random_inputs(SHAPE)
-    for analysis in ANALYSES:
+    for analysis in (*ANALYSES, keras_vit.attention_maps, keras_vit.attention_rollout):
         np.testing.assert_allclose(analysis(outer, images), analysis(inner, prepared(images)), rtol=1e-5)
 
 

@@ -7,7 +7,6 @@ import pytest
 import keras_vit
 from keras_vit import RotaryConfig
 from keras_vit.analysis import attention
-from tests.analysis.nested import NESTED
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.reference import bit_resnet
 from tests.reference import vit as reference
@@ -104,27 +103,6 @@ def test_equal_the_equations(number):
     rollout = keras_vit.attention_rollout(model, images)
     assert rollout.shape == (2, *grid)
     assert_close(rollout, _rollout(maps, _first_rows(model, tokens, changes, grid[0] * grid[1]), grid))
-
-
-@pytest.mark.slow
-def test_nested_equals_plain(inner):
-    """One kind of nesting is tested; features_test.py tests all kinds."""
-    outer, prepared = NESTED["scaled"](inner)
-    [images] = random_inputs(SHAPE)
-    for analysis in (keras_vit.attention_maps, keras_vit.attention_rollout):
-        np.testing.assert_allclose(analysis(outer, images), analysis(inner, prepared(images)), rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_reloaded_and_of_variable_size(tmp_path):
-    changes = {"include_preprocessing": True, "pooling": "map", "num_register_tokens": 2}
-    model = randomize(tiny_model(input_shape=(None, None, 3), num_layers=1, **changes))
-    model.save(tmp_path / "model.keras")
-    reloaded = keras.saving.load_model(tmp_path / "model.keras")
-    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
-    for analysis in (keras_vit.attention_maps, keras_vit.attention_rollout):
-        np.testing.assert_array_equal(analysis(reloaded, pixels), analysis(model, pixels))
-    assert keras_vit.attention_rollout(model, pixels[:1, :4]).shape == (1, 1, 3)
 
 
 @pytest.mark.slow

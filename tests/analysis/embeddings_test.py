@@ -10,41 +10,22 @@ from tests.test_case import assert_close, canonical_weights, randomize, rest_slo
 from tests.weights.converter_case import make_shell
 
 
-def _plant(model, kernel):
-    model.get_layer("patch_embedding").kernel.assign(kernel)
-    return model
-
-
-def _scaled(pictures):
-    low, high = (pick(pictures, axis=(1, 2, 3), keepdims=True) for pick in (np.min, np.max))
-    return (pictures - low) / (high - low)
-
-
 def test_a_planted_kernel_is_recovered():
     """Filters are mixtures of three pictures, and each picture's mean weight is 0. The components are the pictures."""
     rng = np.random.default_rng(0)
     pictures = np.linalg.qr(rng.normal(size=(36, 3)))[0].T
     mixtures = rng.normal(size=(12, 3))
     mixtures = np.linalg.qr(mixtures - mixtures.mean(0))[0] * [3.0, 2.0, 1.0]
-    model = _plant(tiny_model(num_layers=1), (mixtures @ pictures).T.reshape(4, 3, 3, 12) + 0.7)
+    model = tiny_model(num_layers=1)
+    model.get_layer("patch_embedding").kernel.assign((mixtures @ pictures).T.reshape(4, 3, 3, 12) + 0.7)
     found = keras_vit.embedding_filters(model, n=5)
     assert found.shape == (5, 4, 3, 3)
     assert found.dtype == "float32"
     signs = np.sign(np.take_along_axis(pictures, np.abs(pictures).argmax(1)[:, None], axis=1))
-    np.testing.assert_allclose(found[:3], _scaled((signs * pictures).reshape(3, 4, 3, 3)), atol=1e-5)
+    pictures = (signs * pictures).T
+    scaled = (pictures - pictures.min(0)) / np.ptp(pictures, axis=0)
+    np.testing.assert_allclose(found[:3], scaled.T.reshape(3, 4, 3, 3), atol=1e-5)
     np.testing.assert_array_equal(found[3:], 0.5)  # There is no fourth direction, only rounding errors.
-
-
-@pytest.mark.slow
-def test_28_filters_in_the_order_of_their_strength():
-    model = randomize(tiny_model((24, 30, 1), patch_size=(6, 5), hidden_dim=48, num_layers=1))
-    found = keras_vit.embedding_filters(model)
-    assert found.shape == (28, 6, 5, 1)
-    np.testing.assert_array_equal([found.min((1, 2, 3)), found.max((1, 2, 3))], [[0] * 28, [1] * 28])
-    flat = canonical_weights(model)["patch_embedding/kernel"].reshape(30, 48)
-    _, directions = np.linalg.eigh(np.cov(flat))  # The strongest direction is the last.
-    for picture, direction in zip(found, directions.T[::-1], strict=False):
-        assert abs(np.corrcoef(picture.ravel(), direction)[0, 1]) == pytest.approx(1, abs=1e-4)
 
 
 @pytest.mark.slow

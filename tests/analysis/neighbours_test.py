@@ -1,6 +1,5 @@
 """Nearest neighbours equal those of a sorted table of all cosines."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -40,21 +39,6 @@ def test_an_image_of_the_gallery_finds_itself_and_of_equals_the_first(model):
     assert indices[1, 0] == 4
     np.testing.assert_allclose(similarities[[0, 0, 1], [0, 1, 0]], 1, rtol=1e-6)
     assert similarities.max() <= 1
-
-
-@pytest.mark.slow
-def test_of_a_model_around_a_model_what_its_classifier_reads(nested):
-    kind, outer, prepared = nested
-    [images] = random_inputs(SHAPE, batch=4)
-    if kind == "twice nested":  # The middle model, which has its own Dense layer.
-        read = outer.layers[-2]
-    else:
-        inner = keras_vit.preprocessing.vision_model(outer)
-        read = keras.Model(inner.input, inner.get_layer("pooling").output)
-    found = keras_vit.nearest_neighbours(outer, images, images, k=4)[1]
-    embeddings = to_numpy(read(prepared(images)))
-    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-    np.testing.assert_allclose(found, -np.sort(-embeddings @ embeddings.T, axis=1), atol=1e-5)
 
 
 def test_refusals(model):

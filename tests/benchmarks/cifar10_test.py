@@ -98,45 +98,6 @@ def test_an_option_gets_as_many_steps_as_its_speed_allows(monkeypatch, tmp_path)
     assert rows[2]["first"] == ["model.input_shape=24,24,3"]
 
 
-@pytest.mark.parametrize(("accuracy", "best"), [(0.9, 1e-3), (0.003, 3e-3)])
-def test_a_contender_trains_for_the_steps_of_an_hour_with_its_best_learning_rate(accuracy, best, monkeypatch, tmp_path):
-    calls = []
-
-    def train(name, learning_rate, steps, evaluations, images):
-        calls.append((name, learning_rate, steps))
-        return {"timm": "1"}, {"step": steps // 2, "accuracy": 0.95}, {"step": steps, "accuracy": learning_rate}
-
-    monkeypatch.setattr(program, "_contender", train)
-    monkeypatch.setattr(program, "_write_images", lambda folder: folder)
-    results = tmp_path / "cifar10.jsonl"
-    known = contender("timm", 1e-3, 15, accuracy, steps=100), contender("timm", 3e-3, 15, 0.95, steps=90)
-    rows = [speed("timm", 0, 300), speed("timm", 1, 500), *known]
-    results.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert program.main(["contenders", "--contenders", "timm", "--results", str(results)]) == 0
-    # The training with 0.001 is in the file. That with 0.003 is in the file too, but has another number of steps. It
-    # reaches an accuracy of 0.003. If both accuracies are equal, the larger rate is the best.
-    assert calls == [("timm", 1e-4, 100), ("timm", 3e-4, 100), ("timm", 3e-3, 100), ("timm", best, 400)]
-    newest = json.loads(results.read_text().splitlines()[-1])
-    assert (newest["steps"], newest["minutes"], newest["curve"]) == (400, 60, [[200, 0.95], [400, best]])
-
-
-def test_speed_is_measured_in_turn(monkeypatch, tmp_path):
-    monkeypatch.setattr(program, "probe_steps_per_hour", lambda recipe, changes: 7200)
-    monkeypatch.setattr(program, "_write_images", lambda folder: folder)
-    evaluations = {"step": 100, "seconds": 90.0}, {"step": 200, "seconds": 130.0}
-    monkeypatch.setattr(program, "_contender", lambda *arguments: ({}, *evaluations))
-    results = tmp_path / "cifar10.jsonl"
-    assert program.main(["speed", "--results", str(results)]) == 0
-    rows = [json.loads(line) for line in results.open()]
-    names = ["stem", "patches", "keras_hub", "timm", "tutorial"]
-    assert [(row["round"], row["name"]) for row in rows] == [(turn, name) for turn in (0, 1) for name in names]
-    assert [row["steps_per_hour"] for row in rows] == 2 * [7200, 7200, 9000, 9000, 9000]
-    chosen = tmp_path / "chosen.jsonl"
-    arguments = ["--embeddings", "patches", "--contenders", "timm", "--results", str(chosen)]
-    assert program.main(["speed", *arguments]) == 0
-    assert [json.loads(line)["name"] for line in chosen.open()] == 2 * ["patches", "timm"]
-
-
 def test_tables_and_figure(monkeypatch, tmp_path):
     page = tmp_path / "cifar10.md"
     parts = ("hour", "options", "contenders")

@@ -2,16 +2,15 @@
 
 import dataclasses
 import json
-import shutil
 
 import numpy as np
 import pytest
 
 import keras_vit
 from benchmarks import comparison, runtimes
-from benchmarks.comparison import Entry, compare, rows_of, table, write_document
+from benchmarks.comparison import Entry, compare, rows_of, write_document
 from benchmarks.contenders import CONTENDERS, REFERENCE_OF_INT8, files, keras_models
-from benchmarks.contenders.matrix_product import flops_of_product, with_tensorflow
+from benchmarks.contenders.matrix_product import flops_of_product
 from benchmarks.records import PAGES, newest, read
 from benchmarks.workers import Job, elsewhere
 from tests.benchmarks.stub_steps import open_broken, open_dying, open_file, open_quick, open_slow, write_half, write_job
@@ -59,26 +58,6 @@ def test_contenders_are_measured_in_processes_of_their_own(capsys, monkeypatch):
     errors = capsys.readouterr().err
     assert "transformers failed: " in errors
     assert "onnx failed: " in errors
-
-
-def test_another_device_has_no_share_and_no_ratio(entries):
-    entries["timm"].device = "another"
-    ours, other = rows_of(JOB, entries, 8, 4, MACS)
-    assert (ours["times_ours"], other["times_ours"], other["share_of_products"]) == (1.0, None, None)
-    assert "| timm | 8.0 | 6.0 to 12.0 |  |  | 3.2 | 0.5 | 2.0 |" in table([other])  # A step takes 1 s of the 1.5 s.
-
-
-@pytest.mark.parametrize(
-    ("name", "job", "expected"),
-    [
-        ("saved-model", Job("S/16", 224, "train"), "does not train"),
-        ("saved-model", Job("S/16", 224, precision="int8"), None),
-        ("ours", Job("S/16", 224, precision="int8"), "not in int8"),
-        ("litert@float32", Job("S/16", 224, precision="int8"), None),
-    ],
-)
-def test_who_takes_part(name, job, expected):
-    assert CONTENDERS[name].missing(job) == expected
 
 
 def test_the_newest_results_are_written_into_the_document(entries, tmp_path, monkeypatch):
@@ -148,21 +127,6 @@ def test_files_answer(tmp_path):
     elsewhere(_ask_files, tmp_path)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_product_is_made_in_each_step(precision, monkeypatch):
-    import tensorflow as tf
-
-    made, matmul = [], tf.matmul
-    monkeypatch.setattr(tf, "matmul", lambda *matrices: made.append(matmul(*matrices)))
-    monkeypatch.setattr(shutil, "which", lambda program: None)
-    make_steps, device = with_tensorflow(Job("S/16", 224, precision=precision))
-    make_steps(8, 3)
-    assert [product.dtype.name for product in made] == [precision] * 3
-    assert flops_of_product() == 2 * 1576 * 768 * 3072
-    assert made[0].shape == (1576, 3072)
-    assert device
-
-
 def test_what_a_contender_reads_is_written_once(tmp_path):
     files = {"float32": "a file", "int8": "a file in int8", "bfloat16": "a file"}
     contender = dataclasses.replace(CONTENDERS["saved-model"], open_steps=open_file, files=files, write=write_job)
@@ -190,8 +154,3 @@ def test_files_in_int8_are_compared_with_those_in_other_precisions(tmp_path, ent
     assert int8.beside_int8("float32").missing(float32) == "only in comparisons in int8"
     references = {REFERENCE_OF_INT8: entries["timm"], "openvino": entries["ours"], None: entries[None]}
     assert [row["times_ours"] for row in rows_of(job, references, 8, 4, MACS)] == [1.0, 2.0]
-
-
-def test_random_weights_are_not_zero():
-    model = keras_models.randomized(keras_vit.ViT("Ti/16", input_shape=(32, 32, 3), classes=2))
-    assert all(np.any(np.asarray(weight)) for weight in model.weights)

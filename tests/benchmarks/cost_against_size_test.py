@@ -1,6 +1,5 @@
 """The cost against the size is measured, counted, stored, tabulated and plotted."""
 
-import json
 import os
 
 import keras
@@ -8,8 +7,7 @@ import pytest
 
 import keras_vit
 from benchmarks import cost_against_size
-from benchmarks.cost_against_size import AXES, Point, count, main, measure, open_steps
-from benchmarks.records import PAGES
+from benchmarks.cost_against_size import Point, count, measure, open_steps
 from benchmarks.workers import Job
 from tests.benchmarks.stub_steps import open_sized
 
@@ -48,32 +46,3 @@ def test_steps_of_a_real_model(monkeypatch, keras_calls):
     assert sum("encoder_block" in layer.name for layer in built[0].layers) == 2
     assert [len(cores) for cores in asked] == [1]
     assert device.startswith(f"{keras.backend.backend()}: ")
-
-
-def _measured(model, work, point):
-    found = {"seconds": point.size / 1000, "memory": 10**6 * point.size, "device": f"stub, {point.cores} cores"}
-    return vars(Job(model, point.size, work)) | vars(point) | found
-
-
-def test_what_is_measured_is_kept_tabulated_and_drawn(tmp_path, monkeypatch, capsys):
-    calls = []
-    monkeypatch.setattr(cost_against_size, "measure", lambda *job: calls.append(job) or _measured(*job))
-    document, figure, results = tmp_path / "page.md", tmp_path / "size.png", tmp_path / "results" / "size.jsonl"
-    begin, end = "<!-- make bench-size: begin -->\n", "<!-- make bench-size: end -->\n"
-    document.write_text(f"before\n{begin}old\n{end}after\n")
-    write = cost_against_size.write_document
-    monkeypatch.setattr(cost_against_size, "write_document", lambda rows: write(rows, figure))
-    monkeypatch.setitem(PAGES, "bench-size", document)
-    monkeypatch.setenv("KERAS_BACKEND", keras.backend.backend())
-    assert not main(["--model", "Ti/16", "--results", str(results), "--document"])
-    points = {point for points in AXES.values() for point in points}
-    assert len(calls) == len(set(calls)) == 2 * len(points)
-    assert all({"time", "git", "versions", "tokens"} <= json.loads(line).keys() for line in results.open())
-    text = document.read_text()
-    assert text.startswith(f"before\n{begin}Ti/16, float32; stub, None cores; keras ")
-    assert text.endswith(f"\n{end}after\n")
-    assert "old" not in text
-    assert "| resolution | 512 | 1025 | 12 | 1 | all | 5.6 | 4.8 | 0.512 | 512 | 0.512 | 512 |" in text
-    assert "| cores | 224 | 197 | 12 | 4 | 1 |" in text
-    assert figure.stat().st_size > 10_000
-    assert "train Point(size=1024" in capsys.readouterr().out

@@ -1,10 +1,7 @@
 """The benchmark computes latencies and ratios correctly, and refuses runtimes with different answers."""
 
-import dataclasses
-import json
 import pickle
 import shutil
-import types
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from benchmarks import latency
 from benchmarks.contenders import served
 from benchmarks.contenders.served import OURS, ROWS
 from benchmarks.latency import Start
-from benchmarks.records import PAGES
 
 pytestmark = pytest.mark.slow
 TINY = keras_vit.ViTConfig(patch_size=8, hidden_dim=24, num_layers=1, num_heads=3, mlp_dim=36)
@@ -63,47 +59,6 @@ def test_other_weights_are_refused(folder, tmp_path):
         ValueError, match=r"^OpenVINO answers differently from the Keras model.* at batch size 1; at most 1e-04"
     ):
         latency.Process(ROWS[RUNTIME], tmp_path / "files", 1)
-
-
-def test_a_process_that_dies_is_an_error(folder):
-    row = dataclasses.replace(ROWS[RUNTIME], title="OpenVINO", file="missing.xml")
-    with pytest.raises(RuntimeError, match="OpenVINO: the process died"):
-        latency.Process(row, folder, 1)
-
-
-def test_program(folder, monkeypatch, capsys, tmp_path):
-    """The output, the results and the document have a line for each row. A hint is printed for each missing row."""
-    monkeypatch.setitem(ROWS, OURS, dataclasses.replace(ROWS[RUNTIME], title=ROWS[OURS].title))
-    monkeypatch.setitem(ROWS, "onnx", dataclasses.replace(ROWS["onnx"], packages={"no_such_package": "runtimes"}))
-    monkeypatch.setattr(latency, "build", lambda variant: variant)
-    written = types.SimpleNamespace()
-
-    def copy(model, target, names, batch_sizes):
-        written.model, written.names, written.batch_sizes = model, names, batch_sizes
-        shutil.copytree(folder, target, dirs_exist_ok=True)
-
-    monkeypatch.setattr(latency, "prepare", copy)
-    results, document = tmp_path / "latency.jsonl", tmp_path / "performance.md"
-    document.write_text("before\n<!-- make bench-latency: begin -->\nold<!-- make bench-latency: end -->\nafter\n")
-    monkeypatch.setitem(PAGES, "bench-latency", document)
-    arguments = ["--rows", "onnx", RUNTIME, "--batches", "2", "5", "--rounds", "1", "--cold-rounds", "1"]
-    assert latency.main([*arguments, "--variant", "Ti/16", "--results", str(results), "--document"]) == 0
-    assert vars(written) == {"model": "Ti/16", "names": [OURS, RUNTIME], "batch_sizes": [2, 5]}
-    lines = capsys.readouterr().out.splitlines()
-    assert "ONNX Runtime is missing. Install it with: pip install '.[runtimes]'" in lines
-    cells = [line.split(" | ")[:3] for line in lines if line.startswith("| ")]
-    rows = [cell[0].removeprefix("| ") for cell in cells]
-    assert rows == ["cold load", "our SavedModel", "OpenVINO", "latency", *["our SavedModel", "OpenVINO"] * 2]
-    assert [cell[1:] for cell in cells[4:]] == [["2", "3"], ["2", "3"], ["5", "3"], ["5", "3"]]
-    before, _, head, *tables, _, after = document.read_text().splitlines()
-    assert (before, after) == ("before", "after")
-    assert lines[1:] == [head, *tables]
-    kept = [json.loads(line) for line in results.read_text().splitlines()]
-    assert [(row["row"], row.get("starts"), row.get("batch_size")) for row in kept] == [
-        *[(OURS, 1, None), (RUNTIME, 1, None)],
-        *[(name, None, batch_size) for batch_size in (2, 5) for name in (OURS, RUNTIME)],
-    ]
-    assert {head.partition("; keras ")[0]} == {f"ViT-Ti/16, {row['threads']} threads; {row['device']}" for row in kept}
 
 
 @pytest.mark.parametrize("values", [[3.0, 1.0, 2.0], [4.0, 1.0, 3.0, 2.0], [*range(100, 0, -1)], [*range(200)], [7.0]])

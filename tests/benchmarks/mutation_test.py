@@ -13,7 +13,7 @@ from benchmarks.mutation import suites
 from benchmarks.mutation.changes import KINDS
 from benchmarks.mutation.drawing import MOST_OF_FUNCTION, candidates, changes_syntax_tree, draw
 from benchmarks.mutation.selection import Library, Selector
-from benchmarks.mutation.suites import Suite, divide, read_suite
+from benchmarks.mutation.suites import Suite
 from benchmarks.mutation.tiers import choose
 
 pytestmark = pytest.mark.slow
@@ -84,15 +84,6 @@ def test_all_else_stays_where_it_is(mutants):
         assert ast.dump(ast.parse(mutated)) != ast.dump(ast.parse(SOURCE))
     with pytest.raises(ValueError, match="has changed"):
         mutants[0].applied(SOURCE + b"\n")
-
-
-def test_where_a_change_runs(mutants):
-    runs = {(mutant.before, mutant.runs, mutant.function) for mutant in mutants}
-    assert ("3", "imported", "module:SIZES") in runs
-    assert ("6", "imported", "Box") in runs
-    assert ("0.5", "defined", "area") in runs
-    assert ("<", "called", "area") in runs
-    assert ("-", "called", "Box.volume") in runs
 
 
 @pytest.fixture
@@ -194,24 +185,3 @@ def test_the_cheapest_tests_that_execute_every_line_are_chosen():
     assert choose(suite) == {"first": 2, "second": 1}
     assert choose(suite, kept=["whole"]) == {"whole": 3}
     assert choose(suite, covered={("box.py", 1)}) == {"second": 2}
-
-
-def test_a_shared_fixture_is_paid_once():
-    seconds = {"first": 1.0, "second": 1.0, "alone": 3.0}
-    lines = {"fixture": [1], "first": [2], "second": [3], "alone": [3]}
-    shared = {"first": ["fixture"], "second": ["fixture"]}
-    assert choose(_suite(seconds, lines, shared, {"fixture": 4.0})) == {"first": 2, "second": 1}
-
-
-def test_superfluous_tests_are_dropped():
-    """The first choice has the most lines per second, but two later ones execute its lines too."""
-    suite = _suite({"first": 1.0, "left": 1.1, "right": 1.1}, {"first": [2, 3, 4], "left": [1, 2, 3], "right": [4, 5]})
-    assert choose(suite).keys() == {"left", "right"}
-
-
-def test_parts_of_a_trace(suite, checkout):
-    [name, _] = suite.own
-    divide(checkout / "trace", {"chosen": {name}})
-    part = read_suite(checkout / "trace-chosen")
-    assert part.own == {name: suite.own[name]}
-    assert part.lines == suite.lines

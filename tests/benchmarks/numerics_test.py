@@ -1,32 +1,9 @@
 """The command measures differences of logits."""
 
 import numpy as np
-import pytest
 
-import keras_vit
 from benchmarks import numerics
-from benchmarks.numerics import differences, main, prepared, table
-from tests.test_case import randomize
-
-
-@pytest.fixture
-def file(tmp_path):
-    model = randomize(keras_vit.ViT("Ti/16", input_shape=(224, 224, 3), num_layers=1, classes=5))
-    keras_vit.save_weights(model, tmp_path / "vit.npz", "google")
-    return tmp_path / "vit.npz"
-
-
-@pytest.mark.slow
-def test_table_of_differences(file, tmp_path):
-    [path] = numerics.PHOTOGRAPHS.glob("cat.jpg")
-    rows = differences(file, [path])
-    assert len(rows) == len(numerics.SETTINGS) + len(numerics.PREPARATIONS)
-    assert all(value > 0 and same in (0, 1) for _, _, value, same in rows)
-    # A larger change of the epsilon has a larger effect.
-    assert rows[1][2] < rows[2][2]
-    assert table([("a", "b", 0.0205, 3)], 4).endswith("| a | b | 0.02 | 3 of 4 |")
-    with pytest.raises(SystemExit, match=r"contains no files that end in \.jpg"):
-        main(["--images", str(tmp_path)])
+from benchmarks.numerics import prepared
 
 
 def test_prepared_images():

@@ -1,7 +1,6 @@
 """The search for the fastest and the largest batch, processes that run out of memory, and stored results."""
 
 import dataclasses
-import json
 import signal
 
 import keras
@@ -9,7 +8,6 @@ import pytest
 
 import keras_vit
 from benchmarks import speed
-from benchmarks.records import PAGES
 from benchmarks.speed import largest_batch, measure, peak
 from benchmarks.workers import Job, Measured, OutOfMemoryError, is_out_of_memory
 from tests.benchmarks.stub_steps import open_broken, open_crashing, open_limited, open_saying_the_limit
@@ -112,42 +110,6 @@ def test_a_memory_limit_is_set_in_the_process():
         with pytest.raises(OutOfMemoryError):
             process.seconds(2 * limit, 0, 1)
         process.seconds(1, 0, 1)  # The steps run in another process.
-
-
-def row_of(size, rate, **changes):
-    fields = {"images_per_second": rate, "largest_batch": 8, "largest_tried": 64, "device": "stub"}
-    return vars(Job("Ti/16", size)) | fields | changes
-
-
-def test_results_are_added_and_the_newest_drawn_and_documented(tmp_path, monkeypatch):
-    document, path, plot, drawn = tmp_path / "page.md", tmp_path / "speed.jsonl", speed.plot, []
-    document.write_text("<!-- make bench-speed: begin -->\nold<!-- make bench-speed: end -->\n")
-    monkeypatch.setitem(PAGES, "bench-speed", document)
-    monkeypatch.setattr(speed, "plot", lambda rows: drawn.append(rows) or plot(rows))
-    older = row_of(64, 10.0, time="1")
-    path.write_text(f"{json.dumps(older)}\n")
-    rates = {64: (11.0, 8), 128: (4.0, 64)}
-    changes = {size: {"largest_batch": largest, "batch_size": 4} for size, (_, largest) in rates.items()}
-    monkeypatch.setattr(speed, "measure", lambda job, _: row_of(job.size, rates[job.size][0], **changes[job.size]))
-    options = ["--models", "Ti/16", "--sizes", "64", "128", "--results", str(path), "--document"]
-    assert speed.main([*options, "--plot", str(tmp_path / "speed.png")]) == 0
-    assert [json.loads(line)["images_per_second"] for line in path.open()] == [10.0, 11.0, 4.0]
-    assert [(row["size"], row["images_per_second"]) for row in drawn[0]] == [(64, 11.0), (128, 4.0)]
-    _, versions, _, _, _, *lines, _ = document.read_text().splitlines()
-    assert versions.startswith("keras ")
-    assert lines == [
-        "| forward | Ti/16 | 64 | float32 | memory not limited | 11.0 | 4 | 8 | stub |",
-        "| forward | Ti/16 | 128 | float32 | memory not limited | 4.0 | 4 | 64 or more | stub |",
-    ]
-    fast, large = plot([row_of(64, 11.0), row_of(128, 4.0)]).axes
-    assert list(fast.lines[0].get_ydata()) == [11.0, 4.0]
-    assert list(large.lines[0].get_ydata()) == [8, 8]
-
-
-def test_a_batch_that_was_the_largest_tried_is_no_limit():
-    [_, large] = speed.plot([row_of(64, 9.0, largest_batch=64), row_of(128, 5.0)]).axes
-    assert [list(line.get_ydata()) for line in large.lines] == [[8]]
-    assert len(speed.plot([row_of(64, 9.0, largest_batch=64)]).axes) == 1
 
 
 def test_a_crash_is_a_lack_of_memory_only_at_a_limit_of_it():

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import keras
-import numpy as np
 import pytest
 
 import keras_vit
@@ -59,15 +58,6 @@ def test_a_saved_model_answers_as_the_model_predicts(model, tmp_path):
     assert facts["parity"]["images"] == 4
     assert set(facts["parity"]["max_difference"]) == {"serving_default"}
     assert 0 < max(facts["parity"]["max_difference"].values()) <= 1e-5
-
-
-@pytest.mark.slow
-@elsewhere_only
-def test_a_file_for_another_runtime(model, tmp_path):
-    images = np.random.default_rng(3).integers(0, 256, (5, *model.input_shape[1:])).astype("uint8")
-    written = keras_vit.export_model(model, tmp_path / "new" / "tiny.onnx", "onnx", images=images)
-    assert 0 < written.max_difference <= 1e-5
-    assert (written.images, written.top_1_agreement) == (5, 1.0)
 
 
 @pytest.fixture

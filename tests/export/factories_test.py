@@ -3,9 +3,7 @@
 import dataclasses
 import functools
 import json
-import pathlib
 
-import keras
 import numpy as np
 import pytest
 
@@ -16,8 +14,6 @@ from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.decoding import image_decoder
 from keras_vit.export.parity import read_images
 from tests.test_case import randomize
-
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 
 
 def _small(config):
@@ -68,10 +64,7 @@ RESNETS = {
         lambda: keras_vit.VTResNet("VT-R34", **VT, input_shape=(33, 46, 3), classes=5),
         models.visual_transformer.__all__,
     ),
-    "SelfAttentionNetwork": (
-        lambda: _small_network("patchwise"),
-        ["SelfAttentionNetwork", "SAN19Patchwise"],
-    ),
+    "SelfAttentionNetwork": (lambda: _small_network("patchwise"), ["SelfAttentionNetwork", "SAN19Patchwise"]),
     "pairwise SelfAttentionNetwork": (lambda: _small_network("pairwise"), ["SAN19Pairwise"]),
 }
 for start, changes in BASELINES.items():
@@ -146,19 +139,3 @@ def test_a_resnet_as_a_file_of_another_runtime(size, root_padding, tmp_path):
     model = keras_vit.BiTResNet((1, 1), 32, root_padding, input_shape=(*size, 3), classes=5)
     randomize(model, scale=0.2)
     assert keras_vit.export_model(model, tmp_path / "tiny.onnx", "onnx").max_difference < 1e-5
-
-
-@pytest.mark.slow
-def test_fine_tuned_at_another_resolution(tmp_path):
-    """The weights of a published file, at another image size, with a new head, after a short training."""
-    arrays = dict(np.load(GOLDEN / "vit_token_prelogits.npz"))
-    _, height, width, _ = arrays["__input__"].shape
-    source = tmp_path / "published.npz"
-    np.savez(source, **{name: array for name, array in arrays.items() if not name.startswith("__")})
-    arguments = {"input_shape": (2 * height, 3 * width, 3), "classes": 3, "grid_size": (4, 4)}
-    model = keras_vit.from_pretrained(source, **arguments)
-    model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-    images = np.random.default_rng(0).uniform(-1, 1, (6, *model.input_shape[1:])).astype("float32")
-    model.fit(images, np.arange(6) % 3, epochs=3, verbose=0)
-    assert keras_vit.describe(model).adaptations
-    _assert_served(model, tmp_path)

@@ -36,28 +36,20 @@ def _operations(folder, images):
     return [(node.op, b" ".join(node.attr["fused_ops"].list.s).decode()) for node in nodes]
 
 
-def _assert_one_kernel_each(operations, mlp):
+@pytest.mark.slow
+@pytest.mark.parametrize("mlp", GELUS)
+def test_norms_and_gelus_are_one_kernel_each(mlp, tmp_path):
+    sizes = {"patch_size": 4, "hidden_dim": 32, "num_layers": NUM_LAYERS, "num_heads": 2, "mlp_dim": 64}
+    config = keras_vit.ViTConfig(**sizes, mlp=mlp, pooling="token")
+    # TensorFlow leaves out operations with zero weights.
+    save_pixel_signature(randomize(keras_vit.ViT(config, input_shape=(12, 8, 3), classes=5), scale=0.3), tmp_path)
+    operations = _operations(tmp_path, np.zeros((2, 12, 8, 3), "float32"))
     assert [op for op, _ in operations].count("_MklLayerNorm") == 2 * NUM_LAYERS + 1
     assert [joined for _, joined in operations].count(f"BiasAdd {GELUS[mlp]}") == NUM_LAYERS
     # Queries, keys, values, and outputs of attention and MLP in each block, but the last block computes no keys and
     # values. The patches and the classifier add one each.
     assert [joined for _, joined in operations].count("BiasAdd") == 5 * NUM_LAYERS - 2 + 2
     assert not {"Tanh", "Erf", "Rsqrt"} & {op for op, _ in operations}
-
-
-def _model(mlp):
-    config = keras_vit.ViTConfig(
-        patch_size=4, hidden_dim=32, num_layers=NUM_LAYERS, num_heads=2, mlp_dim=64, mlp=mlp, pooling="token"
-    )
-    # TensorFlow leaves out operations with zero weights.
-    return randomize(keras_vit.ViT(config, input_shape=(12, 8, 3), classes=5), scale=0.3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mlp", GELUS)
-def test_norms_and_gelus_are_one_kernel_each(mlp, tmp_path):
-    save_pixel_signature(_model(mlp), tmp_path)
-    _assert_one_kernel_each(_operations(tmp_path, np.zeros((2, 12, 8, 3), "float32")), mlp)
 
 
 @pytest.mark.slow
@@ -72,11 +64,3 @@ def test_inner_norms_are_one_kernel_each_and_rotations_are_constants(tmp_path):
     # In each block, the keys, and the exchange of interleaved channels of queries and keys.
     assert names.count("_MklMatMul") == 3 * NUM_LAYERS
     assert not {"Cos", "Sin", "Rsqrt"} & set(names)
-
-
-@pytest.mark.slow
-def test_in_fewer_bits_too(tmp_path):
-    model = _model("gelu_exact")
-    options = {"signatures": ["serving_default", "predict_pixels_float"], "min_agreement": 0}
-    folder = keras_vit.export_saved_model(model, tmp_path / "pets", precision="bfloat16", **options)
-    _assert_one_kernel_each(_operations(folder, np.zeros((2, 12, 8, 3), "float32")), "gelu_exact")

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.decoding import image_decoder
+from keras_vit.export import signatures
 from keras_vit.export.parity import PHOTOGRAPHS, compare_masks
 from keras_vit.export.signatures import build_signatures
 from tests.models.segmenters import BACKBONE, tiny_segmenter
-from tests.pictures import encoded, picture
 from tests.test_case import TENSORFLOW, assert_close, random_model, to_numpy
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
@@ -74,49 +73,6 @@ def test_signatures_and_what_is_known_of_the_model(exported):
     assert len(list(requests)) == 6
 
 
-@pytest.mark.slow
-@tensorflow_only
-def test_of_pixels(exported):
-    """Requests with no images, and with more images than one pass through the model takes, are answered."""
-    import tensorflow as tf
-
-    model, loaded, _ = exported
-    pixels = np.random.default_rng(0).integers(0, 256, (6, *SIZE, 3))
-    expected = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
-    for count, name, dtype in (
-        (0, "predict_pixels", tf.uint8),
-        (6, "predict_pixels", tf.uint8),
-        (1, "predict_pixels_float", tf.float32),
-    ):
-        outputs = loaded.signatures[name](images=tf.constant(pixels[:count], dtype))
-        assert outputs["mask"].shape == outputs["score"].shape == (count, *SIZE)
-        if count:
-            _assert_masks(outputs, expected[:count])
-    images = pixels.astype("float32")
-    images[0, 4, 5, 1] = np.nan
-    outputs = loaded.signatures["predict_pixels_float"](images=tf.constant(images))
-    assert outputs["valid"].numpy().tolist() == [False, *[True] * 5]
-    assert (outputs["mask"].numpy()[0] == 255).all()
-    _assert_masks({name: outputs[name][1:] for name in ("mask", "score")}, expected[1:])
-
-
-@pytest.mark.slow
-@tensorflow_only
-def test_of_files_one_of_which_is_damaged(exported):
-    import tensorflow as tf
-
-    model, loaded, _ = exported
-    files = [encoded(picture(*size), "PNG") for size in (SIZE, (61, 97), (50, 20))]
-    outputs = loaded.signatures["serving_default"](image_bytes=tf.constant([*files[:2], b"no image", files[2]]))
-    assert outputs["valid"].numpy().tolist() == [True, True, False, True]
-    assert (outputs["mask"].numpy()[2] == 255).all()
-    assert (to_numpy(outputs["score"])[2] == 0).all()
-    decode = image_decoder(model)
-    pixels = np.stack([decode(file).numpy() for file in files])
-    good = {name: tf.gather(outputs[name], [0, 1, 3]) for name in ("mask", "score")}
-    _assert_masks(good, model.predict(keras_vit.preprocess_input(pixels, model), verbose=0))
-
-
 def _signatures(model, labels=None, image_size=None, jit_compile=False):
     labels = labels or [str(index) for index in range(model.output_shape[-1])]
     return build_signatures(
@@ -139,7 +95,9 @@ def test_a_mask_of_255_classes_has_8_bits():
 
     images = np.random.default_rng(0).uniform(0, 255, (2, *SIZE, 3)).astype("float32")
     images[1, 4, 5, 1] = np.nan
-    outputs = _signatures(tiny("PanopticFPN", classes=255))["predict_pixels_float"](tf.constant(images))
+    serve = _signatures(tiny("PanopticFPN", classes=255))["predict_pixels_float"]
+    assert serve(tf.constant(images[:0]))["mask"].shape == (0, *SIZE)
+    outputs = serve(tf.constant(images))
     mask, score, valid = (outputs[name].numpy() for name in ("mask", "score", "valid"))
     assert (mask.dtype, valid.tolist()) == ("uint8", [True, False])
     assert (mask[1] == 255).all()
@@ -149,36 +107,34 @@ def test_a_mask_of_255_classes_has_8_bits():
 
 
 @tensorflow_only
-def test_a_nested_model_of_any_size_that_ends_with_logits_of_many_classes():
+def test_a_nested_model_of_any_size_that_ends_with_logits_of_many_classes(monkeypatch):
+    """The decoder is replaced by one that chooses an image by the length of the file. Empty files are invalid."""
     import tensorflow as tf
 
+    decoded, asked = np.random.default_rng(1).integers(0, 256, (3, 32, 40, 1)).astype("uint8"), []
+
+    def batch_decoder(model, *options):
+        asked.append(options)
+        return lambda files: (tf.gather(decoded, tf.strings.length(files)), tf.strings.length(files) > 0)
+
+    monkeypatch.setattr(signatures, "batch_decoder", batch_decoder)
     arguments = {"classes": 256, "classifier_activation": None, "include_preprocessing": True, "channels": 1}
     inner = tiny("PanopticFPN", size=(None, None), **arguments)
     inputs = keras.Input((None, None, 1))
     pixels = np.random.default_rng(0).integers(0, 256, (3, 21, 34, 1)).astype("uint8")
     logits = to_numpy(inner(pixels))
-    bias = inner.get_layer("predictions").bias  # No class may dominate everywhere.
-    bias.assign(bias - logits.mean((0, 1, 2)))
+    bias, means = inner.get_layer("predictions").bias, logits.mean((0, 1, 2))
+    bias.assign(bias - means)  # No class may dominate everywhere.
     served = _signatures(keras.Model(inputs, inner(inputs)), image_size=(32, 40))
-    expected = to_numpy(keras.ops.softmax(inner(pixels)))
+    expected = to_numpy(keras.ops.softmax(logits - means))
     _assert_masks(served["predict_pixels"](tf.constant(pixels)), expected)
-    files = [b"", encoded(picture(101, 100), "PNG"), encoded(picture(50, 20), "PNG")]
-    none, too_large, mask = served["serving_default"](tf.constant(files))["mask"].numpy()
-    assert (none.shape, none.dtype) == ((32, 40), "int32")
-    assert (none == -1).all()
-    assert (too_large == -1).all()
-    assert 0 <= mask.min() < mask.max() < 256
-
-
-@pytest.mark.slow
-@tensorflow_only
-def test_compiled_with_xla():
-    import tensorflow as tf
-
-    model = tiny("PanopticFPN")
-    pixels = np.random.default_rng(0).integers(0, 256, (1, *SIZE, 3)).astype("uint8")
-    outputs = _signatures(model, jit_compile=True)["predict_pixels"](tf.constant(pixels))
-    _assert_masks(outputs, model.predict(keras_vit.preprocess_input(pixels, model), verbose=0))
+    assert asked == [((32, 40), 10_000)]
+    outputs = served["serving_default"](tf.constant(["a", "", "bc"]))
+    good = {name: tf.gather(outputs[name], [0, 2]) for name in ("mask", "score")}
+    _assert_masks(good, to_numpy(keras.ops.softmax(inner(decoded[1:]))))
+    bad = outputs["mask"].numpy()[1]
+    assert (bad.shape, bad.dtype) == ((32, 40), "int32")
+    assert (bad == -1).all()
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -204,31 +160,23 @@ def test_the_difference_of_masks():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: tiny("PanopticFPN", classes=1, classifier_activation="sigmoid"),
-        lambda: keras_vit.ResNet("R18", include_top=False, pooling=None, input_shape=(32, 32, 3), **BACKBONE),
-    ],
-    ids=["one class", "a trunk"],
-)
-def test_refused_models(build, tmp_path):
-    with pytest.raises(ValueError, match="at least two classes for each pixel"):
-        keras_vit.export_saved_model(build(), tmp_path)
+def test_refused_models(tmp_path):
+    for model in (
+        tiny("PanopticFPN", classes=1, classifier_activation="sigmoid"),
+        keras_vit.ResNet("R18", include_top=False, pooling=None, input_shape=(32, 32, 3), **BACKBONE),
+    ):
+        with pytest.raises(ValueError, match="at least two classes for each pixel"):
+            keras_vit.export_saved_model(model, tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-FORMATS = {"litert": "model.tflite", "openvino": "model.xml"}
 
 
 @pytest.mark.slow
 @tensorflow_only
 @pytest.mark.parametrize(
-    ("format", "function", "size"),
-    [("litert", "VTFPN", SIZE), ("openvino", "PanopticFPN", (None, None))],
+    ("name", "format", "function", "size"),
+    [("model.tflite", "litert", "VTFPN", SIZE), ("model.xml", "openvino", "PanopticFPN", (None, None))],
 )
-def test_files_of_other_runtimes(format, function, size, tmp_path):
-    model = tiny(function, size)
-    written = keras_vit.export_model(model, tmp_path / FORMATS[format], format)
+def test_files_of_other_runtimes(name, format, function, size, tmp_path):
+    written = keras_vit.export_model(tiny(function, size), tmp_path / name, format)
     assert written.max_difference <= 1e-5
     assert written.top_1_agreement > 0.999

@@ -1,5 +1,3 @@
-import logging
-
 import keras
 import numpy as np
 import pytest
@@ -138,16 +136,3 @@ def test_computes_in_float32():
         keras.config.set_dtype_policy("float32")
     assert not computes_in_float32(mixed)
     assert not computes_in_float32(keras.Sequential([keras.Input(mixed.input_shape[1:]), mixed]))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow writes the export")
-def test_temporary_folder_is_not_logged(tmp_path, caplog):
-    caplog.set_level("INFO", logger="tensorflow")
-    logger = logging.getLogger("tensorflow")
-    logger.addHandler(caplog.handler)  # TensorFlow does not pass its messages on.
-    try:
-        keras_vit.export_saved_model(tiny_model(), tmp_path, signatures=["serving_default"])
-    finally:
-        logger.removeHandler(caplog.handler)
-    assert not caplog.records

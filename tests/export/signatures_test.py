@@ -1,5 +1,3 @@
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -7,10 +5,9 @@ import pytest
 import keras_vit
 from keras_vit.export import signatures
 from keras_vit.export.signatures import check_signatures
-from tests.export.exports import export_option
 from tests.models.segmenters import tiny_segmenter
 from tests.models.tiny import tiny_model
-from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
+from tests.test_case import assert_close, randomize, to_numpy
 
 
 def test_signatures_of_each_kind_of_model(monkeypatch):
@@ -44,19 +41,6 @@ def test_signatures_are_chosen_by_name():
             check_signatures(model, names)
     with pytest.raises(TypeError, match=r"signatures must be a list of names, or None .* Received: 'serving_default'"):
         check_signatures(model, "serving_default")
-
-
-@pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
-def test_only_chosen_signatures_are_written(tmp_path_factory):
-    import tensorflow as tf
-
-    _, folder = export_option(tmp_path_factory, "compiled in int8")
-    chosen = {"serving_default", "predict_pixels"}
-    facts = json.loads((folder / "keras_vit.json").read_text())
-    assert set(facts["signatures"]) == set(facts["parity"]["max_difference"]) == chosen
-    requests = tf.data.TFRecordDataset(str(folder / "assets.extra" / "tf_serving_warmup_requests"))
-    requests = [request.numpy() for request in requests]
-    assert [name.encode() in request for request in requests for name in chosen].count(True) == len(requests) == 2 * 2
 
 
 @pytest.mark.parametrize("ending", ["cast", "softmax_layer", "nested_whole", "logits"])

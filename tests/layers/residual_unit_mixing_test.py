@@ -8,7 +8,7 @@ from keras_vit import layers
 from keras_vit.layers import ResidualUnit
 from keras_vit.layers.convolutional.residual_unit import SPATIAL_MIXINGS
 from tests.reference import resnet_baselines as reference
-from tests.test_case import norm_shapes, random_inputs, run_layer_test, run_parity_test
+from tests.test_case import random_inputs, run_parity_test
 
 WIDTH = 16
 # The sizes are those of the equations: 8 heads, windows of 7 pixels, at least 20 channels for the keys of a head.
@@ -38,20 +38,6 @@ def test_equals_the_equations(mixing, attention, expansion):
     unit = ResidualUnit(WIDTH, 2, expansion, mixing=mixing, attention=attention)
     equation = functools.partial(reference.residual_unit, s=2, mixing=MIXINGS.get(mixing), gate=GATES[attention])
     run_parity_test(unit, equation, random_inputs((5, 6, 7)))
-
-
-@pytest.mark.slow
-def test_a_unit_with_both(tmp_path):
-    shapes = {"conv_1/kernel": (1, 1, 6, 25), "conv_3/kernel": (1, 1, 25, 64), "projection_conv/kernel": (1, 1, 6, 64)}
-    shapes |= norm_shapes("norm_1", 25) | norm_shapes("norm_2", 25) | norm_shapes("norm_3", 64)
-    shapes |= norm_shapes("projection_norm", 64) | norm_shapes("gate/norm", 1)
-    shapes |= {"gate/dense_1/kernel": (64, 4), "gate/dense_2/kernel": (4, 64), "gate/conv/kernel": (7, 7, 2, 1)}
-    relation = {"query/kernel": (25, 4), "key/kernel": (25, 4), "projection/kernel": (25, 25)}
-    relation |= {"geometry_1/kernel": (2, 4), "geometry_1/bias": (4,), "geometry_2/kernel": (4, 4)}
-    shapes |= {f"mixing_2/{path}": shape for path, shape in relation.items()}
-    arguments = {"width": 16, "strides": 2, "expansion": 4, "strides_first": True, "drop_path_rate": 0.3}
-    arguments |= {"mixing": "local_relation", "attention": "cbam"}
-    run_layer_test(ResidualUnit, arguments, [(10, 7, 6)], (5, 4, 64), shapes, tmp_path, scale=0.6)
 
 
 @pytest.mark.parametrize(("expansion", "width", "value_dim"), [(4, 128, 16), (4, 256, 24), (1, 128, 32), (1, 16, 8)])

@@ -1,4 +1,4 @@
-"""Building, nesting and saving Axial-ViT. Its equations are in equations_test.py, its counts in variants_test.py."""
+"""Building and saving Axial-ViT. Its equations are in equations_test.py, its counts in variants_test.py."""
 
 import pytest
 
@@ -9,18 +9,6 @@ from tests.test_case import assert_close, random_inputs, randomize, to_numpy
 
 def _tiny(**arguments):
     return keras_vit.AxialViT(CONFIG, **{"input_shape": SHAPE, "classes": 5, **arguments})
-
-
-@pytest.mark.slow
-def test_is_a_vision_transformer_with_axial_blocks():
-    arguments = {"input_shape": (64, 96, 1), "classes": 7, "classifier_activation": None, "num_layers": 1}
-    model = keras_vit.AxialViT("Ti/16", position_embedding="learned_2d", **arguments)
-    same = keras_vit.ViT("Ti/16", axial=True, pooling="avg", position_embedding="learned_2d", **arguments)
-    assert model.get_config() == same.get_config()
-    assert keras_vit.describe(model).config == keras_vit.VARIANTS["Ti/16"].replace(
-        axial=True, pooling="avg", position_embedding="learned_2d", num_layers=1
-    )
-    assert model.name == "axial_vit_Ti16"
 
 
 def test_functions_of_the_paper(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 import keras_vit
 from tests.models.counting import counts_by_layer, deep_counts, shapes_only
 from tests.reference import bit_resnet as reference
-from tests.test_case import check_gradients, counted_once, random_inputs, randomize, run_parity_test
+from tests.test_case import counted_once, random_inputs, run_parity_test
 
 # function: (depths of the stages, width factor, parameters with 1,000 classes, GMACs at 224). timm has the same numbers
 # of parameters, see tests/peers/bit_resnet_test.py.
@@ -53,11 +53,6 @@ def test_published_counts(factor):
         counted, macs = deep_counts(by_layer, stage_depths)
         assert counted == parameters
         assert macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
-
-
-@pytest.mark.slow
-def test_gradients():
-    check_gradients(randomize(tiny()), random_inputs(SHAPE))
 
 
 def test_refuses_impossible_arguments():

@@ -69,10 +69,8 @@ def pooled(tiny):
 
 @pytest.mark.slow
 def test_outputs(kind, tiny, pooled):
-    factory, _, shape = BUILDS[kind]
+    shape = BUILDS[kind][2]
     [images] = random_inputs(SHAPE)
-    defaults = inspect.signature(factory).parameters
-    assert (defaults["classes"].default, defaults["classifier_activation"].default) == (1000, "softmax")
     assert pooled.output_shape == (None, shape[-1])
     maps = randomize(tiny(include_top=False, pooling=None))
     assert maps.output_shape == (None, *shape)
@@ -96,6 +94,8 @@ def test_pixels_of_any_size_behind_other_layers(tiny, model):
 
 def test_config(kind, model):
     assert keras_vit.describe(model).config == CONFIGS[kind]
+    defaults = inspect.signature(BUILDS[kind][0]).parameters
+    assert (defaults["classes"].default, defaults["classifier_activation"].default) == (1000, "softmax")
 
 
 @pytest.mark.slow

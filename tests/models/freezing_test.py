@@ -59,11 +59,6 @@ def test_a_step_changes_what_comes_after_and_nothing_else(model):
     [
         ({"position_placement": "every_layer"}, "patch_embedding class_token position_embedding_0 encoder_block_0"),
         (
-            {"position_placement": "every_layer_shared"},
-            "patch_embedding class_token position_embedding encoder_block_0",
-        ),
-        ({"axial": True, "pooling": "avg"}, "patch_embedding position_embedding encoder_block_0"),
-        (
             {"rotary": keras_vit.RotaryConfig("mixed"), "position_embedding": "none", "num_register_tokens": 2},
             "patch_embedding register_tokens class_token encoder_block_0",
         ),

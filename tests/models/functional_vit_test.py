@@ -109,20 +109,6 @@ def test_rematerialized_training_is_that_of_the_whole_graph(changes, num_compute
         assert not np.array_equal(value, before) or is_cancelled, weight.path
 
 
-@pytest.mark.slow
-def test_layers_put_out_all_tokens(model):
-    [images] = random_inputs(SHAPE)
-    model(images)
-    for name in ("encoder_block_1", "encoder_norm"):
-        assert keras.Model(model.inputs, model.get_layer(name).output)(images).shape == (2, T, 12)
-        both = keras.Model(model.inputs, [model.output, model.get_layer(name).output])
-        assert [tuple(output.shape) for output in both(images)] == [(2, 5), (2, T, 12)]
-    assert keras_vit.features(model, images, ["encoder_norm"])["encoder_norm"].shape == (2, 2, 3, 12)
-    assert keras_vit.attention_maps(model, images).shape == (2, 2, 3, T, T)
-    block = model.get_layer("encoder_block_1")
-    assert block(np.ones((1, T, 12), "float32")).shape == (1, T, 12)
-
-
 def _shared_pooling(outputs):
     pooling = keras.layers.GlobalAveragePooling1D()
     pooling(keras.Input((T, 12)))

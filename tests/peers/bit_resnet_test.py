@@ -12,7 +12,7 @@ from timm.models.resnetv2 import ResNetV2
 import keras_vit
 from tests.models.bit_resnet_test import PUBLISHED
 from tests.peers.torch_models import random_images, randomize, run
-from tests.test_case import assert_close
+from tests.test_case import assert_close, compute
 
 _LAYERS = {"norm1": "norm_1", "norm2": "norm_2", "norm3": "norm_3", "conv1": "conv_1", "conv2": "conv_2"}
 _LAYERS |= {"conv3": "conv_3", "downsample.conv": "projection_conv"}
@@ -51,7 +51,7 @@ def test_logits(stage_depths):
         variable.assign(weights.pop(variable.path))
     assert not weights
     images = random_images(45, 70)
-    assert_close(model(images), run(peer, images).numpy())
+    assert_close(compute(model, [images]), run(peer, images).numpy())
 
 
 @pytest.mark.parametrize(

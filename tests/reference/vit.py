@@ -114,15 +114,7 @@ def mlp(z, w, activation=gelu_tanh, epsilon=1e-6):
 
 
 def encoder_block(
-    z,
-    w,
-    activation=gelu_tanh,
-    epsilon=1e-6,
-    scale_attention=1,
-    scale_mlp=1,
-    block_norm="pre",
-    rotary=None,
-    grid=None,
+    z, w, activation=gelu_tanh, epsilon=1e-6, scale_attention=1, scale_mlp=1, block_norm="pre", rotary=None, grid=None
 ):
     """Eqs. 2 and 3, with LayerScale (arXiv 2103.17239, section 2.1) if `w` has its weights.
 

@@ -15,16 +15,8 @@ from tests.release import ROOT, SETUP, git
 
 DIST = ROOT / "dist"
 # The files of an sdist beside the package.
-SOURCES = {
-    "CHANGELOG.md",
-    "CITATION.cff",
-    "LICENSE",
-    "MANIFEST.in",
-    "README.md",
-    "pyproject.toml",
-    "setup.cfg",
-    "setup.py",
-}
+SOURCES = {"CHANGELOG.md", "CITATION.cff", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.cfg"}
+SOURCES |= {"setup.py"}
 # Where setuptools lists the files of an sdist: in the sdist, and in the checkout.
 EGG_INFO = "keras_vit_applications.egg-info"
 SMOKE_TEST = pathlib.Path(__file__).with_name("smoke.py")

@@ -38,10 +38,7 @@ def use():
 
     model.save("model.keras")
     keras_vit.save_weights(model, "timm", "timm")
-    for same in (
-        keras.saving.load_model("model.keras"),
-        keras_vit.from_pretrained("timm", include_preprocessing=True),
-    ):
+    for same in (keras.saving.load_model("model.keras"), keras_vit.from_pretrained("timm", include_preprocessing=True)):
         np.testing.assert_allclose(same.predict(images, verbose=0), probabilities, atol=1e-6)
     keras_vit.export_saved_model(model, "served")  # Compares the export with the model.
     assert pathlib.Path("served/1/saved_model.pb").exists()

@@ -57,10 +57,7 @@ def test_no_images(signature, answers):
 
 @pytest.mark.parametrize(
     ("name", "signature", "inputs"),
-    [
-        ("many", "serving_default", {"image_bytes": GOOD[:4]}),
-        ("many pixels", "predict_pixels", {"images": PIXELS[:4]}),
-    ],
+    [("many", "serving_default", {"image_bytes": GOOD[:4]}), ("many pixels", "predict_pixels", {"images": PIXELS[:4]})],
 )
 def test_thousands_of_images_in_one_request(name, signature, inputs, answers, pets):
     expected = expected_outputs(pets[0], LABELS, TOP_K, prediction_log(signature, **inputs))

@@ -38,13 +38,6 @@ def _probabilities(model, pixels):
     return to_numpy(keras.ops.softmax(outputs) if is_logits else outputs)
 
 
-def _is_for_xla(folder):
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    [graph] = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
-    return any(function.attr["_XlaMustCompile"].b for function in graph.graph_def.library.function)
-
-
 def _requests(model, image_size):
     """[(signature, its inputs, the model's pixels)]. With `image_size`, one request contains files."""
     size, channels = image_size or model.input_shape[1:3], model.input_shape[-1]
@@ -60,6 +53,8 @@ def _requests(model, image_size):
 @pytest.mark.parametrize("names", [["compiled in int8"], ["int8 of any size", "hybrid in bfloat16"]], ids=", ".join)
 def test_in_c_as_in_python(names, program, tmp_path, tmp_path_factory):
     """All models run in one process, like versions in a server, and get requests in turn."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
     exports = [export_option(tmp_path_factory, name) for name in names]
     requests, expected = [], []
     for place, (name, (model, folder)) in enumerate(zip(names, exports, strict=True)):
@@ -69,7 +64,9 @@ def test_in_c_as_in_python(names, program, tmp_path, tmp_path_factory):
         # Smaller weights are also compared on crops of the photographs.
         assert facts["parity"]["images"] == 32
         assert facts["parity"]["top_1_agreement"] >= 0.95
-        assert _is_for_xla(folder) == options.get("jit_compile", False)
+        [graph] = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
+        is_for_xla = any(function.attr["_XlaMustCompile"].b for function in graph.graph_def.library.function)
+        assert is_for_xla == options.get("jit_compile", False)
         asked = _requests(model, image_size)
         labels = [str(index) for index in range(model.output_shape[-1])]
         exact = [_probabilities(model, pixels) for *_, pixels in asked]

@@ -1,23 +1,18 @@
 """Signatures in addresses are not shown."""
 
-import pytest
-
 from training import recipes
 from training.errors import InputError, without_queries
 from training.recipe.assignments import as_text, override
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_queries_are_left_out():
+    for text, shown in (
         ("no address? none", "no address? none"),
         ("model.weights=https://a.org/x.npz?Signature=1&y=2: not found", "model.weights=https://a.org/x.npz not found"),
         ("'https://a.org/x.npz?Signature=1', gs://b/c#d", "'https://a.org/x.npz', gs://b/c"),
         ("see https://a.org/x.npz. Is it?", "see https://a.org/x.npz. Is it?"),
-    ],
-)
-def test_queries_are_left_out(text, shown):
-    assert without_queries(text) == str(InputError(text)) == shown
+    ):
+        assert without_queries(text) == str(InputError(text)) == shown
 
 
 def test_a_recipe_keeps_what_it_does_not_show():

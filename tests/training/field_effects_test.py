@@ -100,7 +100,7 @@ NAMED_SPLITS = ("data.validation_fraction=0", "data.train_split=train[:100]", "d
 # {field: (settings of the recipe, changed settings, function that shows the effect)}, or a test of the effect.
 EFFECTS = {
     "name": ((), "name=other", model),
-    "seed": "data.pipeline_test.test_another_seed_gives_other_batches",
+    "seed": "data.pipeline_test.test_seeds_follow_from_the_recipe_the_epoch_and_the_place",
     "task": "segmentation.runs_test.test_leaves_a_model_its_export_and_its_numbers",
     "model.config": ((), "model.config.num_layers=2", model),
     "model.weights": "engine.train_test.test_fine_tuning_begins_with_the_weights_and_a_new_head",

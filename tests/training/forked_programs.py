@@ -22,7 +22,7 @@ _SECONDS = 600
 
 def main(folder, programs):
     """Returns the exit status: 0 if all programs have succeeded."""
-    gc.disable()  # Collection would search the imported objects again and again.
+    gc.disable()  # Collection would search the imported objects again and again. Keras collects even so.
     sys.modules["sklearn"] = None  # Keras would import it, although it is not needed.
     sys.modules["keras"] = None  # TensorFlow would import Keras, which could then not change its backend.
     import tensorflow  # noqa: F401
@@ -40,6 +40,7 @@ def _run_all(folder, backend, programs):
     os.environ["KERAS_BACKEND"] = backend
     for program in programs.values():
         importlib.import_module(program["module"])
+    gc.freeze()
     return _fork_all({f"{backend} {name}": functools.partial(_run, each) for name, each in programs.items()}, folder)
 
 

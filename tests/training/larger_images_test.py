@@ -27,11 +27,7 @@ def test_fine_tuning_at_twice_the_size_starts_above_chance(tmp_path):
     model.fit(images[:NUM_TRAIN], labels[:NUM_TRAIN], batch_size=64, epochs=20, shuffle=False, verbose=0)
     keras_vit.save_weights(model, tmp_path / "digits", "timm")
     larger = keras_vit.ViT(
-        CONFIG,
-        weights=tmp_path / "digits",
-        input_shape=(2 * SIZE, 2 * SIZE, 1),
-        classes=10,
-        include_preprocessing=True,
+        CONFIG, weights=tmp_path / "digits", input_shape=(2 * SIZE, 2 * SIZE, 1), classes=10, include_preprocessing=True
     )
     assert "position_embedding/embedding" in keras_vit.describe(larger).adaptations
     images, labels = _digits(2 * SIZE)

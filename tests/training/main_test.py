@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.export.runtimes import RuntimeFile
-from tests.training.fitting import array_pipeline, digits, fitted
+from tests.training.fitting import array_pipeline, digits
 from tests.training.inspection.explain_test import leave_figures_blank
 from training import recipes
 from training.__main__ import main
@@ -36,8 +36,8 @@ from training.tasks import classification
 
 @pytest.fixture(scope="module")
 def recipe(brief_recipe):
-    """A recipe with five steps per epoch. Its training images are more than int8 files are calibrated with."""
-    return override(brief_recipe, ["data.train_images=305"])
+    """A recipe with two steps per epoch. Its training images are more than int8 files are calibrated with."""
+    return override(brief_recipe, ["data.train_images=305", "fit.batch_size=160"])
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +78,12 @@ def test_leaves_everything_in_its_folder(brief_run, recipe):
     names = {"recipe.json", "history.csv", "tensorboard", "checkpoints", "model.keras", "export", "figures", "samples"}
     assert {path.name for path in run.folder.iterdir()} == names | {"report.html"}
     assert (run.export / "1" / "saved_model.pb").is_file()
-    assert {path.name for path in run.checkpoints.iterdir()} == {"step-000000005.npz", "step-000000010.npz"}
+    assert {path.name for path in run.checkpoints.iterdir()} == {"step-000000002.npz", "step-000000004.npz"}
     figures = {path.name for path in run.figures.iterdir()}
     assert {"loss.png", "accuracy.png", "learning_rate.png", "confusion_matrix.png"} <= figures
     assert list(run.tensorboard.rglob("events.out.tfevents*"))
     rows = list(csv.DictReader(run.history.read_text().splitlines()))
-    assert [(row["epoch"], row["step"]) for row in rows] == [("1", "5"), ("2", "10")]
+    assert [(row["epoch"], row["step"]) for row in rows] == [("1", "2"), ("2", "4")]
     assert set(rows[0]) == {"epoch", "step", "learning_rate", "accuracy", "loss", "val_accuracy", "val_loss"}
     assert recipes.load(str(run.recipe)) == recipe
     assert facts["recipe"] == to_dict(recipe)
@@ -114,15 +114,6 @@ def test_model_checkpoint_savedmodel_and_history_agree(brief_run, recipe, held_o
     accuracy = (probabilities.argmax(1) == labels.argmax(1)).mean()
     assert float(row["val_accuracy"]) == pytest.approx(accuracy, abs=1e-6)
     assert float(row["val_loss"]) == pytest.approx(-np.log(probabilities[labels == 1]).mean(), rel=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("on_arrays")
-def test_same_seed_gives_the_same_history_to_the_last_digit(brief_run, recipe):
-    run, *_ = brief_run
-    rows = list(csv.DictReader(run.history.read_text().splitlines()))
-    again = fitted(recipe, eagerly=True).keeper.history
-    assert [{name: str(value) for name, value in row.items()} for row in again] == rows
 
 
 def test_wrong_assignment_is_refused_before_any_work(tmp_path, capsys):
@@ -166,17 +157,6 @@ def test_held_out_images_are_predicted_by_a_program(brief_run, monkeypatch):
     assert len(samples) == 8
     command = [sys.executable, "-m", "training", "predict", str(run.export), *samples, "--top", "1"]
     assert commands == [(command, True)]
-
-
-@pytest.mark.slow
-def test_predict_in_a_process_without_keras_vit(brief_run):
-    run, *_ = brief_run
-    code = (
-        "import sys; from training.__main__ import main; assert main(sys.argv[1:]) == 0; "
-        "assert 'tensorflow' in sys.modules; assert 'keras_vit' not in sys.modules"
-    )
-    image = next(run.samples.iterdir())
-    subprocess.run([sys.executable, "-c", code, "predict", str(run.export), str(image)], check=True)
 
 
 _WITHOUT_KERAS = """
@@ -226,16 +206,6 @@ def test_evaluate_takes_a_split_and_changes_of_the_data(monkeypatch, capsys):
     monkeypatch.setattr(evaluate, "evaluate_source", lambda *arguments: f"called with {arguments}")
     assert not main(["evaluate", "a_run", "--split", "validation", "fit.batch_size=7"])
     assert "called with ('a_run', ['fit.batch_size=7'], 'validation')" in capsys.readouterr().out
-
-
-def test_evaluate_refuses_other_classes(brief_run, tmp_path, capsys):
-    run, _, facts, _ = brief_run
-    other = tmp_path / "run"
-    other.mkdir()
-    (other / "model.keras").symlink_to(run.model)
-    (other / "recipe.json").write_text(json.dumps(facts | {"class_names": ["ant", "bee"]}))
-    assert main(["evaluate", str(other)]) == 2
-    assert "The model has the classes ant, bee, but the data set has the classes 0, 1" in capsys.readouterr().err
 
 
 def test_assignments_may_stand_behind_options(capsys):

@@ -192,23 +192,6 @@ def test_image_size(model, tmp_path):
     assert open_checkpoint(bit_file(model, "big_vision", tmp_path)).image_size == (224, 224)
 
 
-@pytest.mark.slow
-def test_a_new_head_and_other_channels(model, tmp_path):
-    path = bit_file(model, "big_transfer", tmp_path)
-    other = keras_vit.from_pretrained(path, classes=4, input_shape=(40, 20, 1))
-    assert keras_vit.describe(other).adaptations == {
-        "stem_conv/kernel": "3 input channels made 1",
-        **dict.fromkeys(["predictions/kernel", "predictions/bias"], "not loaded from the file"),
-    }
-    weights = canonical_weights(other)
-    assert not weights["predictions/kernel"].any()
-    np.testing.assert_allclose(
-        weights["stem_conv/kernel"][:, :, 0], canonical_weights(model)["stem_conv/kernel"].sum(2), rtol=1e-5, atol=1e-6
-    )
-    features = keras_vit.from_pretrained(path, include_top=False, pooling=None, input_shape=SHAPE)
-    assert features.output_shape == (None, 5, 6, 256)
-
-
 def test_what_does_not_fit_is_refused(model, tmp_path):
     path = bit_file(model, "big_transfer", tmp_path)
     before = canonical_weights(model)

@@ -135,16 +135,6 @@ def test_from_a_class_token_to_the_mean_of_the_patches(saved):
     }
 
 
-@pytest.mark.slow
-def test_from_attention_pooling_to_the_mean(saved):
-    weights, path = saved(config=CONFIG, pooling="map")
-    model = make(CONFIG, pooling="avg", seed=5)
-    report = keras_vit.load_weights(model, path)
-    assert_same_weights(model, {path: array for path, array in weights.items() if not path.startswith("pooling/")})
-    assert len(report.skipped) == 15
-    assert set(report.skipped.values()) == {"the model pools with 'avg'"}
-
-
 def test_positions_of_sines_take_the_place_of_learned_ones(saved):
     weights, path = saved("timm", EXACT)
     model = make(EXACT, position_embedding="sincos_2d", seed=5)
@@ -285,20 +275,6 @@ def test_functions_compiled_before_normalise_as_the_new_weights_need(saved):
     assert np.abs(after - before).max() > 0.1
     plain = keras_vit.from_pretrained(path, classifier_activation=None)
     assert_close(after, to_numpy(plain(keras_vit.preprocess_input(pixels, plain))))
-
-
-@pytest.mark.slow
-def test_loads_again_from_elsewhere(saved):
-    """The description of the earlier weights is replaced."""
-    _, path = saved("timm", EXACT)
-    model = make(EXACT, seed=5)
-    keras_vit.load_weights(model, path, head="reset")
-    weights, other = saved(config=CONFIG, seed=3)
-    keras_vit.load_weights(model, other)
-    assert_same_weights(model, weights)
-    description = keras_vit.describe(model)
-    assert (description.source, description.pixels["mean"]) == (str(other), 0.5)
-    assert list(description.adaptations) == ["mlp"]
 
 
 def test_refuses_what_is_not_there(tmp_path):

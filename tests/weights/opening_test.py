@@ -151,17 +151,6 @@ def test_the_catalogue_comes_before_a_folder_of_the_same_name(tmp_path, monkeypa
         keras_vit.ViT("Ti/16", weights="imagenet")
 
 
-@pytest.mark.slow
-def test_an_input_shape_says_how_positions_of_an_unpublished_size_stand(tmp_path):
-    tiny = functools.partial(keras_vit.ViT, "Ti/16", num_layers=1, classes=2)
-    keras_vit.save_weights(tiny(input_shape=(160, 160, 3)), tmp_path / "a.npz", "google")
-    with pytest.raises(ValueError, match="or the input_shape of images that have as many patches"):
-        keras_vit.from_pretrained(tmp_path / "a.npz")
-    for arguments in ({"input_shape": (160, 160, 3)}, {"input_tensor": keras.Input((160, 160, 3))}):
-        model = tiny(weights=tmp_path / "a.npz", **arguments)
-        assert keras_vit.describe(model).adaptations == {}
-
-
 def test_a_signed_address_is_kept_without_its_signature(saved, monkeypatch):
     """The signature is as sensitive as a password, but sources appear in messages, `.keras` files and exports."""
     path = saved("google", GELU_TANH, input_shape=SHAPE).path

@@ -19,7 +19,6 @@ def _weight_shapes(convs):
     return kernels | {f"{norm}/{part}": shape for norm, shape in norms.items() for part in ("gamma", "beta")}
 
 
-@pytest.mark.each_backend
 def test_layer(tmp_path):
     run_layer_test(
         BottleneckUnit,

@@ -7,12 +7,8 @@ from tests.layers.convolutional.bottleneck_unit_test import MAPS
 from tests.reference import bit_resnet as reference
 from tests.test_case import canonical_weights, random_inputs, run_layer_test, run_parity_test
 
-KERNELS = {
-    "conv_1/kernel": (1, 1, 64, 32),
-    "conv_2/kernel": (3, 3, 32, 32),
-    "conv_3/kernel": (1, 1, 32, 128),
-    "projection_conv/kernel": (1, 1, 64, 128),
-}
+KERNELS = {"conv_1/kernel": (1, 1, 64, 32), "conv_2/kernel": (3, 3, 32, 32), "conv_3/kernel": (1, 1, 32, 128)}
+KERNELS |= {"projection_conv/kernel": (1, 1, 64, 128)}
 NORMS = {f"norm_{i}/{part}": (width,) for i, width in ((1, 64), (2, 32), (3, 32)) for part in ("gamma", "beta")}
 
 

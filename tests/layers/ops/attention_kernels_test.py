@@ -188,28 +188,6 @@ def test_gradients_of_a_model_are_the_same(arguments, tolerance, small_parts, mo
             np.testing.assert_allclose(found[path], expected, rtol=0, atol=tolerance * largest, err_msg=path)
 
 
-@compiled
-@pytest.mark.slow
-def test_training_is_the_same_with_xla(small_parts, monkeypatch):
-    """The loss and weights are the same after steps so large that a wrong gradient would show."""
-
-    def trained():
-        model = _model(rematerialized=True)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(1.0), loss, jit_compile=True)
-        [images] = random_inputs(SHAPE, batch=8)
-        history = model.fit(images, np.arange(8) % 5, batch_size=4, shuffle=False, verbose=0).history
-        return history["loss"], model.get_weights()
-
-    loss, weights = trained()
-    assert small_parts
-    monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", 100)
-    expected_loss, expected = trained()
-    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
-    for value, expected_value in zip(weights, expected, strict=True):
-        assert_close(value, expected_value)
-
-
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="looks at TensorFlow's graph")
 def test_tensorflow_never_has_all_weights(monkeypatch):
     monkeypatch.setattr(attention_kernels, "QUERIES_PER_CHUNK", 50)

@@ -1,6 +1,3 @@
-import json
-import subprocess
-import sys
 import types
 
 import keras
@@ -75,34 +72,3 @@ def test_replicas_draw_seeds_of_their_own(monkeypatch):
         layer = kind(0.5, seed=3)
         expected = [to_numpy(layer(np.ones((64, 1)), training=True)).ravel() for _ in range(2)]
         np.testing.assert_array_equal(alone, np.concatenate(expected))
-
-
-# TensorFlow can split a CPU into devices only before its first operation: this needs a new process.
-_TWO_REPLICAS = """
-import json
-import tensorflow as tf
-import keras_vit
-
-[cpu] = tf.config.list_physical_devices("CPU")
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
-masks = {}
-for kind in (keras_vit.layers.Dropout, keras_vit.layers.DropPath):
-    with strategy.scope():
-        layer = kind(0.5, seed=3)
-    draw = tf.function(lambda: tf.stack([layer(tf.ones((64, 1)), training=True) for _ in range(2)]))
-    found = strategy.experimental_local_results(strategy.run(draw))
-    masks[kind.__name__] = [mask.numpy().ravel().tolist() for mask in found]
-print(json.dumps(masks))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="needs tf.distribute")
-def test_replicas_do_not_drop_the_same_values():
-    process = subprocess.run([sys.executable, "-c", _TWO_REPLICAS], capture_output=True, text=True, check=False)
-    assert process.returncode == 0, process.stderr
-    masks = json.loads(process.stdout.splitlines()[-1])
-    assert len(masks) == 2
-    for of_layer in masks.values():
-        _check_masks(*np.array(of_layer))

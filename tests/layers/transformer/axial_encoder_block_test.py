@@ -24,13 +24,8 @@ def _inputs(grid=GRID, batch=2):
 
 @pytest.mark.each_backend
 def test_layer(tmp_path):
-    block = {
-        "mlp": "gelu_exact",
-        "layer_norm_epsilon": 1e-5,
-        "dropout_rate": 0.1,
-        "attention_dropout_rate": 0.2,
-        "drop_path_rate": 0.3,
-    }
+    block = {"mlp": "gelu_exact", "layer_norm_epsilon": 1e-5, "dropout_rate": 0.1, "attention_dropout_rate": 0.2}
+    block |= {"drop_path_rate": 0.3}
     arguments = {name: functools.partial(encoder_block, name=name, **block) for name in ("row", "column")}
     both = {f"{name}/{path}": shape for name in ("row", "column") for path, shape in WEIGHT_SHAPES.items()}
     run_layer_test(AxialEncoderBlock, arguments, [(6, 12), (*GRID, 5)], (6, 12), both, tmp_path)

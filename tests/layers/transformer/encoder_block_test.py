@@ -44,15 +44,9 @@ RELATIVE = {"attention/relative_position/embedding": (13, 4)}
 
 @pytest.mark.each_backend
 def test_layer(tmp_path):
-    arguments = {
-        "attention": functools.partial(MultiHeadSelfAttention, 3, 0.2, True, 1e-5, True, name="attention"),
-        "mlp": functools.partial(MlpBlock, 20, "gelu_exact", 0.1, name="mlp"),
-        "layer_norm_epsilon": 1e-5,
-        "dropout_rate": 0.1,
-        "drop_path_rate": 0.3,
-        "layer_scale": 0.7,
-        "block_norm": "pre",
-    }
+    arguments = {"attention": functools.partial(MultiHeadSelfAttention, 3, 0.2, True, 1e-5, True, name="attention")}
+    arguments |= {"mlp": functools.partial(MlpBlock, 20, "gelu_exact", 0.1, name="mlp"), "layer_norm_epsilon": 1e-5}
+    arguments |= {"dropout_rate": 0.1, "drop_path_rate": 0.3, "layer_scale": 0.7, "block_norm": "pre"}
     shapes = WEIGHT_SHAPES | SCALES | QUERY_KEY_NORMS | RELATIVE
     run_layer_test(EncoderBlock, arguments, [(7, 12)], (7, 12), shapes, tmp_path)
 

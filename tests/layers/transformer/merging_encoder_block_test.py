@@ -17,16 +17,10 @@ def _block(num_merged=2, num_prefix_tokens=1, **arguments):
 
 
 def test_layer(tmp_path):
-    arguments = {
-        "attention": functools.partial(MultiHeadSelfAttention, 3, 0.2, name="attention"),
-        "mlp": functools.partial(MlpBlock, 20, "gelu_exact", 0.1, name="mlp"),
-        "merging": functools.partial(TokenMerging, 2, 1),
-        "layer_norm_epsilon": 1e-5,
-        "dropout_rate": 0.1,
-        "drop_path_rate": 0.3,
-        "layer_scale": None,
-        "block_norm": "post",
-    }
+    arguments = {"attention": functools.partial(MultiHeadSelfAttention, 3, 0.2, name="attention")}
+    arguments |= {"mlp": functools.partial(MlpBlock, 20, "gelu_exact", 0.1, name="mlp")}
+    arguments |= {"merging": functools.partial(TokenMerging, 2, 1), "layer_norm_epsilon": 1e-5, "dropout_rate": 0.1}
+    arguments |= {"drop_path_rate": 0.3, "layer_scale": None, "block_norm": "post"}
     run_layer_test(MergingEncoderBlock, arguments, [(7, 12)], (5, 12), WEIGHT_SHAPES, tmp_path)
 
 

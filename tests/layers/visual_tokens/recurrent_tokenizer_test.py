@@ -8,14 +8,8 @@ from tests.layers.convolutional.pointwise_convolution_test import projection_sha
 from tests.reference import visual_transformer as reference
 from tests.test_case import assert_close, random_inputs, randomize, run_layer_test, run_parity_test, to_numpy
 
-PUBLISHED = {
-    "token_dim": 10,
-    "num_heads": 3,
-    "group_width": 2,
-    "use_batch_norm": True,
-    "scale_logits": True,
-    "split_tokens": True,
-}
+PUBLISHED = {"token_dim": 10, "num_heads": 3, "group_width": 2, "use_batch_norm": True, "scale_logits": True}
+PUBLISHED |= {"split_tokens": True}
 SHAPES = [(5, 7, 6), (4, 10)]
 
 

@@ -14,7 +14,6 @@ from tests.reference import resnet_baselines as reference
 from tests.test_case import (
     assert_close,
     canonical_weights,
-    check_gradients,
     counted_once,
     random_inputs,
     randomize,
@@ -168,12 +167,6 @@ def model(kind):
 
 # SANs are left out: with random weights, whole channels inside their attention are negative, and ReLU stops gradients.
 # tests/layers/convolutional/self_attention_unit_test.py checks the gradients.
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["attention_augmented", "stand_alone"], indirect=True)
-def test_gradients(model):
-    check_gradients(model, random_inputs(SHAPE, batch=4))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["local_relation"], indirect=True)
 def test_images_of_any_size(kind, model):

@@ -8,17 +8,14 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
-from tensorflow_datasets.core.features import feature
 
-from keras_vit.decoding import image_decoder
 from tests.test_case import slow_except
-from tests.training.fitting import evaluation_images, keys_of
+from tests.training.fitting import evaluation_images
 from tests.training.mock_metadata import mocked_data_sets
 from tests.training.tiny_sets import TinySet
 from training import recipes
 from training.data.loading import load_dataset
-from training.data.sources import IndexedSource, Part, StreamedSource
-from training.engine.models import build_model
+from training.data.sources import IndexedSource, StreamedSource
 from training.errors import InputError
 from training.recipe.assignments import override
 
@@ -81,16 +78,6 @@ def tiny(tfds_directory, *assignments, name="tiny_photographs"):
     return override(recipes.load("cifar10"), fields)
 
 
-@pytest.mark.slow
-def test_tfds_does_not_warn_of_itself(digits, monkeypatch, caplog):
-    # TFDS stops warning after ten times, so an earlier test could hide a warning.
-    monkeypatch.setattr(feature.logging, "log_first_n", lambda level, message, n: feature.logging.log(level, message))
-    next(iter(digits.splits["train"].in_order()))
-    assert not caplog.messages
-    feature.log_tf_warning("TensorInfo")
-    assert len(caplog.messages) == 1
-
-
 def test_without_a_test_split_the_validation_split_is_the_test(tfds_directory):
     dataset = load_dataset(tiny(tfds_directory, "data.validation_fraction=0.25").data)
     assert dataset.class_names == ("cat", "dog")
@@ -114,19 +101,6 @@ def test_labels_that_were_assessed_again_are_a_test_only(tmp_path):
     np.testing.assert_array_equal(by_brightness, [[0, 0], [1, 0], [1, 1]])
 
 
-@pytest.mark.slow
-def test_processes_share_a_stream(tfds_directory):
-    splits = ["data.train_split=train[3:]+validation[:2]", "data.test_split=validation[2:]"]
-    dataset = load_dataset(tiny(tfds_directory, *splits, "data.validation_fraction=0").data)
-    source = dataset.splits["train"]
-    assert isinstance(source, StreamedSource)
-    for count in (2, 5):
-        parts = [keys_of(source, Part(batch_size=2 * count, index=i, count=count), seed=4) for i in range(count)]
-        assert len({len(keys) for keys in parts}) == 1
-        images = [key["image"] for keys in parts for position, key in keys if position >= 0]
-        assert len(images) == len(set(images)) == 11
-
-
 def test_array_records_are_read_in_any_order(tmp_path):
     TinyPhotographs(data_dir=tmp_path, file_format="array_record").download_and_prepare()
     dataset = load_dataset(tiny(tmp_path).data)
@@ -135,20 +109,17 @@ def test_array_records_are_read_in_any_order(tmp_path):
     np.testing.assert_array_equal(labels.argmax(1), images[:, 0, 0, 0] // 10 % 2)
 
 
-@pytest.mark.parametrize(
-    ("assignments", "expected"),
-    [
+def test_data_sets_that_cannot_be_had_are_refused(brief_recipe):
+    for assignments, expected in (
         (["data.dataset=digit"], "neither one of digits, .* nor the name of a TFDS data set.*Did you mean 'digits'"),
         (["data.dataset=records"], "data.directory="),
         (["data.dataset=records", "data.directory=absent"], "is not a directory of shards"),
         (["data.train_split=trian", "data.validation_fraction=0"], r"train split 'trian' of digits cannot be read"),
         (["data.test_split=test[:0]"], r"test split 'test\[:0\]' of digits is empty.*train \(1,437\)"),
-    ],
-)
-def test_data_sets_that_cannot_be_had_are_refused(brief_recipe, assignments, expected):
-    recipe = override(brief_recipe, assignments + ["data.tfds_directory=none"] * ("records" in assignments[0]))
-    with pytest.raises(InputError, match=expected):
-        load_dataset(recipe.data)
+    ):
+        recipe = override(brief_recipe, assignments + ["data.tfds_directory=none"] * ("records" in assignments[0]))
+        with pytest.raises(InputError, match=expected):
+            load_dataset(recipe.data)
 
 
 def test_what_is_no_data_set_to_classify_is_refused(brief_recipe):
@@ -157,125 +128,71 @@ def test_what_is_no_data_set_to_classify_is_refused(brief_recipe):
         load_dataset(recipe.data)
 
 
-@pytest.mark.slow
-def test_photographs_are_upright_and_of_the_models_size(tmp_path):
-    for name, colour in {"blue": (0, 0, 255), "red": (255, 0, 0)}.items():
-        (tmp_path / name).mkdir()
-        for i in range(12):
-            PIL.Image.new("RGB", (20 + i, 30), colour).save(tmp_path / name / f"{i}.png")
-    fields = ["model.weights=none", "model.config=Ti/16", "model.config.num_layers=1", "model.input_shape=32,48,3"]
-    recipe = override(recipes.load("folder"), [f"data.directory={tmp_path}", *fields])
-    dataset = load_dataset(recipe.data)
-    assert sizes(dataset) == {"train": 18, "validation": 2, "test": 4}
-    decode, examples = image_decoder(build_model(recipe, 2)), list(dataset.splits["test"].in_order())
-    images = np.stack([decode(example["image"]) for example in examples])
-    assert images.shape == (4, 32, 48, 3)
-    np.testing.assert_array_equal(images[:, 0, 0, 0], [255 * int(example["label"]) for example in examples])
-
-
-def clevr(distances):
-    fixed = {"color": 1, "material": 0, "shape": 2, "size": 0, "rotation": 0.5, "3d_coords": [1, 2, 3]}
-    objects = [fixed | {"pixel_coords": [100, 50, distance]} for distance in distances]
-    question = {"question": "How many?", "answer": "4"}
-    return {"objects": objects, "file_name": "a.png", "question_answer": [question]}
-
-
-def kitti(*objects):
-    box = tfds.features.BBox(ymin=0.1, xmin=0.2, ymax=0.3, xmax=0.4)
-    fixed = {"truncated": 0, "occluded": 0, "alpha": 0.1, "bbox": box, "dimensions": [1, 2, 3], "rotation_y": 0.2}
-    placed = [fixed | {"type": kind, "location": [-1, 2, distance]} for kind, distance in objects]
-    return {"objects": placed, "image/file_name": "a.png"}
-
-
-def dsprites(x_position, orientation):
-    classes = {"shape": 1, "scale": 2, "orientation": orientation, "x_position": x_position, "y_position": 3}
-    return {f"label_{name}": value for name, value in classes.items()} | {f"value_{name}": 0.5 for name in classes}
-
-
-def smallnorb(azimuth, elevation):
-    others = {"label_category": 3, "instance": 4, "label_lighting": 5, "image2": np.zeros((96, 96, 1), "uint8")}
-    return {"label_azimuth": azimuth, "label_elevation": elevation, **others}
-
-
-# {data set: (shape of the images, [(example, right class of each label)])}
-VTAB_EXAMPLES = {
+BLOCK = {"color": 1, "material": 0, "shape": 2, "size": 0, "rotation": 0.5, "3d_coords": [1, 2, 3]}
+VEHICLE = {
+    "bbox": tfds.features.BBox(ymin=0.1, xmin=0.2, ymax=0.3, xmax=0.4),
+    **{"truncated": 0, "occluded": 0, "alpha": 0.1, "dimensions": [1, 2, 3], "rotation_y": 0.2},
+}
+# {data set: (format of the files, shape of the images, an example, {label: (number of classes, right class)})}
+VTAB = {
     "clevr": (
+        "tfrecord",
         (32, 48, 3),
-        [
-            (clevr([12.5, 8.0, 9.0]), {"count": "3 objects", "closest_distance": "distance up to 8"}),
-            (clevr([10.5] * 10), {"count": "10 objects", "closest_distance": "distance over 10"}),
-        ],
+        {
+            "objects": [BLOCK | {"pixel_coords": [100, 50, distance]} for distance in (12.5, 8.0, 9.0)],
+            "file_name": "a.png",
+            "question_answer": [{"question": "How many?", "answer": "4"}],
+        },
+        {"count": (8, "3 objects"), "closest_distance": (6, "distance up to 8")},
     ),
     "dsprites": (
+        "array_record",
         (64, 64, 1),
-        [
-            (dsprites(31, 39), {"x_position": "x position 30 to 31", "orientation": "orientation 38 to 39"}),
-            (dsprites(4, 7), {"x_position": "x position 4 to 5", "orientation": "orientation 5 to 7"}),
-        ],
+        {f"value_{name}": 0.5 for name in ("shape", "scale", "orientation", "x_position", "y_position")}
+        | {"label_shape": 1, "label_scale": 2, "label_orientation": 39, "label_x_position": 4, "label_y_position": 3},
+        {"x_position": (16, "x position 4 to 5"), "orientation": (16, "orientation 38 to 39")},
     ),
     "kitti": (
+        "tfrecord",
         (24, 80, 3),
-        [
-            (kitti(), {"closest_vehicle": "no vehicle"}),
-            (kitti(("Pedestrian", 2.0), ("Van", 20.0), ("Car", 21.0)), {"closest_vehicle": "vehicle 8 to 20 m"}),
-        ],
+        {
+            "objects": [
+                VEHICLE | {"type": kind, "location": [-1, 2, distance]}
+                for kind, distance in (("Pedestrian", 2.0), ("Van", 20.0), ("Car", 21.0))
+            ],
+            "image/file_name": "a.png",
+        },
+        {"closest_vehicle": (4, "vehicle 8 to 20 m")},
     ),
     "smallnorb": (
+        "array_record",
         (96, 96, 1),
-        [
-            (smallnorb(17, 2), {"label_azimuth": "17", "label_elevation": "2"}),
-            (smallnorb(5, 8), {"label_azimuth": "5", "label_elevation": "8"}),
-        ],
+        {
+            "image2": np.zeros((96, 96, 1), "uint8"),
+            **{"label_azimuth": 17, "label_elevation": 2, "label_category": 3, "instance": 4, "label_lighting": 5},
+        },
+        {"label_azimuth": (18, "17"), "label_elevation": (9, "2")},
     ),
 }
 
 
-@pytest.fixture(scope="module")
-def vtab(tmp_path_factory):
-    """(Directory of VTAB data sets as TFDS prepares them, by file format; {data set: its images})."""
-    directory, rng = tmp_path_factory.mktemp("vtab"), np.random.default_rng(0)
-    images = {}
-    for name, (shape, examples) in VTAB_EXAMPLES.items():
-        # Original dSprites images have the values 0 and 1.
-        images[name] = rng.integers(0, 2 if name == "dsprites" else 256, (len(examples), *shape), "uint8")
-        records = [(i, {"image": images[name][i], **example}) for i, (example, _) in enumerate(examples)]
-        for file_format in ("tfrecord", "array_record"):
-            builder = tfds.builder(name, data_dir=directory / file_format, file_format=file_format)
-            builder._split_generators = lambda dl_manager, records=records: {"train": records}
-            builder.download_and_prepare()
-    return directory, images
-
-
-# Each label with its number of classes, and each data set in both formats.
-VTAB_FORMATS = [
-    ("clevr", "count", 8, "tfrecord"),
-    ("clevr", "closest_distance", 6, "array_record"),
-    ("dsprites", "x_position", 16, "array_record"),
-    ("dsprites", "orientation", 16, "tfrecord"),
-    ("kitti", "closest_vehicle", 4, "tfrecord"),
-    ("kitti", "closest_vehicle", 4, "array_record"),
-    ("smallnorb", "label_azimuth", 18, "tfrecord"),
-    ("smallnorb", "label_elevation", 9, "array_record"),
-]
-
-
-@pytest.mark.parametrize("task", slow_except(VTAB_FORMATS[2:3], VTAB_FORMATS), ids=str)
-def test_tasks_of_vtab_have_their_images_and_labels(task, vtab):
-    (name, label, num_classes, file_format), (directory, images) = task, vtab
-    height, width = VTAB_EXAMPLES[name][0][:2]
-    splits = ["data.train_split=train", "data.validation_fraction=0", "data.test_split=train"]
-    recipe = tiny(directory / file_format, *splits, f"data.label={label}", name=name)
-    dataset = load_dataset(recipe.data, disjoint=False)
-    assert isinstance(dataset.splits["test"], IndexedSource if file_format == "array_record" else StreamedSource)
-    assert len(dataset.class_names) == num_classes
-    found_images, found = evaluation_images(dataset, "test", decoder(height, width), recipe)
-    # TFDS shuffles the images.
-    shown = [np.broadcast_to(image, (height, width, 3)) * (255 if name == "dsprites" else 1) for image in images[name]]
-    order = [next(i for i, image in enumerate(shown) if np.array_equal(image, one)) for one in found_images]
-    assert sorted(order) == [0, 1]
-    expected = [VTAB_EXAMPLES[name][1][i][1][label] for i in order]
-    assert [dataset.class_names[one.argmax()] for one in found] == expected
-    assert found.sum() == 2
+@pytest.mark.parametrize("name", slow_except(["dsprites"], list(VTAB)))
+def test_tasks_of_vtab_have_their_images_and_labels(name, tmp_path):
+    """The data sets are files as TFDS prepares them."""
+    file_format, shape, example, labels = VTAB[name]
+    levels = 2 if name == "dsprites" else 256  # Original dSprites images have the values 0 and 1.
+    image = np.random.default_rng(0).integers(0, levels, shape, "uint8")
+    builder = tfds.builder(name, data_dir=tmp_path, file_format=file_format)
+    builder._split_generators = lambda dl_manager: {"train": [(0, {"image": image, **example})]}
+    builder.download_and_prepare()
+    for label, expected in labels.items():
+        splits = ["data.train_split=train", "data.validation_fraction=0", "data.test_split=train"]
+        recipe = tiny(tmp_path, *splits, f"data.label={label}", name=name)
+        dataset = load_dataset(recipe.data, disjoint=False)
+        assert isinstance(dataset.splits["test"], IndexedSource if file_format == "array_record" else StreamedSource)
+        [found_image], [found] = evaluation_images(dataset, "test", decoder(*shape[:2]), recipe)
+        np.testing.assert_array_equal(found_image, np.broadcast_to(image * (255 // (levels - 1)), (*shape[:2], 3)))
+        assert (len(dataset.class_names), dataset.class_names[found.argmax()], found.sum()) == (*expected, 1)
 
 
 @pytest.mark.parametrize(

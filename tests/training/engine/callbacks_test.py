@@ -248,13 +248,7 @@ def test_the_host_does_not_wait_for_each_step(recipe, device, tmp_path):
     def throughput_of(task, dataset, run, weights, keeper):
         return keeper.throughput, keeper.intervals.images, dataset.splits["train"].size
 
-    changes = [
-        SEVEN_STEPS,
-        "fit.checkpoint_every=4 steps",
-        "fit.report_every=9 steps",
-        "fit.epochs=none",
-        "fit.steps=18",
-    ]
+    changes = ["fit.checkpoint_every=4 steps", "fit.report_every=9 steps", "fit.epochs=none", "fit.steps=18"]
     recipe = override(recipe, [*changes, SEVEN_STEPS, "optimizer.ema=0", "data.validation_fraction=0"])
     _, (throughput, images, size) = train_in(tmp_path, recipe, throughput_of)
     assert device.read == {1, 4, 8, 9, 10, 12, 16, 18}

@@ -93,23 +93,19 @@ def matching(layouts, path):
     return [pattern for pattern in layouts if re.fullmatch(pattern, path)]
 
 
-def check_complete(model):
-    """Each variable matches one pattern, which lays out all or none of its dimensions. Layer outputs match none."""
-    layouts = layout_map(mesh(), shard_weights=True)
-    for variable in model.variables:
-        for prefix in ("", "outer/"):
-            assert len(matching(layouts, prefix + variable.path)) == 1, variable.path
-        axes = layouts[variable.path].axes
-        assert axes == () or len(axes) == len(variable.shape), variable.path
-        assert matching(layouts, variable.path.rpartition("/")[0] + "/output") == []
-
-
 @pytest.mark.slow
 def test_every_variable_of_every_option():
+    """Each variable matches one pattern, which lays out all or none of its dimensions. Layer outputs match none."""
+    layouts = layout_map(mesh(), shard_weights=True)
     for options in OPTIONS:
         with without_values():
             model = keras_vit.ViT(CONFIG, **{"input_shape": (16, 32, 3)} | options)
-        check_complete(model)
+        for variable in model.variables:
+            for prefix in ("", "outer/"):
+                assert len(matching(layouts, prefix + variable.path)) == 1, variable.path
+            axes = layouts[variable.path].axes
+            assert axes == () or len(axes) == len(variable.shape), variable.path
+            assert matching(layouts, variable.path.rpartition("/")[0] + "/output") == []
 
 
 def test_optimizers_and_metrics():
@@ -134,9 +130,8 @@ def test_layouts():
         assert sharded[path].axes == (), path
 
 
-@pytest.mark.parametrize(
-    ("changes", "devices", "shard_weights", "named"),
-    [
+def test_models_that_devices_cannot_share():
+    for changes, devices, shard_weights, named in (
         ({}, (2, 2), False, "num_heads must be a multiple of the 2 devices.*distribution.model_devices"),
         ({"num_heads": 4, "mlp_dim": 21}, (2, 2), False, "mlp_dim must be a multiple of the 2 devices"),
         ({"num_heads": 4, "pooling": "map", "pooling_num_heads": 3}, (2, 2), False, "pooling_num_heads must be .* 3"),
@@ -154,12 +149,10 @@ def test_layouts():
         ({}, (7, 1), False, None),
         ({}, (4, 1), True, None),
         ({"num_heads": 4}, (2, 2), True, None),
-    ],
-)
-def test_models_that_devices_cannot_share(changes, devices, shard_weights, named):
-    config = CONFIG.replace(**changes)
-    if named is None:
-        check_divisible(config, mesh(*devices), shard_weights)
-    else:
-        with pytest.raises(InputError, match=named):
+    ):
+        config = CONFIG.replace(**changes)
+        if named is None:
             check_divisible(config, mesh(*devices), shard_weights)
+        else:
+            with pytest.raises(InputError, match=named):
+                check_divisible(config, mesh(*devices), shard_weights)

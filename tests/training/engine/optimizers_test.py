@@ -18,15 +18,8 @@ from training.recipe.assignments import override
 RATES = (0.04, 0.07, 0.1)
 STEPS = ["fit.epochs=none", "fit.steps=20"]
 RAMP = [*STEPS, "optimizer.learning_rate=0.1", "schedule.warmup=2 steps", "schedule.start=0.04"]
-PLAIN = [
-    *STEPS,
-    "optimizer.kind=sgd",
-    "optimizer.learning_rate=1",
-    "optimizer.momentum=0",
-    "optimizer.weight_decay=0",
-    "schedule.decay=constant",
-    "schedule.warmup=0%",
-]
+PLAIN = ["optimizer.kind=sgd", "optimizer.learning_rate=1", "optimizer.momentum=0", "optimizer.weight_decay=0"]
+PLAIN += [*STEPS, "schedule.decay=constant", "schedule.warmup=0%"]
 
 
 def make_recipe(*assignments):

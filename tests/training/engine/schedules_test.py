@@ -20,9 +20,8 @@ def make_recipe(*assignments):
     return override(recipes.load("digits"), ["fit.epochs=none", f"fit.steps={TOTAL}", *assignments])
 
 
-@pytest.mark.parametrize(
-    ("duration", "expected"),
-    [
+def test_durations_are_rounded_to_steps():
+    for duration, expected in (
         ("5%", 25),
         ("0.1%", 1),  # Half a step.
         ("0.7%", 4),  # 3.5 steps in decimal arithmetic.
@@ -34,10 +33,8 @@ def make_recipe(*assignments):
         ("1 epoch", 7),
         ("2.5 epochs", 18),
         ("2.45 epochs", 17),
-    ],
-)
-def test_durations_are_rounded_to_steps(duration, expected):
-    assert num_steps(duration, steps_per_epoch=np.int64(7), total_steps=500) == expected
+    ):
+        assert num_steps(duration, steps_per_epoch=np.int64(7), total_steps=500) == expected
 
 
 def test_a_run_is_epochs_or_steps_long():
@@ -75,24 +72,20 @@ def test_every_decay_equals_its_closed_form(decay, options, closed_form, warmup,
     assert_close([to_numpy(copy(int(step))) for step in steps], expected, 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "epochs", "expected"),
-    [
+def test_recipes_by_epochs():
+    for name, epochs, expected in (
         # arXiv 2006.03677, section 5.2 (Table 8): 0.01 to 0.16 in 5 epochs, then a factor of 0.9875 per epoch.
         ("pretrain_imagenet_vt_r18_advanced", (0, 5, 6, 400), (0.01, 0.16, 0.158, 0.16 * 0.9875**395)),
         # Tables 2 to 7: a factor of 0.1 every 30 of 90 epochs.
         ("pretrain_imagenet_vt_r18", (0, 29.9, 30, 59.9, 60, 89.9), (0.1, 0.1, 1e-2, 1e-2, 1e-3, 1e-3)),
-    ],
-)
-def test_recipes_by_epochs(name, epochs, expected):
-    recipe = recipes.load(name)
-    schedule = build_schedule(recipe, 10, training_steps(recipe, 10))
-    assert_close([to_numpy(schedule(round(10 * epoch))) for epoch in epochs], expected, 1e-6)
+    ):
+        recipe = recipes.load(name)
+        schedule = build_schedule(recipe, 10, training_steps(recipe, 10))
+        assert_close([to_numpy(schedule(round(10 * epoch))) for epoch in epochs], expected, 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("assignments", "message"),
-    [
+def test_impossible_schedules_are_refused():
+    for assignments, message in (
         (["schedule.warmup=100%"], r"schedule.warmup=100% is 103 steps, and the whole run has 103\. Shorten"),
         (["schedule.warmup=10 epochs"], "schedule.warmup=10 epochs is 110 steps, and the whole run has 103"),
         (["schedule.warmup=0%", "schedule.start=0.1"], "schedule.start=0.1 is used only with a warm-up"),
@@ -100,11 +93,9 @@ def test_recipes_by_epochs(name, epochs, expected):
             ["schedule.decay=exponential", "schedule.rate=0.5", "schedule.every=0.04 epochs"],
             "schedule.every=0.04 epochs is less than half a step",
         ),
-    ],
-)
-def test_impossible_schedules_are_refused(assignments, message):
-    with pytest.raises(InputError, match=message):
-        build_schedule(make_recipe(*assignments), EPOCH, TOTAL)
+    ):
+        with pytest.raises(InputError, match=message):
+            build_schedule(make_recipe(*assignments), EPOCH, TOTAL)
 
 
 def test_steps_that_cannot_be_counted_are_refused():

@@ -128,13 +128,3 @@ def test_random_state_goes_on_with_every_part():
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of Keras on TensorFlow")
 def test_keras_has_the_private_method_that_is_replaced():
     assert hasattr(keras.Model, "_maybe_symbolic_build"), "Look for what took its place, and try two workers."
-
-
-@pytest.mark.skipif(IS_JAX, reason="of Keras's trainer for TensorFlow")
-def test_keras_still_takes_the_mean_of_scalars_over_an_axis(monkeypatch):
-    """If this test fails, keras-team/keras issue 20585 was changed. Try to remove the workaround in `step.py`."""
-    from keras.src.backend.tensorflow import trainer
-
-    monkeypatch.setattr(trainer, "_collective_all_reduce_multi_worker", lambda strategy: True)
-    with pytest.raises(ValueError, match="Invalid reduction dimension 0 for input with 0 dimensions"):
-        trainer.reduce_per_replica(tf.constant(1.0), tf.distribute.get_strategy(), "mean")

@@ -31,36 +31,19 @@ def linear(on_arrays):
 FOUR_STEPS = "fit.batch_size=350"  # In an epoch.
 
 
-@pytest.mark.parametrize(
-    ("durations", "epochs", "steps"),
-    [
+@pytest.mark.usefixtures("linear")
+def test_rows_of_the_history(brief_recipe):
+    for durations, epochs, steps in (
         (["fit.steps=10", "fit.epochs=none", "fit.report_every=3 steps"], [1, 2, 3, 4], [3, 6, 9, 10]),
         (["fit.epochs=1", "fit.report_every=1.5 epochs"], [1], [4]),
-    ],
-)
-@pytest.mark.usefixtures("linear")
-def test_rows_of_the_history(brief_recipe, durations, epochs, steps):
-    history = fitted(override(brief_recipe, [FOUR_STEPS, *durations])).keeper.history
-    assert [row["epoch"] for row in history] == epochs
-    assert [row["step"] for row in history] == steps
-    assert all(set(row) == set(COLUMNS) for row in history)
+    ):
+        history = fitted(override(brief_recipe, [FOUR_STEPS, *durations])).keeper.history
+        assert [row["epoch"] for row in history] == epochs
+        assert [row["step"] for row in history] == steps
+        assert all(set(row) == set(COLUMNS) for row in history)
 
 
 COLUMNS = ("epoch", "step", "learning_rate", "loss", "accuracy", "val_loss", "val_accuracy")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("on_arrays")
-def test_mixed_precision_trains(brief_recipe):
-    recipe = override(brief_recipe, ["fit.precision=mixed_bfloat16", "fit.epochs=none", "fit.steps=2"])
-    try:
-        fitting = fitted(recipe, eagerly=True)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert np.isfinite(fitting.keeper.history[0]["loss"])
-    assert fitting.model.get_layer("encoder_block_0").compute_dtype == "bfloat16"
-    assert fitting.model.output.dtype == "float32"
-    assert {weight.dtype for weight in fitting.model.weights} == {"float32"}
 
 
 def left_by(recipe, runs):
@@ -100,23 +83,15 @@ def test_the_best_weights_are_kept_if_asked_for(brief_recipe, tmp_path):
     assert kept == pytest.approx([max(accuracies), accuracies[-1]], abs=1e-6)
 
 
-@pytest.fixture(scope="module")
-def weights(brief_recipe, tmp_path_factory):
-    """A file with weights for three classes of other images."""
-    folder = tmp_path_factory.mktemp("weights")
-    config = dict(brief_recipe.model.config.to_dict(), num_layers=2)
-    model = keras_vit.ViT(read_architecture(config), input_shape=(12, 12, 1), classes=3)
-    for variable in model.variables:
-        variable.assign(np.random.default_rng(len(variable.path)).normal(scale=0.1, size=variable.shape))
-    keras_vit.save_weights(model, folder / "vit.npz", "google")
-    return model, ["model.config=none", f"model.weights={folder / 'vit.npz'}", "model.changes.num_heads=4"]
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_arrays")
-def test_fine_tuning_begins_with_the_weights_and_a_new_head(brief_recipe, weights):
-    source, assignments = weights
-    assignments = [*assignments, "model.changes.drop_path_rate=0.2", "model.freeze_up_to=encoder_block_0"]
+def test_fine_tuning_begins_with_the_weights_and_a_new_head(brief_recipe, tmp_path):
+    """The weights are those of a model for three classes of larger images."""
+    config = read_architecture(dict(brief_recipe.model.config.to_dict(), num_layers=2))
+    source = randomize(keras_vit.ViT(config, input_shape=(12, 12, 1), classes=3), scale=0.1)
+    keras_vit.save_weights(source, tmp_path / "vit.npz", "google")
+    assignments = ["model.config=none", f"model.weights={tmp_path / 'vit.npz'}", "model.changes.num_heads=4"]
+    assignments += ["model.changes.drop_path_rate=0.2", "model.freeze_up_to=encoder_block_0"]
     recipe = override(brief_recipe, [*assignments, "fit.epochs=none", "fit.steps=3"])
     model = build_model(recipe, 10)
     kernel = "encoder_block_1/attention/query/kernel"
@@ -206,17 +181,14 @@ def test_a_run_outlives_an_export_that_is_refused(brief_recipe, tmp_path, monkey
     assert f"{program_path()} -m training export '{tmp_path / 'my run'}' --help" in printed
 
 
-@pytest.mark.parametrize(
-    ("splits", "message"),
-    [
+def test_splits_that_a_run_needs_are_asked_for_before_it_begins(brief_recipe, tmp_path, monkeypatch):
+    for splits, message in (
         (("test", "validation"), r"has no train split\. It has: test, validation"),
         (("train", "validation"), r"has no test split"),
         (("train", "test"), r"fit\.final_weights=best needs validation images, but there are none"),
-    ],
-)
-def test_splits_that_a_run_needs_are_asked_for_before_it_begins(brief_recipe, splits, message, tmp_path, monkeypatch):
-    source = IndexedSource(5, None)
-    monkeypatch.setattr(Task, "load", lambda self: Dataset(("ant", "bee"), dict.fromkeys(splits, source)))
-    with pytest.raises(InputError, match=message):
-        train(override(brief_recipe, ["fit.final_weights=best"]), tmp_path / "runs")
-    assert not list((tmp_path / "runs").iterdir())
+    ):
+        dataset = Dataset(("ant", "bee"), dict.fromkeys(splits, IndexedSource(5, None)))
+        monkeypatch.setattr(Task, "load", lambda self, dataset=dataset: dataset)
+        with pytest.raises(InputError, match=message):
+            train(override(brief_recipe, ["fit.final_weights=best"]), tmp_path / "runs")
+        assert not list((tmp_path / "runs").iterdir())

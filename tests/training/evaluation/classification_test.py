@@ -137,6 +137,7 @@ def test_one_of_several_right_classes_is_enough():
     assert found.calibration.expected_error == pytest.approx((abs(0.7 - 1) + abs(0.5 - 0) + abs(0.8 - 1)) / 3)
     with pytest.raises(ValueError, match="one right class per image"):
         _ = found.confusion
+    assert "right classes, as in ReaL (arXiv 2006.07159); any of them counts." in describe_classification(found)
 
 
 def test_of_sigmoids_the_cross_entropies_of_all_classes_are_added_up():

@@ -1,7 +1,5 @@
 """Classifiers on frozen features equal NumPy, scikit-learn and TensorFlow's least squares."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import sklearn.linear_model
@@ -61,14 +59,6 @@ def test_shots_are_drawn_from_each_class_and_more_hold_fewer():
     np.testing.assert_array_equal(few, choose_shots(labels, 3, seed=4))
 
 
-@pytest.mark.slow
-def test_every_image_of_a_class_is_drawn_equally_often():
-    labels = np.array([0, 1, 0, 1, 0, 1, 1, 0, 0])
-    drawn = np.bincount(np.concatenate([choose_shots(labels, 2, seed) for seed in range(2000)]), minlength=9) / 2000
-    # The tolerance is four standard deviations of a frequency in 2,000 draws.
-    np.testing.assert_allclose(drawn, np.where(labels == 0, 2 / 5, 2 / 4), atol=4 * np.sqrt(0.25 / 2000))
-
-
 def test_few_shot_accuracy_is_that_of_the_images_chosen():
     features, labels = clouds(200, 13, noise=2)
     test_features, test_labels = clouds(90, 13, seed=1, noise=2)
@@ -102,19 +92,6 @@ def test_neighbours_vote_as_in_scikit_learn(neighbours, temperature, monkeypatch
     found = neighbour_accuracy(features, labels, test_features, test_labels, neighbours, temperature)
     assert found == pytest.approx(voting.score(test_features, test_labels))
     assert 0.2 < found < 1
-
-
-@pytest.mark.slow
-def test_many_training_images_take_no_more_memory(monkeypatch):
-    """All cosines at once would take 65 MB, and their sorted indices would take 131 MB."""
-    monkeypatch.setattr(fewshot, "MOST_COSINES", 2**16)
-    features, labels = clouds(2**14, 3)
-    test_features, test_labels = clouds(1000, 3, seed=1)
-    tracemalloc.start()
-    neighbour_accuracy(features, labels, test_features, test_labels)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 8e6
 
 
 def test_sharp_votes_do_not_overflow():

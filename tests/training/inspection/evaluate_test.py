@@ -13,7 +13,6 @@ from keras_vit.label_spaces import imagenet1k_classes
 from keras_vit.preprocessing import preprocessing_layer
 from tests.training.evaluation.classification_test import NAMES, build, probabilities_of, random_images
 from tests.training.tiny_sets import TinySet
-from training.__main__ import main
 from training.data.dataset import Dataset
 from training.data.sets.objectnet import imagenet_classes
 from training.engine.distribution import Engine
@@ -41,15 +40,6 @@ class Tiny(TinySet):
         return {"image": random_images(9)[i], "label": i % 3}
 
 
-class TinyReal(Tiny):
-    """The same images with the features of `imagenet2012_real`. The number of right classes differs by image."""
-
-    features = {"image": IMAGE, "original_label": LABEL, "real_label": tfds.features.Sequence(LABEL)}  # noqa: RUF012
-
-    def example(self, i):
-        return {"image": random_images(9)[i], "original_label": i % 3, "real_label": list(range(i % 4))}
-
-
 class TinyTrain(Tiny):
     """The same images in a training split only."""
 
@@ -67,23 +57,6 @@ def run(model, brief_recipe, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_run_is_evaluated_on_reassessed_labels(run, model, tfds_directory, capsys):
-    data = ["data.dataset=tiny_real", "data.test_split=validation[1:]", "fit.batch_size=10"]
-    assert not main(["evaluate", str(run.folder), *data])
-    output = capsys.readouterr().out
-    examples = tfds.load("tiny_real", split="validation[1:]", data_dir=tfds_directory).as_numpy_iterator()
-    images, labels = zip(*((example["image"], example["real_label"]) for example in examples), strict=True)
-    predictions = probabilities_of(model, np.stack(images)).argmax(axis=1)
-    right = sum(prediction in of_image for prediction, of_image in zip(predictions, labels, strict=True))
-    labelled = sum(len(of_image) > 0 for of_image in labels)
-    assert 0 < right < labelled < 8
-    assert "tiny_real, test split\n" in output
-    assert f"top-1 accuracy     {right / labelled:.2%} ({right} of {labelled} images;" in output
-    assert "ReaL (arXiv 2006.07159)" in output
-    assert f"{8 - labelled} images without a right class are left out." in output
-
-
-@pytest.mark.slow
 def test_a_split_of_other_data_may_be_one_that_others_would_learn_from(run):
     data = ["data.dataset=tiny_train", "data.test_split=train[:5]", "fit.batch_size=10"]
     assert "of 5 images" in evaluate_source(run.folder, data)
@@ -91,19 +64,16 @@ def test_a_split_of_other_data_may_be_one_that_others_would_learn_from(run):
         evaluate_source(run.folder, data, "all")  # Some images would count twice.
 
 
-@pytest.mark.parametrize(
-    ("assignments", "split", "message"),
-    [
+def test_what_cannot_be_evaluated_is_refused(run):
+    for assignments, split, message in (
         (["data.test_split=train"], "test", "data.test_split cannot be changed"),
         (["data.dataset=tiny", "data.validation_fraction=0.5"], "test", "data.validation_fraction cannot be changed"),
         (["data.dataset=tiny"], "validation", "no validation split. It has: test"),
         ([], "all", "was trained on images of these data"),
         ([], "train", "The model has the classes ant, bee, .* gnu, but the data set has the classes 0, 1"),
-    ],
-)
-def test_what_cannot_be_evaluated_is_refused(run, assignments, split, message):
-    with pytest.raises(InputError, match=message):
-        evaluate_source(run.folder, assignments, split)
+    ):
+        with pytest.raises(InputError, match=message):
+            evaluate_source(run.folder, assignments, split)
 
 
 def test_what_is_no_run_is_refused(tmp_path):

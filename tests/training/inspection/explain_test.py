@@ -27,7 +27,7 @@ from training.reports import explain_page
 from training.runs.folder import Run, open_run
 
 FIGURES = {"filters", "position_similarity", "attention_distance", "attention_entropy", "rollout", "neighbours"}
-AVERAGED, SEARCHED = 128, 200  # Attention is averaged over 128 of the 200 training images. All of them are searched.
+AVERAGED, SEARCHED = 20, 33  # Attention is averaged over 20 of the 33 training images. All of them are searched.
 NUMBERS = {"filters.npz", "position_similarity.npz", "attention_distance.csv", "attention_entropy.csv", "rollout.npz"}
 
 
@@ -74,7 +74,9 @@ def run(brief_recipe, tmp_path_factory):
 def folder(run):
     """The folder with the explanation of the run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(explain_page, "_DPI", 50)
+        patch.setattr(explain_page, "_DPI", 20)
+        assert module._NUM_AVERAGED == 128
+        patch.setattr(module, "_NUM_AVERAGED", AVERAGED)
         page, unreadable = explain(run.folder, neighbours=3)
     assert page == run.figures / "explain" / "explain.html"
     assert unreadable == 0
@@ -165,20 +167,29 @@ def test_unreadable_files_are_named_and_the_rest_is_shown(run, tmp_path, capsys)
 
 
 @pytest.mark.slow
-def test_models_stand_side_by_side(run, tmp_path):
-    """Models of other sizes read the pictures at their own size. One model lacks what is compared."""
-    tiny((24, 16, 3), num_layers=1, position_embedding="none").save(tmp_path / "bare.keras")
+def test_models_stand_side_by_side(tmp_path):
+    """Models of other sizes read the pictures at their own size. One model lacks what is compared.
+
+    `file` is also the name of an argument of `numpy.savez`.
+    """
+    bare = tiny((24, 16, 3), num_layers=1, position_embedding="none")
+    bare.save(tmp_path / "file.keras")
     tiny((12, 12, 3), pooling="avg", axial=True).save(tmp_path / "axial.keras")
-    page, _ = explain(
-        tmp_path / "axial.keras", write_pictures(tmp_path), tmp_path, [tmp_path / "bare.keras"], neighbours=5
-    )
+    keras_vit.save_weights(tiny((224, 224, 3), patch_size=112), tmp_path / "published.npz", "google")
+    compared = [tmp_path / "file.keras", tmp_path / "published.npz"]
+    paths = write_pictures(tmp_path)
+    page, _ = explain(tmp_path / "axial.keras", paths, tmp_path, compared, neighbours=5)
     rows = _rows(page.with_name("attention_distance.csv"))
-    assert {(row["model"], row["layer"]) for row in rows} == {("bare", "1")} | {("axial", str(i)) for i in range(1, 5)}
-    assert np.load(page.with_name("position_similarity.npz"))["names"].tolist() == ["axial"]
-    bare = keras.models.load_model(tmp_path / "bare.keras")
-    pixels = np.stack([image_decoder(bare)(path.read_bytes()) for path in write_pictures(tmp_path)])
+    depths = {"file": 1, "axial": 4, compared[1].name: 2}
+    expected = {(name, str(layer)) for name, depth in depths.items() for layer in range(1, depth + 1)}
+    assert {(row["model"].rpartition("/")[2], row["layer"]) for row in rows} == expected
+    similarities = np.load(page.with_name("position_similarity.npz"))
+    assert [name.rpartition("/")[2] for name in similarities["names"]] == ["axial", "published.npz"]
+    model = keras_vit.from_pretrained(compared[1])
+    np.testing.assert_array_equal(similarities["similarity_2"], keras_vit.position_similarity(model))
+    pixels = np.stack([image_decoder(bare)(path.read_bytes()) for path in paths])
     distances = keras_vit.mean_attention_distance(bare, keras_vit.preprocess_input(pixels, bare))
-    found = [float(row["distance_pixels"]) for row in rows if row["model"] == "bare"]
+    found = [float(row["distance_pixels"]) for row in rows if row["model"] == "file"]
     np.testing.assert_allclose(found, distances[0], rtol=1e-5)
 
 
@@ -194,8 +205,8 @@ def test_without_its_data_a_run_shows_the_rest(run, tmp_path, capsys, monkeypatc
 
 
 def test_a_model_without_attention_shows_its_filters(tmp_path, capsys):
-    model = keras_vit.BiTResNet((1, 1), width=32, input_shape=(32, 32, 3), classes=4)
-    model.save(tmp_path / "resnet.keras")
+    changes = {"stage_depths": (1,), "width": 4, "include_preprocessing": True}
+    keras_vit.ResNet("R18", input_shape=(32, 32, 3), classes=4, **changes).save(tmp_path / "resnet.keras")
     page, _ = explain(tmp_path / "resnet.keras", write_pictures(tmp_path), tmp_path / "to")
     assert {path.name for path in page.parent.iterdir()} == {"explain.html", "filters.png", "filters.npz"}
     assert "contains no encoder block" in capsys.readouterr().out
@@ -224,47 +235,22 @@ def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
         explain(tmp_path / "tokens.keras", paths, compare=[tmp_path / "tokens.keras"])
 
 
-@pytest.mark.parametrize(
-    ("source", "images", "options", "message"),
-    [
+def test_refusals(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path, 1)
+    tiny().save("model.keras")
+    of_any_size = keras_vit.ViT(CONFIG, input_shape=(None, None, 3))
+    of_any_size.get_layer("preprocessing").set_protocol()
+    of_any_size.save("any.keras")
+    for source, images, options, message in (
         ("model.keras", [], {}, "There is no readable picture. Add the paths of image files"),
-        ("model.keras", ["picture 0.png"], {"path": "picture 0.png"}, r"picture 0.png cannot be created: File exists"),
+        ("model.keras", ["picture 0.png"], {"path": "picture 0.png"}, r"0.png cannot be created: File exists"),
         ("nothing", [], {}, "'nothing' is not the name of published weights"),
         ("other.keras", [], {}, "other.keras does not exist"),
         ("any.keras", ["picture 0.png"], {}, r"any.keras: The model takes images of any size.*Give --image-size H W"),
-    ],
-)
-def test_refusals(tmp_path, source, images, options, message, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_pictures(tmp_path, 1)
-    if source == "model.keras":
-        tiny().save(source)
-    if source == "any.keras":
-        model = keras_vit.ViT(CONFIG, input_shape=(None, None, 3))
-        model.get_layer("preprocessing").set_protocol()
-        model.save(source)
-    with pytest.raises(InputError, match=message):
-        explain(source, images, **options)
-
-
-@pytest.mark.slow
-def test_published_weights_beside_a_model_with_an_unlucky_name(tmp_path, monkeypatch):
-    """`file` is also the name of an argument of `numpy.savez`."""
-    monkeypatch.chdir(tmp_path)
-    keras_vit.save_weights(tiny((224, 224, 3), patch_size=112), "published.npz", "google")
-    tiny().save("file.keras")
-    arguments = ["explain", "published.npz", "picture 0.png", "--compare", "file.keras"]
-    [picture] = write_pictures(tmp_path, 1)
-    assert main(arguments) == 0
-    model = keras_vit.from_pretrained("published.npz", include_preprocessing=True)
-    pixels = keras_vit.preprocess_input(image_decoder(model)(picture.read_bytes())[None], model)
-    rollout = np.load("explain/rollout.npz")["rollout"]
-    np.testing.assert_allclose(rollout, keras_vit.attention_rollout(model, pixels), rtol=1e-5)
-    similarities = np.load("explain/position_similarity.npz")
-    assert similarities["names"].tolist() == ["published.npz", "file"]
-    np.testing.assert_array_equal(similarities["similarity_1"], keras_vit.position_similarity(model))
-    with pytest.raises(InputError, match="There is no readable picture"):
-        explain("published.npz")
+    ):
+        with pytest.raises(InputError, match=message):
+            explain(source, images, **options)
 
 
 @pytest.mark.slow

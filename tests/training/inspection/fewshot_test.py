@@ -1,7 +1,6 @@
 """The frozen features are the classifier's input, and they distinguish the classes."""
 
 import csv
-import itertools
 
 import keras
 import numpy as np
@@ -60,31 +59,18 @@ def test_tokens_are_no_features(recipe):
         features(model, load_dataset(recipe.data).splits["test"], recipe)
 
 
-@pytest.fixture(scope="module")
-def measured(run):
-    return measure(run.folder, [], [1, 5, 25], 10)
-
-
-def test_a_run_is_measured_on_its_own_data(measured, splits):
-    rows, sentences = measured
+def test_a_run_is_measured_on_its_own_data(run, splits):
+    rows, sentences = measure(run.folder, [], [1, 5], 2)
     assert sentences == ["digits: 16 features of an image, 360 test images"]
-    expected = fewshot_accuracy(*splits["train"], *splits["test"], [1, 5, 25], range(10))
+    expected = fewshot_accuracy(*splits["train"], *splits["test"], [1, 5], range(2))
     assert [(row.method, row.size, row.seed) for row in rows] == [
-        ("ridge", size, seed) for size in (1, 5, 25) for seed in range(10)
+        ("ridge", size, seed) for size in (1, 5) for seed in range(2)
     ]
     for row in rows:
         # Rounding may change which of two nearly equal scores is larger.
         assert row.accuracy == pytest.approx(expected[row.size][row.seed], abs=2 / 360)
         assert (row.num_train, row.num_test) == (10 * row.size, 360)
-
-
-def test_more_shots_are_better_on_digits(measured):
-    """The gain exceeds the noise of ten draws, which is two standard errors of the difference."""
-    by_shots = [np.array([row.accuracy for row in measured[0] if row.size == size]) for size in (1, 5, 25)]
-    for fewer, more in itertools.pairwise(by_shots):
-        noise = np.sqrt((fewer.var(ddof=1) + more.var(ddof=1)) / 10)
-        assert more.mean() > fewer.mean() + 2 * noise
-    assert by_shots[-1].mean() > by_shots[0].mean() + 0.05
+    assert max(row.accuracy for row in rows[:2]) < min(row.accuracy for row in rows[2:])
 
 
 def test_the_command_prints_a_table_and_writes_the_seeds(run, splits, tmp_path, capsys, monkeypatch):

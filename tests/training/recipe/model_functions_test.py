@@ -2,25 +2,21 @@
 
 import json
 
-import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig
 from tests.test_case import canonical_weights, randomize
-from tests.training.fitting import fitted
 from tests.weights.bit_test import bit_file
 from tests.weights.torchvision_test import resnet_file
 from training import recipes
 from training.engine.models import build_model, without_weights
 from training.engine.optimizers import layer_scales
-from training.engine.train import train
 from training.errors import InputError
 from training.planning.plan import activations
 from training.planning.plan_report import ACCELERATORS, Memory, Plan
 from training.recipe.assignments import describe, from_dict, override
 from training.recipe.config import to_dict
-from training.runs.folder import load_model
 
 BIT = ["model.config=none", "model.function=BiTResNet", "model.arguments.stage_depths=1,1", "model.arguments.width=32"]
 
@@ -66,9 +62,8 @@ def test_survives_json_and_says_what_it_is(recipe):
     assert {*BIT[1:], "model.config=none"} <= set(said)
 
 
-@pytest.mark.parametrize(
-    ("assignments", "message"),
-    [
+def test_what_does_not_fit_is_refused(recipe):
+    for assignments, message in (
         (["model.function=BiTResNet50x4"], r"model\.function must be one of AxialResNet.*Did you mean 'BiTResNet50x"),
         (["model.function=VTResNet", "model.arguments.num_tokns=3"], r"VTResNet\. Did you mean 'num_tokens' or"),
         (["model.function=SelfAttentionNetwork", "model.arguments.heads=3"], r"Accepted: relation, size, stage_"),
@@ -83,25 +78,20 @@ def test_survives_json_and_says_what_it_is(recipe):
         (["fit.rematerialize=true"], r"recomputes encoder blocks, but BiTResNet has none"),
         (["distribution.kind=model_parallel"], r"but BiTResNet is not a Vision Transformer. Choose data_parallel"),
         (["model.changes.dropout_rate=0.1"], r"model\.changes is only used with model\.weights"),
-    ],
-)
-def test_what_does_not_fit_is_refused(recipe, assignments, message):
-    with pytest.raises(InputError, match=f"(?s){message}"):
-        override(recipe, assignments)
+    ):
+        with pytest.raises(InputError, match=f"(?s){message}"):
+            override(recipe, assignments)
 
 
-@pytest.mark.parametrize(
-    ("assignments", "message"),
-    [
+def test_impossible_values_are_refused_when_it_is_built(recipe):
+    for assignments, message in (
         (["model.arguments.width=48"], "width must be a multiple of 32"),
         (["model.arguments.stage_depths=2"], "stage_depths must be a tuple"),
         (["model.function=AxialResNet"], "multiples of 8 pixels"),
         (["model.freeze_up_to=encoder_block_0"], "no layer 'encoder_block_0'"),
-    ],
-)
-def test_impossible_values_are_refused_when_it_is_built(recipe, assignments, message):
-    with pytest.raises(InputError, match=message):
-        build_model(override(recipe, assignments), 7)
+    ):
+        with pytest.raises(InputError, match=message):
+            build_model(override(recipe, assignments), 7)
 
 
 def test_weights_of_another_kind(recipe, tmp_path):
@@ -118,36 +108,6 @@ def test_weights_of_another_kind(recipe, tmp_path):
     assert (known.function, known.arguments) == ("BiTResNet", arguments)
     with pytest.raises(InputError, match="has no dropout_rate"):
         build_model(override(pretrained, ["model.changes.dropout_rate=0.1"]), 7)
-
-
-@pytest.mark.slow
-def test_a_run(recipe, tmp_path):
-    """From training to the report and the export, of a model without patches."""
-    assignments = ["model.input_shape=16,8,1", "fit.batch_size=256", "optimizer.layer_decay=0.5"]
-    run, evaluation = train(override(recipe, assignments), runs=tmp_path)
-    assert 0 <= evaluation.accuracy <= 1
-    assert keras_vit.describe(load_model(run.model)).config == BiTResNetConfig((1, 1), 32)
-    assert run.report.is_file()
-    [facts] = run.export.rglob("keras_vit.json")
-    signatures = json.loads(facts.read_text())["signatures"]
-    assert "embed" in signatures
-    assert not {"tokens", "explain"} & set(signatures)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("on_arrays")
-def test_batch_statistics_move_with_every_part_of_a_batch(recipe):
-    fields = to_dict(recipe)
-    fields["model"] |= {
-        "function": "AxialResNet",
-        "arguments": {"stage_depths": [1], "width": 4, "num_heads": 2},
-        "input_shape": [8, 8, 1],
-    }
-    few = ["fit.epochs=none", "fit.steps=1", "fit.batch_size=20", "fit.accumulation_steps=2"]
-    fitting = fitted(override(from_dict(fields), few), eagerly=True)
-    for path, array in canonical_weights(fitting.model).items():
-        if path.endswith("moving_mean"):
-            assert np.any(array), path
 
 
 def test_layer_decay_counts_the_units():

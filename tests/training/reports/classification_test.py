@@ -121,18 +121,6 @@ def decoded(image):
     return np.asarray(PIL.Image.open(io.BytesIO(content)))
 
 
-@pytest.mark.slow
-def test_figures_can_be_read(written):
-    run, _ = written(random_evaluation(250))
-    assert {path.name for path in run.figures.iterdir()} == {f"{name}.png" for name in FIGURES}
-    for path in run.figures.iterdir():
-        with PIL.Image.open(path) as image:
-            assert image.format == "PNG"
-            assert image.width >= 600, path
-            assert image.height >= 400, path
-            assert np.asarray(image.convert("L")).std() > 5, f"{path} is blank"
-
-
 def test_mistakes_are_shown_as_they_are_the_most_confident_first(page):
     evaluation = random_evaluation()
     shown = page(evaluation)
@@ -166,27 +154,21 @@ def test_attention_lies_beside_its_image(page, model):
         assert attention[0] == f"attention for the image beside it: {picture[0]}"
 
 
-def test_a_model_without_attention_has_none_to_show(page):
+def test_what_is_shown_of_other_models(page, model, monkeypatch):
     layers = [keras.Input((9, 6, 1)), keras.layers.Flatten(), keras.layers.Dense(5)]
-    shown = page(random_evaluation(), model=keras.Sequential(layers))
-    assert "no encoder blocks, so there is no attention to show" in shown.text
-    assert len(shown.pictures()) == 15
-
-
-def test_attention_of_axial_blocks(page):
-    config = keras_vit.ViTConfig(3, 12, 1, 3, 20, axial=True, pooling="avg")
-    shown = page(random_evaluation(), model=keras_vit.ViT(config, input_shape=(9, 6, 1), classes=5))
-    assert len(shown.pictures()) == 15 + 4
-
-
-def test_a_model_that_merges_tokens(page):
-    config = keras_vit.ViTConfig(3, 12, 1, 3, 20, token_merging=1)
-    shown = page(random_evaluation(), model=keras_vit.ViT(config, input_shape=(9, 6, 1), classes=5))
-    assert "merges tokens (token_merging)" in shown.text
-    assert len(shown.pictures()) == 15
-
-
-def test_a_pooling_without_rollout(page, model, monkeypatch):
+    axial, merging = ({"axial": True, "pooling": "avg"}, {"token_merging": 1})
+    vits = [
+        keras_vit.ViT(keras_vit.ViTConfig(3, 12, 1, 3, 20, **changes), input_shape=(9, 6, 1), classes=5)
+        for changes in (axial, merging)
+    ]
+    for other, says, num_pictures in (
+        (vits[0], "", 15 + 4),
+        (vits[1], "merges tokens (token_merging)", 15),
+        (keras.Sequential(layers), "no encoder blocks, so there is no attention to show", 15),
+    ):
+        shown = page(random_evaluation(), model=other)
+        assert says in shown.text
+        assert len(shown.pictures()) == num_pictures
     monkeypatch.setattr(report, "has_rollout", lambda model: False)
     shown = page(random_evaluation())
     assert "not defined for this model's pooling, so there is no attention to show" in shown.text
@@ -225,14 +207,16 @@ def test_a_model_that_predicts_nothing_has_a_report(page):
     page(dataclasses.replace(evaluation, probabilities=evaluation.probabilities * np.nan))
 
 
-@pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
-def test_least_loss_is_that_of_a_model_that_predicts_the_smoothed_labels(page, loss):
-    changes = [f"fit.loss={loss}", "fit.label_smoothing=0.2"]
-    smoothed = 0.8 * np.eye(5)[:1] + 0.2 / 5
-    logits = np.log(smoothed) if loss == "softmax" else np.log(smoothed / (1 - smoothed))
-    [least] = keras.ops.convert_to_numpy(build_loss(override(recipes.load("digits"), changes))(np.eye(5)[:1], logits))
-    text = page(random_evaluation(), changes=changes).text
-    assert f"With label smoothing, the loss cannot be lower than {least:.3f} nats." in text
+def test_least_loss_is_that_of_a_model_that_predicts_the_smoothed_labels(page):
+    for loss in ("softmax", "sigmoid"):
+        changes = [f"fit.loss={loss}", "fit.label_smoothing=0.2"]
+        smoothed = 0.8 * np.eye(5)[:1] + 0.2 / 5
+        logits = np.log(smoothed) if loss == "softmax" else np.log(smoothed / (1 - smoothed))
+        [least] = keras.ops.convert_to_numpy(
+            build_loss(override(recipes.load("digits"), changes))(np.eye(5)[:1], logits)
+        )
+        text = page(random_evaluation(), changes=changes).text
+        assert f"With label smoothing, the loss cannot be lower than {least:.3f} nats." in text
 
 
 def test_a_cross_entropy_of_sigmoids_is_named(page):
@@ -247,20 +231,17 @@ def test_no_least_loss_is_claimed_where_there_is_none(page):
         assert "the loss cannot be lower than" not in page(random_evaluation(), changes=changes).text
 
 
-@pytest.mark.parametrize(
-    ("neighbour", "says"),
-    [
+def test_the_comparison_is_honest():
+    for neighbour, says in (
         (0.5, "is right for 50.00% of the same images. The model is better by 30.00 percentage points."),
         (0.9, "worse by 10.00 percentage points, so comparing pixels works better on these images."),
         (0.78, "better by 2.00 percentage points. The interval contains both accuracies, so 200 images are too few"),
         (0.82, "worse by 2.00 percentage points. The interval contains both accuracies, so 200 images are too few"),
         (0.8, "The model is equally accurate"),
-    ],
-)
-def test_the_comparison_is_honest(neighbour, says):
-    overall, comparison = judge(evaluation_with(right=160, total=200), neighbour)
-    assert overall.startswith("160 of 200 held-out test images are classified correctly, which is 80.00%")
-    assert says in comparison
+    ):
+        overall, comparison = judge(evaluation_with(right=160, total=200), neighbour)
+        assert overall.startswith("160 of 200 held-out test images are classified correctly, which is 80.00%")
+        assert says in comparison
 
 
 def test_nothing_is_said_of_a_comparison_that_was_not_made(page):
@@ -334,8 +315,9 @@ def test_a_run_on_a_folder_is_called_by_its_name(page):
     assert "trained on the folder dogs & cats" in shown.text
 
 
-def test_page_needs_nothing_beside_it(written):
-    _, text = written(random_evaluation())
+def test_page_needs_nothing_beside_it_and_its_figures_can_be_read(written):
+    run, text = written(random_evaluation())
+    assert {path.name for path in run.figures.iterdir()} == {f"{name}.png" for name in FIGURES}
     assert "url(" not in text
     assert "@import" not in text
     page = Elements(text)
@@ -348,7 +330,9 @@ def test_page_needs_nothing_beside_it(written):
     for image in images:
         assert image["src"].startswith("data:image/png;base64,")
         assert len(image["alt"]) > 5
-        assert "width" not in image or 300 <= int(image["width"]) <= 900
+        if "width" in image:  # It is a figure.
+            assert 300 <= int(image["width"]) <= 900
+            assert decoded(image).std() > 5, f"{image['alt']} is blank"
 
 
 @pytest.mark.usefixtures("blank")

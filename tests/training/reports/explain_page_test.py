@@ -15,7 +15,6 @@ import PIL.Image
 import pytest
 
 import keras_vit
-from keras_vit.analysis import attention
 from keras_vit.decoding import image_decoder
 from tests.training.inspection.explain_test import leave_figures_blank, tiny, write_pictures
 from training.inspection.explain import explain
@@ -110,6 +109,8 @@ def _slide(page, name, position):
 def test_a_head_is_drawn_as_the_model_attends(opened, written):
     path, model, images = written
     page, (layer, head, query) = opened(path), (2, 1, 8)
+    assert page.locator("circle").count() == 2 * 2 * 3
+    assert page.locator("circle.current").count() == 2 * 3
     for name, position in (("layer", layer - 1), ("head", head), ("query", query)):
         _slide(page, name, position)
     for picture in (0, 1):
@@ -124,24 +125,22 @@ def test_a_head_is_drawn_as_the_model_attends(opened, written):
         assert f"{100 * weights[-6:].max():.0f} %" in said or f"{100 * weights[-6:].max():.1f} %" in said
         elsewhere = 100 * weights[:3].sum()
         assert f"{elsewhere:.0f} % goes" in said or f"{elsewhere:.1f} % goes" in said
+    # The dots of the chosen heads are colored.
+    values = [float(dot.get_attribute("data-value")) for dot in page.locator("circle.current").all()]
+    expected = [f(model, images)[1, 0] for f in (keras_vit.mean_attention_distance, keras_vit.attention_entropy)]
+    np.testing.assert_allclose(values, expected, rtol=1e-3)
 
 
 @pytest.mark.slow
-def test_the_mean_of_the_heads_and_the_rollout(opened, written):
+def test_the_mean_of_the_heads_the_rollout_and_a_click(opened, written):
     path, model, images = written
-    page = opened(path)
+    page = opened(path, PHONE)
     mean = keras_vit.attention_maps(model, images)[0, -1, :, 0].mean(0)
     np.testing.assert_allclose(_drawn(page, "attention-map"), _scaled(mean), atol=1)  # Rounded to 255 steps.
     assert page.inner_text("#head-value") == "mean of all 3"
     assert page.inner_text("#query-value") == "class token"
     rollout = keras_vit.attention_rollout(model, images)[0]
     np.testing.assert_array_equal(_drawn(page, "rollout-map"), np.rint(255 * rollout))
-
-
-@pytest.mark.slow
-def test_a_click_asks_a_patch(opened, written):
-    path, model, images = written
-    page = opened(path, PHONE)
     box = page.locator("#attention-stage").bounding_box()
     # The click is on the patch in the second row and third column.
     page.click("#attention-stage", position={"x": 0.8 * box["width"], "y": 0.7 * box["height"]})
@@ -152,19 +151,6 @@ def test_a_click_asks_a_patch(opened, written):
     mark = page.locator("#mark").bounding_box()
     assert mark["x"] + mark["width"] / 2 == pytest.approx(box["x"] + 5 / 6 * box["width"], abs=2)
     assert mark["y"] + mark["height"] / 2 == pytest.approx(box["y"] + 3 / 4 * box["height"], abs=2)
-
-
-@pytest.mark.slow
-def test_dots_of_the_chosen_heads_are_coloured(opened, written):
-    path, model, images = written
-    page = opened(path)
-    assert page.locator("circle").count() == 2 * 2 * 3
-    assert page.locator("circle.current").count() == 2 * 3
-    _slide(page, "layer", 1)
-    _slide(page, "head", 2)
-    values = [float(dot.get_attribute("data-value")) for dot in page.locator("circle.current").all()]
-    expected = [f(model, images)[1, 1] for f in (keras_vit.mean_attention_distance, keras_vit.attention_entropy)]
-    np.testing.assert_allclose(values, expected, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -179,28 +165,6 @@ def test_fits_a_phone_and_the_night(opened, written, scheme):
     assert page.inner_text("#picture-name") in ("picture 1.png", HOSTILE)
     for control in page.locator("input, button").all():
         assert control.bounding_box()["height"] >= 24, "too small for a finger"
-
-
-@pytest.mark.slow
-def test_a_page_without_attention_shows_the_rest(opened, tmp_path):
-    model = keras_vit.BiTResNet((1, 1), width=32, input_shape=(32, 32, 3), classes=4)
-    model.save(tmp_path / "resnet.keras")
-    path, _ = explain(tmp_path / "resnet.keras", write_pictures(tmp_path), tmp_path / "to")
-    page = opened(path)
-    assert not page.locator("#layer").is_visible()
-    page.click("[data-picture='2']")
-    assert page.inner_text("#picture-name") == "picture 2.png"
-    assert page.get_by_text("Filters of the first layer").is_visible()
-
-
-@pytest.mark.slow
-def test_a_page_without_rollout_shows_the_rest(tmp_path, monkeypatch):
-    monkeypatch.setattr(attention, "has_rollout", lambda model: False)
-    tiny().save(tmp_path / "model.keras")
-    path, _ = explain(tmp_path / "model.keras", write_pictures(tmp_path, 1), tmp_path / "to")
-    text = path.read_text(encoding="utf-8")
-    assert "Attention rollout is not defined for pooling=" in text
-    assert "attention entropy (nats" in text
 
 
 def test_patches_that_can_be_asked_are_spread():

@@ -31,27 +31,13 @@ def test_compute_of_table_6():
         assert exaflops == pytest.approx(row["exaflops"], rel=tolerance), name
 
 
-def test_table_2_is_of_the_models_of_tables_5_6_and_9():
+def test_table_2_has_the_means_of_table_9():
     printed = {row["model"]: row for row in published.read("vit_table2").rows}
     assert list(printed) == ["ViT-H/14 (JFT)", "ViT-L/16 (JFT)", "ViT-L/16 (I21k)", "BiT-L", "Noisy Student"]
     assert list(printed["BiT-L"].values()) == ["BiT-L", *[None] * 7, 9900]
     for row in published.read("vit_table9").rows:
         # The means are over 19 tasks. The numbers in Table 9 have only one decimal.
         assert row["mean"] == pytest.approx(printed[row["model"]]["VTAB"], abs=0.051)
-    of_6 = {row["model"]: row for row in published.read("vit_table6").rows}  # A model's last row has 14 epochs.
-    of_5 = {row["pretraining"]: row for row in published.read("vit_table5").rows}
-    others = {
-        "ViT-H/14 (JFT)": (of_6["ViT-H/14"]["ImageNet"], of_5["JFT-300M"]["H/14"]),
-        "ViT-L/16 (JFT)": (of_6["ViT-L/16"]["ImageNet"], of_5["JFT-300M"]["L/16"]),
-        "ViT-L/16 (I21k)": (of_5["ImageNet-21k"]["L/16"],),
-    }
-    for name, scores in others.items():
-        # Table 2 fine-tunes on larger images (512 and 518 pixels instead of 384) and averages the weights.
-        for score in scores:
-            assert 0.1 < printed[name]["ImageNet"] - score < 0.7
-    for name, of_other in (("ViT-H/14 (JFT)", of_6["ViT-H/14"]), ("ViT-L/16 (JFT)", of_6["ViT-L/16"])):
-        for column in ("CIFAR-10", "CIFAR-100", "Pets", "Flowers"):
-            assert printed[name][column] == pytest.approx(of_other[column], abs=0.5), (name, column)
 
 
 def test_means_of_tables_7_and_9():
@@ -69,10 +55,3 @@ def test_tables_say_where_they_are_from_and_what_is_not_printed():
     assert table.source.startswith("Dosovitskiy et al., arXiv 2010.11929v2, Table 8:")
     assert table.rows[0] == {"positions": "none", "stem": 0.61382, "every layer": None, "every layer shared": None}
     assert published.read("vit_table5").rows[0]["H/14"] is None
-
-
-def test_tables_5_and_6_agree_on_jft():
-    of_7_or_14 = {(row["model"], row["epochs"]): row["ImageNet"] for row in published.read("vit_table6").rows}
-    [jft] = [row for row in published.read("vit_table5").rows if row["pretraining"] == "JFT-300M"]
-    for name, epochs in (("B/16", 7), ("B/32", 7), ("L/16", 14), ("L/32", 7)):
-        assert of_7_or_14[f"ViT-{name}", epochs] == jft[name]

@@ -80,22 +80,21 @@ def test_the_data_study_draws_parts_of_the_images(tfds_directory):
 
 
 # The axes of Figure 8 vary 8 layers, D = 1024, an MLP width of 2048 and patches of 32 pixels.
-@pytest.mark.parametrize(
-    ("series", "label", "parameters", "gmacs"),
-    [
+def test_shapes_around_the_papers_base():
+    for series, label, parameters, gmacs in (
         ("base", "base", 71.4e6, 3.55),
         ("depth", "1", 12.6e6, 0.58),
         ("width", "128", 5.3e6, 0.26),
         ("MLP width", "256", 42.1e6, 2.08),
         ("patch size", "8", 69.2e6, 62.93),
-    ],
-)
-def test_shapes_around_the_papers_base(series, label, parameters, gmacs):
-    configs = {(series, label): config for series, label, config in shape.grid(shape.PAPER_BASE, 224, shape.FACTORS)}
-    with without_values():
-        cost = keras_vit.profile(keras_vit.ViT(configs[series, label]))
-    assert cost.parameters == pytest.approx(parameters, abs=0.05e6)
-    assert cost.macs / 1e9 == pytest.approx(gmacs, abs=0.005)
+    ):
+        configs = {
+            (series, label): config for series, label, config in shape.grid(shape.PAPER_BASE, 224, shape.FACTORS)
+        }
+        with without_values():
+            cost = keras_vit.profile(keras_vit.ViT(configs[series, label]))
+        assert cost.parameters == pytest.approx(parameters, abs=0.05e6)
+        assert cost.macs / 1e9 == pytest.approx(gmacs, abs=0.005)
 
 
 # Tables 3 to 7 of arXiv 2006.03677: VT-ResNet-18 without batch norms, in millions of MACs and of parameters.
@@ -220,9 +219,8 @@ def test_an_unknown_study_is_refused(tmp_path):
         run_study("scalling", [], tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "expected"),
-    [
+def test_recipes_that_cannot_be_varied_so_are_refused():
+    for name, changes, expected in (
         (
             "data_size",
             ["model.config=none", "model.weights=B/16@i21k", "model.input_shape=32,32,3"],
@@ -231,11 +229,9 @@ def test_an_unknown_study_is_refused(tmp_path):
         ("shape", ["model.input_shape=32,64,1"], "requires square images"),
         ("hyperparameters", ["model.config.position_embedding=none"], "position_embedding=learned_1d"),
         ("tokens", [], "requires a recipe with model.function=VTResNet, .*Received: model.function=None"),
-    ],
-)
-def test_recipes_that_cannot_be_varied_so_are_refused(name, changes, expected):
-    with pytest.raises(InputError, match=expected):
-        papers.load(name).points(override(recipes.load("digits"), changes))
+    ):
+        with pytest.raises(InputError, match=expected):
+            papers.load(name).points(override(recipes.load("digits"), changes))
 
 
 def test_the_command_hands_on_what_it_is_given(monkeypatch):

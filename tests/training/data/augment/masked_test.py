@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import keras_vit
 from training.data.augment.masked import build_masked_augmentation
@@ -33,19 +32,6 @@ def changed(model, files, seeds, **fields):
     augmentation = build_masked_augmentation(model, Augment(**fields))
     kept = augmentation.decode(*files)
     return map(np.stack, zip(*(augmentation.change(*kept, (0, seed)) for seed in seeds), strict=True))
-
-
-@pytest.mark.slow
-def test_in_a_pipeline_as_eagerly(model, files):
-    fields = {"scale_range": (0.4, 2.5), "flip": True, "color_jitter": 0.5}
-    augmentation = build_masked_augmentation(model, Augment(**fields))
-    examples = tf.data.Dataset.from_tensors(files).map(augmentation.decode).repeat()
-    examples = tf.data.Dataset.zip(examples, tf.data.Dataset.range(4))
-    examples = examples.map(lambda example, seed: augmentation.change(*example, tf.stack([0, seed])))
-    images, masks = changed(model, files, range(4), **fields)
-    for i, (image, mask) in enumerate(examples.as_numpy_iterator()):
-        np.testing.assert_array_equal(image, images[i])
-        np.testing.assert_array_equal(mask, masks[i])
 
 
 def test_without_changes_both_are_resized(model, files):

@@ -3,14 +3,11 @@
 import os
 import shutil
 import struct
-import time
 
 import numpy as np
 import PIL.Image
 import pytest
-import tensorflow as tf
 
-from training.data.sets import folder as folder_module
 from training.data.sets.folder import read_folder
 from training.errors import InputError
 
@@ -29,7 +26,7 @@ def photographs(tmp_path):
     return tmp_path / "photographs"
 
 
-def test_split_is_stratified_complete_and_disjoint(photographs):
+def test_split_is_stratified_complete_and_disjoint(photographs, tmp_path):
     folder = read_folder(photographs, test_fraction=0.2, validation_fraction=0.25)
     assert folder.class_names == ("cat", "dog", "eel")
     counts = {name: [label for _, label in images] for name, images in folder.splits.items()}
@@ -39,35 +36,10 @@ def test_split_is_stratified_complete_and_disjoint(photographs):
     paths = [path for images in folder.splits.values() for path, _ in images]
     assert len(paths) == len(set(paths)) == 16
     assert all(f"/{folder.class_names[label]}/" in path for images in folder.splits.values() for path, label in images)
-
-
-@pytest.mark.slow
-def test_the_decoder_is_traced_once_for_all_threads(photographs, monkeypatch):
-    traced = []
-
-    def decode_upright(image_bytes, channels):
-        traced.append(image_bytes)
-        time.sleep(0.05)  # Meanwhile, the other threads ask for the decoder.
-        return tf.zeros((2, 2, channels))
-
-    monkeypatch.setattr(folder_module, "decode_upright", decode_upright)
-    folder_module._decoder.cache_clear()
-    try:
-        read_folder(photographs, 0.2, 0.25)
-    finally:
-        folder_module._decoder.cache_clear()
-    assert len(traced) == 1
-
-
-def test_split_is_the_same_wherever_the_directory_lies(photographs, tmp_path):
-    first = read_folder(photographs, 0.2, 0.25)
-    moved = photographs.rename(tmp_path / "elsewhere")
-    second = read_folder(moved, 0.2, 0.25)
-
-    def names(folder):
-        return {split: [path.split("/")[-2:] for path, _ in images] for split, images in folder.splits.items()}
-
-    assert names(first) == names(second)
+    # The split is the same wherever the directory lies.
+    moved = read_folder(photographs.rename(tmp_path / "elsewhere"), 0.2, 0.25)
+    for split, images in folder.splits.items():
+        assert [(path.replace("elsewhere", "photographs"), label) for path, label in moved.splits[split]] == images
 
 
 def test_copies_of_an_image_are_in_the_same_split(photographs):
