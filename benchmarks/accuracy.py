@@ -1,4 +1,4 @@
-"""Trains the digits recipe with three seeds, or with those that are given, and checks their mean test accuracy and their time.
+"""Trains the digits recipe with three or with the given seeds, and checks their mean test accuracy and their time.
 
 Command: make accuracy, make accuracy ARGS="--seeds 0"
 """
@@ -31,7 +31,7 @@ def main():
         accuracy, seconds = results[-1]["test_accuracy"], results[-1]["seconds_of_training"]
         print(f"seed {seed}: test accuracy {accuracy:.2%}, trained in {seconds:.0f} s", flush=True)
     mean = statistics.mean(result["test_accuracy"] for result in results)
-    print(f"Mean test accuracy with seeds {', '.join(map(str, seeds))}: {mean:.2%}; at least {AT_LEAST:.0%} is expected.")
+    print(f"Mean test accuracy over {len(seeds)} seeds: {mean:.2%}; at least {AT_LEAST:.0%} is expected.")
     print(f"A nearest-neighbour classifier on the same images: {results[0]['nearest_neighbour_accuracy']:.2%}.")
     fastest = min(result["seconds_of_training"] for result in results)
     print(f"The fastest training took {fastest:.0f} s; at most {AT_MOST} s are expected.")

@@ -9,6 +9,7 @@ import math
 import re
 
 import keras
+import numpy as np
 
 import keras_vit
 from benchmarks import model_weights
@@ -55,10 +56,13 @@ def shapes_only():
         keras.utils.clear_session(free_memory=False)
 
 
-def build_entry(entry):
-    """Builds the model of a `CatalogueEntry` with fresh weights, without a head if the file has none."""
+def build_entry(entry, **changes):
+    """Builds the model of a `CatalogueEntry` with fresh weights, without a head if the file has none.
+
+    `changes` replaces fields of its config.
+    """
     return keras_vit.ViT(
-        published_config(entry),
+        published_config(entry).replace(**changes),
         include_top=bool(entry.classes),
         classes=entry.classes or 1000,
         input_shape=(entry.image_size, entry.image_size, 3),
@@ -93,11 +97,11 @@ def files(*papers):
             entries.setdefault((_name_with_additions(entry), entry.image_size), entry)
     rows = []
     for (name, size), entry in sorted(entries.items(), key=lambda item: model_weights.place(item[1])):
-        config, *cost = _cost(functools.partial(build_entry, entry))
+        config = published_config(entry)
         sizes = (size, config.num_layers, config.hidden_dim, config.num_heads)
         is_other = not entry.changes.keys().isdisjoint(_SIZES)  # The function of the variant builds another model.
         function = "from_pretrained" if is_other else function_name(entry.variant)
-        rows.append((name, f"`{function}`", *sizes, *cost))
+        rows.append((name, f"`{function}`", *sizes, *_cost_of_entry(entry)))
     columns = ("variant", "function", "pixels", "layers", "width", "heads", "parameters", "GMACs")
     return _markdown(columns, rows, 2)
 
@@ -147,12 +151,27 @@ def segmentation():
 
 
 def _cost(build):
-    """(config of the model, parameters, GMACs). Statistics of batch norms are not counted, as in papers."""
+    """(config of the model, parameters, GMACs)"""
+    config, parameters, macs = _counts(build)
+    return config, *_shown(parameters, macs)
+
+
+def _cost_of_entry(entry):
+    """(parameters, GMACs) of the model of a `CatalogueEntry`. Encoder blocks are alike, so two of them are enough."""
+    one, two = (np.array(_counts(lambda n=n: build_entry(entry, num_layers=n))[1:]) for n in (1, 2))
+    return _shown(*(one + (published_config(entry).num_layers - 1) * (two - one)))
+
+
+def _counts(build):
+    """(config of the model, parameters, MACs). Statistics of batch norms are not counted, as in papers."""
     with shapes_only():  # Counting needs no values.
         model = build()
-        cost = keras_vit.profile(model)
-    parameters = sum(math.prod(weight.shape) for weight in model.trainable_weights)
-    return keras_vit.describe(model).config, f"{parameters / 1e6:,.2f} M", f"{cost.macs / 1e9:,.2f}"
+        macs = keras_vit.profile(model).macs
+    return keras_vit.describe(model).config, sum(math.prod(weight.shape) for weight in model.trainable_weights), macs
+
+
+def _shown(parameters, macs):
+    return f"{parameters / 1e6:,.2f} M", f"{macs / 1e9:,.2f}"
 
 
 def _with_printed(rows):
