@@ -77,9 +77,8 @@ def test_sizes_with_changes():
 
 
 def test_kinds_of_later_versions_are_refused():
-    with pytest.raises(
-        ValueError, match=r"'perceiver' is not a known kind of model. Known: vit, bit_resnet, .*vt_resnet"
-    ):
+    message = "'perceiver' is not a known kind of model. Known: vit, bit_resnet, .*vt_resnet"
+    with pytest.raises(ValueError, match=message):
         read_architecture({"kind": "perceiver"})
     with pytest.raises(ValueError, match=r"A VT-ResNet has no depth in this version\. The file may have been written"):
         read_architecture({**VTResNetConfig((1, 2)).to_dict(), "depth": 3})

@@ -255,17 +255,6 @@ def test_frame_in_blocks_of_any_length():
     assert frames == {True}
 
 
-@pytest.mark.slow
-def test_many_scans():
-    file = encoded(noise(23, 37), "JPEG", progressive=True)
-    scan = file[file.rindex(b"\xff\xda") : -2]
-    many = file[:-2] + 100 * scan + file[-2:]
-    film = np.random.default_rng(0).bytes(30 * 2**15) + 100 * b"\xff\xda"
-    files = [JPEG, file, file[:-2] + 80 * scan + file[-2:], many, b"", encoded(noise(8, 12), "PNG") + many, JPEG + film]
-    assert has_too_many_scans(files).numpy().tolist() == [False, False, False, True, False, False, False]
-
-
-@pytest.mark.slow
 def test_scans_are_counted_as_the_decoder_meets_them():
     """Scans are counted despite misleading content: end markers in comments, thumbnails, appended files."""
     import tensorflow as tf

@@ -249,10 +249,8 @@ def test_unknown_variant():
     for name, near in (("B16", "B/16"), ("ViT-B/16", "B/16"), ("l/16", "L/16"), ("B/17", "B/16")):
         with pytest.raises(ValueError, match=f"'{name}' is not a published variant. Did you mean .*'{near}'"):
             get_variant(name)
-    with pytest.raises(
-        ValueError,
-        match=r"'x' is not a published variant. Available: Ti/16, .*, R50\+L/32\. A keras_vit\.ViTConfig is also",
-    ):
+    message = r"'x' is not a published variant. Available: Ti/16, .*, R50\+L/32\. A keras_vit\.ViTConfig is also"
+    with pytest.raises(ValueError, match=message):
         get_variant("x")
 
 

@@ -80,12 +80,6 @@ def test_attention_pooling_of_a_file_without_the_field_pool_prefix_tokens(tmp_pa
     assert np.abs(to_numpy(other(images)) - to_numpy(model(images))).max() > 1e-3
 
 
-@pytest.mark.slow
-def test_from_pretrained(folder, outputs):
-    model = keras_vit.from_pretrained(str(folder / "hybrid.keras"), include_preprocessing=True)
-    assert_close(model(outputs["images"]), outputs["hybrid"])
-
-
 def _digits(tfds_directory):
     return load_dataset(override(RECIPE, [f"data.tfds_directory={tfds_directory}"]).data)
 

@@ -89,13 +89,16 @@ def _signatures(model, labels=None, image_size=None, jit_compile=False):
 
 
 @tensorflow_only
-def test_a_mask_of_255_classes_has_8_bits():
+def test_a_mask_of_255_classes_has_8_bits(tmp_path):
     """255 marks an image that is invalid."""
     import tensorflow as tf
 
     images = np.random.default_rng(0).uniform(0, 255, (2, *SIZE, 3)).astype("float32")
     images[1, 4, 5, 1] = np.nan
-    serve = _signatures(tiny("PanopticFPN", classes=255))["predict_pixels_float"]
+    model = tiny("PanopticFPN", classes=255)
+    with pytest.raises(ValueError, match="labels must be a list of names for the model's 255 classes"):
+        keras_vit.export_saved_model(model, tmp_path, labels=LABELS)
+    serve = _signatures(model)["predict_pixels_float"]
     assert serve(tf.constant(images[:0]))["mask"].shape == (0, *SIZE)
     outputs = serve(tf.constant(images))
     mask, score, valid = (outputs[name].numpy() for name in ("mask", "score", "valid"))

@@ -8,10 +8,12 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 from keras_vit.export.warmup import write_warmup
 
 PHOTOGRAPH = b"photograph \xff\x00"
-SPECS = {"serving_default": tf.TensorSpec([None], tf.string, "image_bytes")}
-SPECS |= {"predict_pixels": tf.TensorSpec([None, 5, 7, 3], tf.uint8, "images")}
-SPECS |= {"predict_pixels_float": tf.TensorSpec([None, 5, 7, 3], tf.float32, "images")}
-SPECS |= {"embed": tf.TensorSpec([None], tf.string, "image_bytes")}
+SPECS = {
+    "serving_default": tf.TensorSpec([None], tf.string, "image_bytes"),
+    "predict_pixels": tf.TensorSpec([None, 5, 7, 3], tf.uint8, "images"),
+    "predict_pixels_float": tf.TensorSpec([None, 5, 7, 3], tf.float32, "images"),
+    "embed": tf.TensorSpec([None], tf.string, "image_bytes"),
+}
 BATCH_SIZES = [1, 4, 300]
 
 

@@ -41,9 +41,6 @@ def test_layers_and_own_weights_file(tmp_path):
     keras_vit.rematerialize(model)
     blocks = [model.get_layer(f"encoder_block_{i}") for i in range(2)]
     assert all(part.use_rematerialization for block in blocks for part in (block.row, block.column))
-    assert [cost.macs for cost in keras_vit.profile(model).layers if cost.name == "encoder_block_1"] == [
-        2 * (6 * 4 * 144 + 6 * 2 * 12 * 20) + 2 * 12 * (2 * 3**2 + 3 * 2**2)
-    ]
     model.save_weights(tmp_path / "mine.weights.h5")
     again = _tiny(weights=tmp_path / "mine.weights.h5", name="named")
     assert (model.name, again.name) == ("axial_vit", "named")

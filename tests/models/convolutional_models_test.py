@@ -11,6 +11,7 @@ import keras_vit
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig, VTResNetConfig
 from tests.models import bit_resnet_test, resnet_test, visual_transformer_test
 from tests.models.segmenters import tiny_segmenter
+from tests.reference.vit import softmax
 from tests.test_case import (
     MIXED_POLICY,
     assert_close,
@@ -36,6 +37,7 @@ BUILDS = {
         (6, 24),
     ),
 }
+SEGMENTER = functools.partial(tiny_segmenter, "VTFPN", input_shape=SHAPE, classifier_activation=None)
 CONFIGS = {
     "bit_resnet": BiTResNetConfig((1, 2), 32),
     "resnet": ResNetConfig((1, 2), 4, strides_first=True, drop_path_rate=0.2),
@@ -52,7 +54,7 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def tiny(kind):
-    return BUILDS[kind][1]
+    return SEGMENTER if kind == "VTFPN" else BUILDS[kind][1]
 
 
 @pytest.fixture(scope="module")
@@ -78,18 +80,19 @@ def test_outputs(kind, tiny, pooled):
 
 
 @pytest.mark.slow
-def test_pixels_of_any_size_behind_other_layers(tiny, model):
+@pytest.mark.parametrize("kind", [*BUILDS, "VTFPN"], indirect=True)
+def test_pixels_of_any_size_behind_other_layers(kind, tiny, model):
     """A model after other layers, with only non-default arguments, equals the plain model of fixed size."""
     inputs = keras.Input((None, None, 3))
     arguments = {"input_tensor": keras.layers.Rescaling(0.5)(inputs), "classifier_activation": "softmax"}
     behind = tiny(input_shape=None, include_preprocessing=True, name="named", **arguments)
     assert behind.inputs[0] is inputs
-    assert behind.name == "named"
+    assert (behind.name, behind.output_shape[1:-1]) == ("named", (None, None) if kind == "VTFPN" else ())
     pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("float32")
-    assert_close(behind(pixels), np.full((2, 5), 0.2))  # The head starts at zero.
     logits = to_numpy(model(keras_vit.preprocess_input(0.5 * pixels, model)))
+    assert_close(behind(pixels), np.full(logits.shape, 0.2))  # The head starts at zero.
     assert np.ptp(logits, axis=0).max() > 0.1
-    assert_close(random_model(behind)(pixels), np.exp(logits) / np.exp(logits).sum(1, keepdims=True), 5e-5)
+    assert_close(random_model(behind)(pixels), softmax(logits), 1e-5 if kind == "VTFPN" else 5e-5)
 
 
 def test_config(kind, model):
@@ -118,5 +121,4 @@ def test_files(tiny, model, tmp_path):
     ],
 )
 def test_mixed_precision(kind, policy):
-    build = functools.partial(tiny_segmenter, "VTFPN", SHAPE, classifier_activation=None)
-    run_mixed_precision_test(build if kind == "VTFPN" else BUILDS[kind][1], policy, SHAPE)
+    run_mixed_precision_test(SEGMENTER if kind == "VTFPN" else BUILDS[kind][1], policy, SHAPE)

@@ -28,12 +28,6 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def model():
-    """A model with random weights, for tests that do not change it."""
-    return randomize(tiny_model())
-
-
 def _whole(model):
     """The same layers in a plain functional model."""
     return keras.Model(model.inputs, model.outputs[0])
@@ -88,13 +82,7 @@ def test_gradients_are_those_of_the_whole_graph(num_computed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"token_merging": 2, "distillation_token": True},
-        {"rotary": RotaryConfig("mixed", coordinates="grid"), "num_register_tokens": 2},
-    ],
-)
+@pytest.mark.parametrize("changes", [{"token_merging": 2}, {"rotary": RotaryConfig("mixed"), "num_register_tokens": 2}])
 def test_rematerialized_training_is_that_of_the_whole_graph(changes, num_computed):
     model = randomize(tiny_model(**changes))
     start = model.get_weights()
@@ -102,7 +90,7 @@ def test_rematerialized_training_is_that_of_the_whole_graph(changes, num_compute
     model.set_weights(start)
     keras_vit.rematerialize(model)
     found = _after_a_step(model)
-    assert num_computed["encoder_block_1"] == 1 + ("distillation_token" in changes)
+    assert num_computed["encoder_block_1"] == 1
     for weight, value, before, after in zip(model.weights, found, start, expected, strict=True):
         np.testing.assert_allclose(value, after, rtol=0, atol=1e-5, err_msg=weight.path)
         is_cancelled = "key/bias" in weight.path and "rotary" not in changes
@@ -122,36 +110,23 @@ def _nested_head(outputs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("changes", "tails"),
+    ("changes", "tail"),
     [
-        (
-            {},
-            [
-                _shared_pooling,
-                _nested_head,
-                lambda outputs: TokenPooling(-2)(outputs[0]),
-                lambda outputs: TokenPooling(-1)(outputs[0]),
-            ],
-        ),
-        (
-            {"token_merging": 2},
-            [
-                lambda outputs: [TokenPooling()(outputs[0]), outputs[1]],
-                lambda outputs: TokenPooling(2)(outputs[0]),
-                lambda outputs: keras.ops.sum(outputs[1], axis=1),
-            ],
-        ),
+        *(({}, _shared_pooling), ({}, _nested_head)),
+        *(({}, lambda outputs, index=index: TokenPooling(index)(outputs[0])) for index in (-2, -1)),
+        ({"token_merging": 2}, lambda outputs: [TokenPooling()(outputs[0]), outputs[1]]),
+        ({"token_merging": 2}, lambda outputs: TokenPooling(2)(outputs[0])),
+        ({"token_merging": 2}, lambda outputs: keras.ops.sum(outputs[1], axis=1)),
     ],
 )
-def test_whoever_reads_more_gets_it(changes, tails):
+def test_whoever_reads_more_gets_it(changes, tail):
     """A model of a ViT's class computes all tokens of the last block that its tail uses."""
     model = randomize(tiny_model(**changes))
     [images] = random_inputs(SHAPE)
-    for tail in tails:
-        own = type(model)(model.inputs, tail(keras.tree.flatten(model.get_layer("encoder_block_1").output)))
-        expected = keras.tree.flatten(keras.Model(own.inputs, own.outputs)(images))
-        for found, value in zip(keras.tree.flatten(own(images)), expected, strict=True):
-            assert_close(found, to_numpy(value))
+    own = type(model)(model.inputs, tail(keras.tree.flatten(model.get_layer("encoder_block_1").output)))
+    expected = keras.tree.flatten(keras.Model(own.inputs, own.outputs)(images))
+    for found, value in zip(keras.tree.flatten(own(images)), expected, strict=True):
+        assert_close(found, to_numpy(value))
 
 
 @pytest.mark.slow
@@ -164,27 +139,16 @@ def test_a_block_that_is_called_twice_computes_all():
     assert_close(twice(images), to_numpy(_whole(twice)(images)))
 
 
-@pytest.fixture(scope="module")
-def distilled():
-    """A model with random weights and two tokens that are used, for tests that do not change it."""
-    return randomize(tiny_model(distillation_token=True))
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("copy", ["file", "h5", "clone"])
-def test_copies_do_so_too(copy, distilled, num_computed, tmp_path):
-    model, [images] = distilled, random_inputs(SHAPE)
-    if copy == "clone":
-        copied = keras.models.clone_model(model)
-        copied.set_weights(model.get_weights())
-    else:
-        path = tmp_path / {"file": "model.keras", "h5": "model.h5"}[copy]
-        model.save(path)
-        copied = keras.models.load_model(path)
-    expected = to_numpy(model(images))
-    num_computed.clear()
-    np.testing.assert_array_equal(to_numpy(copied(images)), expected)
-    assert num_computed["encoder_block_1"] == 2
+def test_copies_do_so_too(num_computed, tmp_path):
+    model, [images] = randomize(tiny_model(distillation_token=True)), random_inputs(SHAPE)
+    model.save(tmp_path / "model.keras")
+    clone, expected = keras.models.clone_model(model), to_numpy(model(images))
+    clone.set_weights(model.get_weights())
+    for copied in (clone, keras.models.load_model(tmp_path / "model.keras")):
+        num_computed.clear()
+        np.testing.assert_array_equal(to_numpy(copied(images)), expected)
+        assert num_computed["encoder_block_1"] == 2
 
 
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="TensorFlow and JAX do not support this scope")
@@ -219,7 +183,7 @@ def test_a_nested_model_does_so_too(num_computed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"rotary": RotaryConfig("mixed")}])
+@pytest.mark.parametrize("changes", [{"position_embedding": "learned_2d"}, {"rotary": RotaryConfig("mixed")}])
 def test_images_of_any_size(changes, num_computed):
     model = randomize(keras_vit.ViT(CONFIG, classes=5, input_shape=(None, None, 3), **changes))
     calls = [model]

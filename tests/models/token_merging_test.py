@@ -1,7 +1,6 @@
 """Models that merge tokens (ToMe, arXiv 2210.09461): equations, weights and errors."""
 
 import functools
-import itertools
 
 import keras
 import numpy as np
@@ -63,21 +62,16 @@ def test_all_layers_are_built(model):
 @pytest.mark.slow
 def test_published_weights_go_in(tmp_path):
     """Published weights can be loaded, but not saved: their files cannot express token merging."""
-    shape = (16, 20, 3)
-    arguments = {"patch_size": 4, "input_shape": shape, "mlp": "gelu_exact"}
+    arguments = {"patch_size": 4, "input_shape": (16, 20, 3), "mlp": "gelu_exact"}
     merging, without = randomize(merging_model(**arguments)), merging_model(token_merging=0, **arguments)
     without.set_weights(merging.get_weights())
     with pytest.raises(ValueError, match=r"timm cannot express token_merging=3 \(accepted: 0\)"):
         keras_vit.save_weights(merging, tmp_path / "a", "timm")
     keras_vit.save_weights(without, tmp_path / "a", "timm")
-    source = {"num_heads": 3, "grid_size": (4, 5), "input_shape": shape, "classifier_activation": None}
-    again = keras_vit.from_pretrained(tmp_path / "a", token_merging=3, **source)
-    plain = keras_vit.from_pretrained(tmp_path / "a", **source)
-    [images] = random_inputs(shape)
+    again = keras_vit.from_pretrained(tmp_path / "a", token_merging=3, classifier_activation=None)
+    [images] = random_inputs((16, 20, 3))
     assert_close(again(images), to_numpy(merging(images)))
-    assert not np.allclose(to_numpy(plain(images)), to_numpy(merging(images)), atol=1e-3)
-    report = keras_vit.load_weights(merging, tmp_path / "a", grid_size=(4, 5))
-    assert len(report.loaded) == len(merging.weights)
+    assert not np.allclose(to_numpy(without(images)), to_numpy(merging(images)), atol=1e-3)
 
 
 @pytest.mark.slow
@@ -110,19 +104,6 @@ def test_training():
         assert np.isfinite(after).all()
         assert path.endswith("key/bias") or not np.array_equal(value, after), path
         np.testing.assert_allclose(after_rematerialized, after, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_profile_counts_the_tokens_that_are_left():
-    profile = keras_vit.profile(merging_model(num_layers=2, token_merging=6))
-    macs = {cost.name: cost.macs for cost in profile.layers}
-    tokens = [21, 15, 9]
-    for i, (before, after) in enumerate(itertools.pairwise(tokens)):
-        num_a, num_b = (before - 1) // 2, (before - 1 + 1) // 2
-        attention, mlp = before * 4 * 12**2 + 2 * before**2 * 12, after * 2 * 12 * 20
-        assert macs[f"encoder_block_{i}"] == attention + mlp + num_b * (num_a * 4 + 6 * 12)
-    shapes = {cost.name: cost.output_shape for cost in profile.layers}
-    assert shapes["encoder_block_1"] == shapes["encoder_norm"] == (None, 9, 12)
 
 
 @pytest.mark.parametrize(

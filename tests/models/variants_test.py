@@ -102,18 +102,6 @@ def test_equations(variant, function):
         assert num_macs(*letters) == pytest.approx(giga_macs * 1e9, rel=1e-3)
 
 
-@pytest.mark.slow
-@counted_once
-@pytest.mark.parametrize(("variant", "size"), [("Ti/16", 224), ("G/14", 224)])
-def test_parameters_and_macs(variant, size):
-    letters = _letters(variant, size)
-    model = keras_vit.ViT(variant, input_shape=(size, size, 3))
-    cost = keras_vit.profile(model)
-    assert _count(model) == cost.parameters == num_parameters(*letters)
-    assert cost.macs == num_macs(*letters)
-    assert model.get_layer("encoder_block_0").attention.num_heads == keras_vit.VARIANTS[variant].num_heads
-
-
 @counted_once
 def test_parameters_with_average_pooling():
     width, _, *letters = _letters("S/32", 224)
@@ -146,28 +134,9 @@ def test_equations_of_hybrids(variant, function):
     config = keras_vit.VARIANTS[encoder].replace(stem=stem, patch_size=patch_size)
     assert keras_vit.VARIANTS[variant] == config
     of_stem, macs_of_stem, side, channels = _stem_counts(stage_depths)
-    sizes = (
-        config.hidden_dim,
-        config.num_layers,
-        config.mlp_dim,
-        patch_size,
-        (side // patch_size) ** 2,
-        1000,
-        channels,
-    )
+    sizes = config.hidden_dim, config.num_layers, config.mlp_dim, patch_size, (side // patch_size) ** 2, 1000, channels
     assert of_stem + num_parameters(*sizes) == parameters
     assert macs_of_stem + num_macs(*sizes) == pytest.approx(giga_macs * 1e9, abs=0.005e9)
-
-
-@pytest.mark.slow
-@counted_once
-@pytest.mark.parametrize(("variant", "function"), [("R+Ti/16", "RViTTi16"), ("R50+B/32", "R50ViTB32")])
-def test_hybrids(variant, function):
-    *_, parameters, giga_macs = HYBRIDS[variant, function]
-    model = keras_vit.ViT(variant)
-    cost = keras_vit.profile(model)
-    assert _count(model) == cost.parameters == parameters
-    assert cost.macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
 
 
 def _axial_counts(variant):
@@ -189,13 +158,6 @@ def test_equations_of_axial_models(variant, function):
     assert list(inspect.signature(getattr(keras_vit, function)).parameters) == SIGNATURE.split()
 
 
-@pytest.mark.slow
-@counted_once
-def test_axial():
-    model = keras_vit.AxialViTB32()
-    assert (_count(model), keras_vit.profile(model).macs) == _axial_counts("B/32")
-
-
 # Parameters of the towers of SigLIP (arXiv 2303.15343) and of Scaling ViT (arXiv 2106.04560).
 TOWERS = {
     ("So400m/14", 224): 427_680_704,
@@ -211,13 +173,6 @@ def test_equations_of_attention_pooling(variant, size):
     width, _, mlp_width, *_ = letters
     pooling = width + 4 * (width**2 + width) + 2 * width + 2 * width * mlp_width + mlp_width + width
     assert num_parameters(*letters, class_token=False) + pooling == TOWERS[variant, size]
-
-
-@pytest.mark.slow
-@counted_once
-def test_attention_pooling():
-    arguments = {"include_top": False, "pooling": "map", "crop_to_patches": True, "input_shape": (384, 384, 3)}
-    assert _count(keras_vit.ViT("So400m/14", **arguments)) == TOWERS["So400m/14", 384]
 
 
 @pytest.mark.parametrize(("variant", "function"), FUNCTIONS)
@@ -248,7 +203,23 @@ def test_equations_of_the_pre_training_head(variant):
 
 @pytest.mark.slow
 @counted_once
-def test_parameters_with_the_pre_training_head():
+def test_models_of_published_sizes():
+    for variant in ("Ti/16", "G/14"):
+        letters, model = _letters(variant, 224), keras_vit.ViT(variant)
+        cost = keras_vit.profile(model)
+        assert _count(model) == cost.parameters == num_parameters(*letters)
+        assert cost.macs == num_macs(*letters)
+        assert model.get_layer("encoder_block_0").attention.num_heads == keras_vit.VARIANTS[variant].num_heads
+    for variant, function in (("R+Ti/16", "RViTTi16"), ("R50+B/32", "R50ViTB32")):
+        *_, parameters, giga_macs = HYBRIDS[variant, function]
+        model = keras_vit.ViT(variant)
+        cost = keras_vit.profile(model)
+        assert _count(model) == cost.parameters == parameters
+        assert cost.macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
+    model = keras_vit.AxialViTB32()
+    assert (_count(model), keras_vit.profile(model).macs) == _axial_counts("B/32")
+    arguments = {"include_top": False, "pooling": "map", "crop_to_patches": True, "input_shape": (384, 384, 3)}
+    assert _count(keras_vit.ViT("So400m/14", **arguments)) == TOWERS["So400m/14", 384]
     assert _count(keras_vit.ViT("B/32", classes=21_843, representation_dim=768)) == PRE_TRAINED["B/32"]
 
 
@@ -262,20 +233,12 @@ BLOCK = 7_087_872
     [
         ({"include_top": False, "representation_dim": 768}, 85_798_656, 0),
         ({"position_embedding": "sincos_2d"}, 86_416_360, 0),
-        # The paper's ablation, table 8: a row for the class token, and 14 half-width rows for each coordinate.
-        pytest.param({"position_embedding": "learned_2d"}, 86_427_880, 0, marks=pytest.mark.slow),
-        (
-            {"position_embedding": "learned_2d", "position_placement": "every_layer"},
-            *(86_416_360 + 12 * 11_520, 11_520),
-        ),
-        # A table for each block, or one table shared by all blocks.
-        pytest.param({"position_placement": "every_layer"}, 88_231_912, 197 * 768, marks=pytest.mark.slow),
-        pytest.param({"position_placement": "every_layer_shared"}, 86_567_656, 0, marks=pytest.mark.slow),
+        # A table for each block: a row for the class token, and 14 half-width rows for each coordinate.
+        ({"position_embedding": "learned_2d", "position_placement": "every_layer"}, 86_554_600, 11_520),
         # 2 * 197 - 1 rows (one per offset) in each block, as wide as a head.
         ({"position_embedding": "relative"}, 86_718_184, 393 * 64),
         ({"num_position_prefix_rows": 0}, 86_567_656 - 768, 0),
         ({"pooling": None, "include_top": False, "class_token": False}, 85_798_656 - 2 * 768, 0),
-        pytest.param({"input_shape": (None, None, 3)}, 86_567_656, 0, marks=pytest.mark.slow),
         ({"input_shape": (224, 224, 1)}, 86_567_656 - 2 * 16 * 16 * 768, 0),
     ],
 )

@@ -1,5 +1,4 @@
 import functools
-import random
 import re
 
 import keras
@@ -15,7 +14,6 @@ from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
     MIXED_POLICY,
-    TENSORFLOW,
     assert_close,
     canonical_weights,
     check_gradients,
@@ -24,12 +22,6 @@ from tests.test_case import (
     randomize,
     to_numpy,
 )
-
-
-@pytest.fixture(scope="module")
-def plain():
-    """A model with random weights, for tests that do not change it."""
-    return randomize(tiny_model())
 
 
 @pytest.mark.slow
@@ -61,34 +53,9 @@ def test_arguments_of_keras_applications(tmp_path):
     assert all(np.array_equal(*values) for values in zip(loaded.get_weights(), softmax.get_weights(), strict=True))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
-def test_size_unknown_until_a_graph_runs():
-    import tensorflow as tf
-
-    model = randomize(tiny_model(input_shape=(None, None, 3), position_embedding="learned_2d", num_layers=1))
-    function = tf.function(lambda images: model(images), input_signature=[tf.TensorSpec((None, None, None, 3))])
-    for shape in (SHAPE, (16, 6, 3)):
-        [images] = random_inputs(shape)
-        assert_close(function(tf.constant(images)), to_numpy(model(images)))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({"num_layers": 1}, marks=pytest.mark.each_backend),
-        pytest.param(
-            {
-                **{"pooling": "map", "mlp": "gelu_exact", "num_register_tokens": 2, "layer_scale": 0.1},
-                **{"norm_placement": "after_pooling", "position_embedding": "learned_2d"},
-                **{"position_placement": "every_layer"},
-            },
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_gradients(changes):
-    check_gradients(randomize(tiny_model(**changes)), random_inputs(SHAPE))
+@pytest.mark.each_backend
+def test_gradients():
+    check_gradients(randomize(tiny_model(num_layers=1)), random_inputs(SHAPE))
 
 
 def test_initial_values():
@@ -151,18 +118,11 @@ def test_rates_reach_the_layers():
     assert pooled.get_layer("encoder_block_0").drop_path_rate == 0.0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rate", ["dropout_rate", "attention_dropout_rate", "drop_path_rate"])
-def test_training_is_random_and_inference_is_not(rate, plain):
-    model = randomize(tiny_model(**{rate: 0.5}))
-    [images] = random_inputs(SHAPE, batch=8)
-    expected = to_numpy(plain(images))
-    np.testing.assert_array_equal(to_numpy(model(images)), expected)
-    first, second = (to_numpy(model(images, training=True)) for _ in range(2))
-    assert not np.allclose(first, expected)
-    assert not np.allclose(first, second)
-    # On TensorFlow, GELUs in training compute the same formula in another order, with other roundings.
-    np.testing.assert_allclose(to_numpy(plain(images, training=True)), expected, rtol=0, atol=1e-6)
+def test_training_is_random_and_inference_is_not():
+    model, [images] = randomize(tiny_model(num_layers=1, dropout_rate=0.5)), random_inputs(SHAPE)
+    outputs = [to_numpy(model(images, training=training)) for training in (True, True, False, None)]
+    assert not np.allclose(outputs[0], outputs[1])
+    np.testing.assert_array_equal(outputs[2], outputs[3])
 
 
 @pytest.mark.slow
@@ -202,23 +162,6 @@ def test_final_norm_is_computed_in_float32(policy):
     actual = to_numpy(model.get_layer("encoder_norm")(ops.cast(tokens, policy.removeprefix("mixed_"))))
     rounding = 2.0**-9 if policy == "mixed_bfloat16" else 2.0**-12
     np.testing.assert_allclose(actual, reference.layer_norm(tokens, 1, 0), rtol=1.5 * rounding, atol=1.5 * rounding)
-
-
-@pytest.mark.slow
-@pytest.mark.each_backend
-def test_trains():
-    # The left or right half is bright. A tiny model learns this in a few steps of `fit` with the rates of augmentation.
-    random.seed(0)  # Keras draws its seeds from it. For a few seeds, the loss takes longer to fall.
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 2, 64)
-    images = rng.normal(scale=0.3, size=(64, 4, 6, 3)).astype("float32")
-    images[labels == 0, :, :3] += 1
-    images[labels == 1, :, 3:] += 1
-    model = tiny_model(input_shape=(4, 6, 3), classes=2, num_layers=1, dropout_rate=0.1)
-    model.compile(keras.optimizers.SGD(0.3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    losses = model.fit(images, labels, batch_size=32, epochs=12, shuffle=False, verbose=0).history["loss"]
-    assert losses[0] > 0.4
-    assert losses[-1] < 0.3  # Guessing gives ln 2 = 0.69.
 
 
 def test_refused_arguments():
@@ -274,11 +217,8 @@ def test_refused_before_a_model_is_built(monkeypatch):
         *(("b/16", "B/16"), ("b16", "B/16"), ("G14", "G/14"), ("ViT-L/14@336px", "L/14"), ("vit_b_16", "B/16")),
         *(("vit_base_patch16_224", "B/16"), ("deit_small", "S/16"), ("vit_small_patch14_reg4_dinov2", "S/14")),
         *(("google/vit-huge-patch14-224-in21k", "H/14"), ("vit_base_r50_s16_224", "R50+B/16")),
-        *(
-            ("vit_so400m_patch14_siglip_224", "So400m/14"),
-            ("dinov2_vitb14", "B/14"),
-            ("vit_tiny_r_s16_p8_224", "R+Ti/16"),
-        ),
+        *(("vit_so400m_patch14_siglip_224", "So400m/14"), ("dinov2_vitb14", "B/14")),
+        ("vit_tiny_r_s16_p8_224", "R+Ti/16"),
     ],
 )
 def test_a_variant_as_others_spell_it(name, variant):

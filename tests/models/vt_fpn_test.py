@@ -21,7 +21,6 @@ from tests.test_case import (
     gradients,
     random_inputs,
     random_model,
-    to_numpy,
 )
 
 # 38 / 4, 8, 16 give 10, 5, 3. Doubling a size does not give the next larger size.
@@ -116,21 +115,6 @@ def test_backbones():
 
 
 @pytest.mark.slow
-def test_pixels_of_any_size_behind_other_layers(factory, model):
-    """A model after other layers, with only non-default arguments, equals the plain model of fixed size."""
-    inputs = keras.Input((None, None, 3))
-    arguments = {"input_tensor": keras.layers.Rescaling(0.5)(inputs), "classifier_activation": "softmax"}
-    behind = tiny(factory, input_shape=None, include_preprocessing=True, name="named", **arguments)
-    assert behind.inputs[0] is inputs
-    assert (behind.name, behind.output_shape) == ("named", (None, None, None, 5))
-    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("float32")
-    assert_close(behind(pixels), np.full((2, *SHAPE[:2], 5), 0.2))  # It starts with equal probabilities.
-    logits = to_numpy(model(keras_vit.preprocess_input(0.5 * pixels, model)))
-    assert np.ptp(logits) > 1
-    assert_close(random_model(behind)(pixels), reference.softmax(logits))
-
-
-@pytest.mark.slow
 def test_gradients(factory, model):
     found = gradients(model, random_inputs(SHAPE))
     assert all(np.isfinite(gradient).all() for gradient in found.values())  # All gradients exist.
@@ -152,22 +136,6 @@ def test_dropout(factory):
 
 def test_description(factory, model):
     assert keras_vit.describe(model).config == CONFIGS[factory](**BACKBONE, expansion=1, **SIZES[factory])
-
-
-@pytest.mark.slow
-def test_nested():
-    inner = random_model(tiny("VTFPN", name="inner"))
-    inputs = keras.Input(SHAPE)
-    outer = keras.Model(inputs, keras.layers.Softmax(name="after")(inner(inputs)))
-    [images] = random_inputs(SHAPE)
-    found = keras_vit.features(outer, images, ["token_transformer", "token_projector_1", "after"])
-    assert found["token_transformer"].shape == (2, 6, 24)
-    assert found["token_projector_1"].shape == (2, 5, 6, 12)
-    assert_close(found["after"], reference.softmax(to_numpy(inner(images))))
-    assert keras_vit.describe(outer).config == keras_vit.describe(inner).config
-    assert keras_vit.profile(outer).macs == keras_vit.profile(inner).macs > 0
-    frozen = keras_vit.freeze(outer, "stage_2_unit_0")
-    assert frozen == ["stem_conv", "stem_norm", "stage_0_unit_0", "stage_1_unit_0", "stage_2_unit_0"]
 
 
 def test_refuses_impossible_arguments():

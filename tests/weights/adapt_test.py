@@ -8,7 +8,7 @@ import keras_vit
 from keras_vit.resampling import resize_grid, resize_patches
 from keras_vit.weights.adapt import Target, adapt, adapt_channels, adapt_pixels
 from keras_vit.weights.checkpoint import Checkpoint
-from tests.test_case import assert_close, canonical_weights, random_inputs, rest_slow, to_numpy
+from tests.test_case import assert_close, canonical_weights, rest_slow, to_numpy
 from tests.weights.converter_case import CONFIG, make, save
 
 POSITIONS, KERNEL, BIAS = "position_embedding/embedding", "patch_embedding/kernel", "patch_embedding/bias"
@@ -124,16 +124,6 @@ def test_channels_of_a_stem(stem, kernel, tmp_path):
     _assert_others_are_kept(found, weights, [kernel])
 
 
-@pytest.mark.slow
-def test_other_strides_of_a_stem(tmp_path):
-    path = tmp_path / "model.keras"
-    stem = keras_vit.ConvStemConfig((4, 6))
-    make(ONE_LAYER.replace(stem=stem, patch_size=1, position_embedding="none")).save(path)
-    model = keras_vit.from_pretrained(path, stem=keras_vit.ConvStemConfig((4, 6), strides=(2, 1)))
-    message = "the weights were made for ((4, 2), (6, 2)), the model has ((4, 2), (6, 1))"
-    assert keras_vit.describe(model).adaptations == {"convolutions": message}
-
-
 def test_adapt_channels_uses_every_channel_once():
     kernel = np.random.default_rng(0).normal(size=(2, 3, 3, 5)).astype("float32")
     red, green, blue = (kernel[:, :, i] for i in range(3))
@@ -205,6 +195,7 @@ def _adapt(weights, file, model, num_rows=0):
         ("rotary", {"rotary": keras_vit.RotaryConfig()}, {"rotary": None}),
         ("rotary", {"rotary": keras_vit.RotaryConfig()}, {"rotary": keras_vit.RotaryConfig(layout="interleaved")}),
         ("block_norm", {}, {"block_norm": "post"}),
+        ("layer_norm_epsilon", {}, {"layer_norm_epsilon": 1e-3}),
         ("pool_prefix_tokens", {"pooling": "map", "class_token": True}, {"pool_prefix_tokens": True}),
         ("position_embedding", {"position_embedding": "sincos_2d"}, {"position_embedding": "none"}),
         ("pooling", {"pooling": "map", "class_token": True, "pool_prefix_tokens": True}, {"pooling": "token"}),
@@ -218,6 +209,14 @@ def test_settings_that_no_weight_shows_are_reported(field, file, model):
         values = [getattr(CONFIG.replace(**changes), field) for changes in (one, other)] if field else []
         expected = {field: "the weights were made for {!r}, the model has {!r}".format(*values)} if field else {}
         assert _adapt({}, one, other).adapted == expected
+
+
+def test_other_strides_of_a_stem_are_reported():
+    stems = [
+        {"stem": keras_vit.ConvStemConfig((4, 6), strides=strides), "patch_size": 1} for strides in ((2, 2), (2, 1))
+    ]
+    message = "the weights were made for ((4, 2), (6, 2)), the model has ((4, 2), (6, 1))"
+    assert _adapt({}, *stems).adapted == {"convolutions": message}
 
 
 @pytest.mark.parametrize(
@@ -234,17 +233,3 @@ def test_rows_of_registers_are_kept_without_a_class_token(num_rows, class_tokens
     np.testing.assert_array_equal(adaptation.weights[POSITIONS], np.concatenate([table[rows], grid]))
     dropped = "row of the class token left out, " if len(rows) < num_rows else ""
     assert adaptation.adapted[POSITIONS] == f"{dropped}2 x 3 positions resampled to 4 x 5 (align_corners)"
-
-
-@pytest.mark.slow
-def test_rotary_positions_need_no_adaptation_to_another_size(tmp_path):
-    config = ONE_LAYER.replace(rotary=keras_vit.RotaryConfig("mixed"), position_embedding="none", qkv_bias="no_key")
-    make(config).save(tmp_path / "model.keras")
-    model = keras_vit.from_pretrained(tmp_path / "model.keras", input_shape=(12, 15, 3))
-    assert keras_vit.describe(model).adaptations == {}
-    assert keras_vit.describe(model).config == config
-    same = make(config, input_shape=(12, 15, 3))
-    [images] = random_inputs((12, 15, 3))
-    assert_close(model(images), to_numpy(same(images)))
-    with pytest.raises(ValueError, match=r"not in the model: encoder_block_0/attention/rotary/frequencies \(2, 3, 2\)"):
-        keras_vit.from_pretrained(tmp_path / "model.keras", rotary=None)

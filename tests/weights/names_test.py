@@ -75,20 +75,10 @@ def test_shapes(layout, shape, older_shapes, ours):
 @pytest.mark.parametrize(
     ("layout", "shape"),
     [
-        ("dense", (D,)),
-        ("dense", (1, M, D)),
-        ("convolution", (M, D)),
-        ("table", (2, 6, D)),
-        ("table", ()),
-        ("token", (2, 3, 4, D)),
-        ("channels", (2, D)),
-        ("heads", (D + 1, D)),
-        ("heads", ()),
-        ("key_value", (2 * D + 1, D)),
-        ("query_key_value", (3 * D + 1,)),
-        ("query_key_value", (3 * D + 3, D)),
-        ("merged_heads", (D, D + 1)),
-        ("merged_heads", (D,)),
+        *(("dense", (D,)), ("dense", (1, M, D)), ("convolution", (M, D)), ("table", (2, 6, D)), ("table", ())),
+        *(("token", (2, 3, 4, D)), ("channels", (2, D)), ("heads", (D + 1, D)), ("heads", ())),
+        *(("key_value", (2 * D + 1, D)), ("query_key_value", (3 * D + 1,)), ("query_key_value", (3 * D + 3, D))),
+        *(("merged_heads", (D, D + 1)), ("merged_heads", (D,))),
     ],
 )
 def test_names_an_array_of_an_impossible_shape(layout, shape):
@@ -128,14 +118,8 @@ def test_find():
     )
     assert NAMES.find("stages.3.blocks.12.weight")[1] == ("stem_stage_3_unit_12/kernel",)
     assert NAMES.find("first")[1] == ("layer/kernel",)
-    for name in (
-        "blocks.1xnorm1.weight",
-        "blocks.x.norm1.weight",
-        "a.blocks.1.norm1.weight",
-        "first.",
-        "blocks.1.norm1",
-    ):
-        assert NAMES.find(name) is None
+    for x in ("blocks.1xnorm1.weight", "blocks.x.norm1.weight", "a.blocks.1.norm1.weight", "first.", "blocks.1.norm1"):
+        assert NAMES.find(x) is None
 
 
 def test_there_and_back():
@@ -167,9 +151,8 @@ def test_there_and_back():
 
 def test_ignores():
     ones = np.ones(3, "float32")
-    assert NAMES.decode({"mask_token": ones, "decoder_blocks.0.x": np.ones(3, "int64"), "first": ones}, K).keys() == {
-        "layer/kernel"
-    }
+    file = {"mask_token": ones, "decoder_blocks.0.x": np.ones(3, "int64"), "first": ones}
+    assert NAMES.decode(file, K).keys() == {"layer/kernel"}
     assert NAMES.ignores("mask_token")
     assert not NAMES.ignores("mask_token2")
 

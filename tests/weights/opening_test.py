@@ -134,9 +134,8 @@ def test_layers_around_the_model_keep_their_weights(folder):
 
 
 def test_a_name_that_is_neither_a_weight_nor_a_path_says_what_is_accepted():
-    with pytest.raises(
-        ValueError, match=r"There is no file or folder 'google/vit-base' either\. .* 'hf://owner/repository'"
-    ):
+    message = r"There is no file or folder 'google/vit-base' either\. .* 'hf://owner/repository'"
+    with pytest.raises(ValueError, match=message):
         keras_vit.from_pretrained("google/vit-base")
 
 

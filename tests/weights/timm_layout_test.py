@@ -178,9 +178,8 @@ def test_patches_as_inputs_are_refused_by_kind(token):
     config = json.loads((path / "config.json").read_text()) | {"architecture": "naflexvit_base_patch16_gap"}
     (path / "config.json").write_text(json.dumps(config))
     edit(path / "model.safetensors", lambda arrays: {"embeds.proj.weight": arrays["blocks.0.attn.proj.weight"]})
-    with pytest.raises(
-        ValueError, match="naflexvit_base_patch16_gap has patches as inputs, which this package does not"
-    ):
+    message = "naflexvit_base_patch16_gap has patches as inputs, which this package does not"
+    with pytest.raises(ValueError, match=message):
         open_checkpoint(path)
 
 
@@ -230,9 +229,8 @@ def test_positions_without_an_array_are_none_only_if_a_config_says_so(token):
     (path / "config.json").write_text(json.dumps(config))
     assert open_checkpoint(path).config.position_embedding == "none"
     edit(path / "model.safetensors", lambda arrays: {**arrays, "pos_embed": np.ones((1, 7, 12), "float32")})
-    with pytest.raises(
-        ValueError, match=r"belongs to another model: .* without a table of positions, but the file has"
-    ):
+    message = "belongs to another model: .* without a table of positions, but the file has"
+    with pytest.raises(ValueError, match=message):
         open_checkpoint(path)
 
 

@@ -7,12 +7,14 @@ from keras_vit.layers.ops.rotation import rotate
 from keras_vit.layers.ops.textbook import textbook_multiply, textbook_operations
 from tests.test_case import assert_close, parts, quantize, randomize
 
-BUILD = {"attention": (lambda: layers.MultiHeadSelfAttention(num_heads=3, qk_norm=True), (2, 7, 12))}
-BUILD |= {"attention of lines": (lambda: layers.MultiHeadSelfAttention(num_heads=3), (2, 5, 7, 12))}
-BUILD |= {"MLP": (lambda: layers.MlpBlock(mlp_dim=20), (2, 7, 12))}
-BUILD |= {"SwiGLU": (lambda: layers.MlpBlock(mlp_dim=20, activation="swiglu"), (2, 7, 12))}
-BUILD |= {"norm": (lambda: layers.LayerNormalization(epsilon=1e-3), (2, 7, 12))}
-BUILD |= {"norm of groups": (lambda: layers.GroupNormalization(groups=3, epsilon=1e-3), (2, 5, 7, 12))}
+BUILD = {
+    "attention": (lambda: layers.MultiHeadSelfAttention(num_heads=3, qk_norm=True), (2, 7, 12)),
+    "attention of lines": (lambda: layers.MultiHeadSelfAttention(num_heads=3), (2, 5, 7, 12)),
+    "MLP": (lambda: layers.MlpBlock(mlp_dim=20), (2, 7, 12)),
+    "SwiGLU": (lambda: layers.MlpBlock(mlp_dim=20, activation="swiglu"), (2, 7, 12)),
+    "norm": (lambda: layers.LayerNormalization(epsilon=1e-3), (2, 7, 12)),
+    "norm of groups": (lambda: layers.GroupNormalization(groups=3, epsilon=1e-3), (2, 5, 7, 12)),
+}
 
 
 @pytest.mark.parametrize("name", BUILD)

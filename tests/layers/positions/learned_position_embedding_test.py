@@ -5,7 +5,15 @@ import scipy.ndimage
 from keras_vit import resampling
 from keras_vit.layers import Learned2DPositionEmbedding, LearnedPositionEmbedding
 from tests.reference import positions
-from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, run_layer_test, to_numpy
+from tests.test_case import (
+    TENSORFLOW,
+    assert_close,
+    canonical_weights,
+    random_inputs,
+    randomize,
+    run_layer_test,
+    to_numpy,
+)
 
 GRIDS = [(2, 3), (4, 5), (3, 2), (1, 1), (2, 7), (5, 3), (1, 6)]
 
@@ -74,6 +82,19 @@ def test_tokens_without_a_row_pass_unchanged(kind):
     added = to_numpy(randomize(layer)(np.zeros((1, 7, 12), "float32")))
     expected = tokens + np.insert(added, [1, 1], 0, axis=1)
     assert_close(layer(tokens, patches), expected)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
+def test_grid_unknown_until_a_graph_runs():
+    import tensorflow as tf
+
+    signature = [tf.TensorSpec((None, None, 12)), tf.TensorSpec((None, None, None, 5))]
+    for num_prefix_rows, interpolation in ((0, "align_corners"), (1, "bicubic_offset")):
+        layer = _built(num_prefix_rows, interpolation)
+        function = tf.function(layer, input_signature=signature, autograph=False)
+        for grid in ((2, 3), (4, 5)):
+            inputs = [tf.constant(x) for x in random_inputs((1 + grid[0] * grid[1], 12), (*grid, 5))]
+            assert_close(function(*inputs), layer(*inputs).numpy())
 
 
 def test_starts_normal():
