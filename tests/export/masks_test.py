@@ -49,11 +49,11 @@ def _assert_masks(outputs, probabilities):
 @tensorflow_only
 def test_signatures_and_what_is_known_of_the_model(exported):
     model, loaded, path = exported
-    of_pixels = {
+    pixel_signatures = {
         "predict_pixels": ("uint8", {"mask", "score"}),
         "predict_pixels_float": ("float32", {"mask", "score", "valid"}),
     }
-    for name, (dtype, outputs) in of_pixels.items():
+    for name, (dtype, outputs) in pixel_signatures.items():
         [spec] = loaded.signatures[name].structured_input_signature[1].values()
         assert (spec.shape.as_list(), spec.dtype.name) == ([None, *SIZE, 3], dtype)
         assert set(loaded.signatures[name].structured_outputs) == outputs

@@ -193,14 +193,14 @@ def _difference(name, **wrong):
 
 
 def test_each_setting_without_weights_changes_the_output():
-    of_rotary = (
+    changed = (
         *(("DINOv3", {"layout": "interleaved"}), ("DINOv3", {"coordinates": "grid"}), ("DINOv3", {"base": 50.0})),
         *(("DINOv3", {"axis_order": "xy"}), ("EVA-02", {"reference_grid": None}), ("EVA-02", {"offset": 1.0})),
         *(("EVA-02", {"reference_grid": (7, 4)}), ("RoPE-Mixed", {"layout": "half"}), ("RoPE-Mixed", {"offset": 1.0})),
         *(("RoPE-Mixed", {"axis_order": "yx"}), ("RoPE-Mixed", {"coordinates": "normalized"})),
         ("RoPE-Mixed", {"kind": "axial"}),
     )
-    wrong = [(name, {"rotary": dataclasses.replace(ROTARY_CASES[name]["rotary"], **part)}) for name, part in of_rotary]
+    wrong = [(name, {"rotary": dataclasses.replace(ROTARY_CASES[name]["rotary"], **part)}) for name, part in changed]
     wrong += [("RoPE-Mixed", {"block_norm": "pre"}), ("Perception Encoder", {"pool_prefix_tokens": False})]
     assert not [case for case in wrong if _difference(case[0], **case[1]) < 1e-3]
 

@@ -17,7 +17,7 @@ JAX_PROCESSES = [f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM
 pytestmark = pytest.mark.each_backend
 
 
-def recipe(config=None, batch_size=12, precision="float32", **of_distribution):
+def recipe(config=None, batch_size=12, precision="float32", **distribution):
     small = {"patch_size": 4, "hidden_dim": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 20}
     return validate(
         {
@@ -25,7 +25,7 @@ def recipe(config=None, batch_size=12, precision="float32", **of_distribution):
             "model": {"config": small | (config or {}), "input_shape": (8, 12, 3)},
             "data": {"dataset": "digits"},
             "fit": {"batch_size": batch_size, "epochs": 1, "precision": precision, "accumulation_steps": 3},
-            "distribution": of_distribution,
+            "distribution": distribution,
         }
     )
 

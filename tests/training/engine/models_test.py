@@ -86,8 +86,8 @@ def test_a_teacher_gives_its_logits(brief_recipe, teacher_of):
 
 
 def test_a_teacher_without_logits_of_a_softmax_is_refused(brief_recipe, teacher_of):
-    of_logits = classifier(brief_recipe, None)
-    other_end = keras.Model(of_logits.inputs, keras.layers.Softmax(name="last")(of_logits.output))
+    logits_model = classifier(brief_recipe, None)
+    other_end = keras.Model(logits_model.inputs, keras.layers.Softmax(name="last")(logits_model.output))
     for teacher, says in (
         (classifier(brief_recipe, "sigmoid"), "ends in sigmoid"),
         (other_end, "ends in the layer last"),

@@ -33,8 +33,8 @@ SPECS = {
 def read():
     """{(data set, label): its function, traced for `SPECS`}."""
     return {
-        (name, label): tf.function(DERIVED_LABELS[name][label].read).get_concrete_function(of_example)
-        for (name, label), of_example in SPECS.items()
+        (name, label): tf.function(DERIVED_LABELS[name][label].read).get_concrete_function(spec)
+        for (name, label), spec in SPECS.items()
     }
 
 
@@ -67,9 +67,9 @@ def test_every_label_is_tested_and_is_one_class(read):
 
 
 def test_a_label_names_the_features_that_it_reads():
-    for (name, label), of_example in SPECS.items():
+    for (name, label), spec in SPECS.items():
         named = DERIVED_LABELS[name][label].features
-        tf.nest.assert_same_structure(named, of_example)
+        tf.nest.assert_same_structure(named, spec)
         assert all(tf.nest.flatten(named))
 
 
