@@ -68,7 +68,6 @@ def test_patches(patch, google):
     _assert_others_are_kept(found, weights, [KERNEL])
 
 
-@pytest.mark.slow
 def test_a_grey_photograph_gives_what_its_equal_channels_gave(tmp_path):
     """The logits are also the same if each channel is normalised with its own mean and deviation."""
     saved = make(TIMM)

@@ -8,6 +8,7 @@ import html
 import io
 import json
 import shutil
+import types
 
 import matplotlib
 import numpy as np
@@ -196,4 +197,14 @@ def test_a_large_model_is_cut_to_its_size_and_only_its_own_script_may_run(tmp_pa
     data = json.loads(text.split("id=data>")[1].split("</script>")[0])
     assert [query.get("name", query.get("patch")) for query in data["queries"]] == ["class token", 4]
     for picture in data["pictures"]:
-        assert len(base64.b64decode(picture["attention"])) == 2 * (2 * 3 * 6)
+        attention = np.frombuffer(base64.b64decode(picture["attention"]), "uint8").reshape(2, 3, 2, 6)
+        assert (attention.max(-1) == 255).all()
+    assert "mean attention distance (pixels)" in text
+    assert "attention entropy (nats; 1.95 if uniform)" in text
+
+
+def test_without_distances_or_rollouts_no_attention_is_shown():
+    distances, rollouts = {"model": np.ones((2, 3))}, np.ones((3, 2, 3))
+    for known in ({"distances": {}, "rollouts": rollouts}, {"distances": distances, "rollouts": None}):
+        subject, findings = types.SimpleNamespace(name="model"), types.SimpleNamespace(**known)
+        assert explain_page._attention(subject, None, findings) is None
