@@ -7,6 +7,9 @@ import keras
 import pytest
 from tensorflow_datasets.core.download import downloader
 
+from tests.test_case import TENSORFLOW
+
+pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="Keras has two of these names on TensorFlow only")
 ROOT = pathlib.Path(__file__).parents[1]
 # name: (module that uses it, purpose)
 PRIVATE = {
