@@ -45,7 +45,7 @@ def test_models_of_files():
     _, *rows = _cells(models.files("2104.14294"))
     assert [row[:3] for row in rows][:2] == [["S/8", "`ViTS8`", "224"], ["S/16", "`ViTS16`", "224"]]
     assert [row[-2:] for row in rows][:2] == [["21.67 M", "22.41"], ["21.67 M", "4.60"]]
-    _, parameters, _ = models._cost(lambda: models.build_entry(get_entry("g-swiglu/14@dinov2-reg4")))
+    parameters, _ = models._cost_of_entry(get_entry("g-swiglu/14@dinov2-reg4"))
     assert parameters == f"{1_136_483_840 / 1e6:,.2f} M"
     # S/16 of MoCo v3 has more heads than `ViTS16`, so `ViTS16` cannot build it.
     _, *rows = _cells(models.files("2104.02057"))
