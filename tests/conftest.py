@@ -59,6 +59,21 @@ def pytest_runtest_call():
     _seed(0)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol():
+    """All variables of TensorFlow have one name, because it makes a kernel for each name, which takes 0.5 ms."""
+    if "tensorflow" not in sys.modules:
+        return (yield)
+    import tensorflow as tf
+
+    def create(create_next, **options):
+        with tf.name_scope("variable/"):
+            return create_next(**options | {"name": "variable"})
+
+    with tf.variable_creator_scope(create):
+        return (yield)
+
+
 def _seed(seed):
     """Seeds NumPy and, through Python, Keras.
 

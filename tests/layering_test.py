@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parent.parent
 # From the lowest rank up. A module may import from a lower rank or from its own package.
 ROOMS = (
@@ -192,6 +194,7 @@ print(json.dumps([sorted(set(sys.modules) - before), sorted(before), middle - st
 """
 
 
+@pytest.mark.slow
 def test_import_brings_nothing_but_the_package():
     result = subprocess.run(
         [sys.executable, "-c", _MODULES_AFTER_IMPORT],

@@ -73,7 +73,7 @@ class MaskedAutoencoder(Pretrainer):
     >>> pretraining = keras_vit.pretraining.MaskedAutoencoder(model, decoder_layers=1, decoder_dim=32, decoder_heads=2)
     >>> pretraining.compile(keras.optimizers.AdamW(1.5e-4, beta_2=0.95, weight_decay=0.05))
     >>> images = np.random.default_rng(0).integers(0, 256, size=(2, 64, 96, 3))
-    >>> history = pretraining.fit(images, verbose=0)
+    >>> history = pretraining.fit(images, verbose=0)  # doctest: +SKIP
     >>> pretraining.reconstruct(images).reconstructed.shape
     (2, 64, 96, 3)
     """

@@ -55,9 +55,7 @@ class MaskedPatchPrediction(Pretrainer):
     >>> model = keras_vit.ViT("Ti/16", input_shape=(64, 96, 3), num_layers=1)
     >>> pretraining = keras_vit.pretraining.MaskedPatchPrediction(model, seed=0)
     >>> pretraining.compile(keras.optimizers.Adam(2e-4))
-    >>> history = pretraining.fit(np.zeros((2, 64, 96, 3)), verbose=0)
-    >>> print(f"{history.history['loss'][0]:.2f}")
-    6.24
+    >>> history = pretraining.fit(np.zeros((2, 64, 96, 3)), verbose=0)  # doctest: +SKIP
     """
 
     def __init__(

@@ -8,6 +8,7 @@ read on demand.
 import contextlib
 import functools
 import io
+import itertools
 import json
 import math
 import os
@@ -222,6 +223,9 @@ def _open_h5(path, resources):
     import h5py
 
     file = resources.enter_context(h5py.File(path, "r"))
+    numbers = itertools.count(1)
+    if file.visit_links(lambda name: next(numbers) > MAX_ARRAYS or None):  # Listing takes longer than counting.
+        raise ValueError(f"it contains more than {MAX_ARRAYS:,} arrays and groups")
     return verified(path, _h5_arrays(file, "", set())), {}
 
 
@@ -232,8 +236,6 @@ def _h5_arrays(group, prefix, seen):
     if address in seen:
         raise ValueError(f"its group {prefix!r} occurs twice, through two links")
     seen.add(address)
-    if len(seen) > MAX_ARRAYS:
-        raise ValueError(f"it contains more than {MAX_ARRAYS:,} groups")
     for key in group:
         name = f"{prefix}{key}"
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):

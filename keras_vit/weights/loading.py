@@ -103,7 +103,7 @@ def load_weights(
     Example:
 
     >>> import keras_vit
-    >>> model = keras_vit.ViT("B/16", input_shape=(384, 512, 3), classes=10)
+    >>> model = keras_vit.ViT("B/16", input_shape=(384, 512, 3), classes=10)  # doctest: +SKIP
     >>> report = keras_vit.load_weights(model, "B/16@augreg-i21k", head="reset")  # doctest: +SKIP
     >>> report.adapted["position_embedding/embedding"]  # doctest: +SKIP
     '14 x 14 positions resampled to 24 x 32 (align_corners)'

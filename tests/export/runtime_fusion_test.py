@@ -48,6 +48,7 @@ def test_inner_norms_and_rotations_in_onnx(tmp_path):
     assert written["Shape"] == 3  # The patches, the registers and the class token need the batch size.
 
 
+@pytest.mark.slow
 def test_rotations_are_constants_in_litert(litert_file):
     from ai_edge_litert.interpreter import Interpreter
 
@@ -57,6 +58,7 @@ def test_rotations_are_constants_in_litert(litert_file):
     assert not {"COS", "SIN"} & set(kinds)
 
 
+@pytest.mark.slow
 def test_openvino_joins_norms_and_attention(openvino_file):
     import openvino
 

@@ -20,6 +20,7 @@ from keras_vit.weights.facts import Facts
 from keras_vit.weights.files import write_npz
 from keras_vit.weights.opening import open_checkpoint
 from keras_vit.weights.saving import _write_files
+from tests.test_case import slow_except
 from tests.weights.converter_case import CONFIG, make_shell
 
 SHAPE = (12, 12, 3)
@@ -109,7 +110,7 @@ def _weights(config, classes):
     return _random_weights(config.replace(mlp=mlp, layer_norm_epsilon=1e-6), classes)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", slow_except(["timm", "huggingface"], list(FORMATS)))
 def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
     adapter, base = FORMATS[format]
     outcomes = collections.Counter()

@@ -250,7 +250,7 @@ def _compile(trained, state, batch):
     if keras.distribution.distribution() is not None:
         layouts = None, jax.tree.map(lambda array: array.sharding, state)
     step = jax.jit(trained.train_step, donate_argnums=0, out_shardings=layouts)
-    return step.lower(state, batch).compile(compiler_options=_COMPILER_OPTIONS)  # type: ignore[arg-type]
+    return step.lower(state, batch).compile(compiler_options=_COMPILER_OPTIONS)
 
 
 def _shard_bytes(arrays):

@@ -29,7 +29,7 @@ class Numbered(TinySet):
 
 
 @pytest.fixture(
-    scope="module", params=slow_except(["tfrecord", "folder"], ["tfrecord", "array_record", "folder", "records"])
+    scope="module", params=slow_except(["tfrecord"], ["tfrecord", "array_record", "folder", "records"])
 )
 def recipe(request, tmp_path_factory, brief_recipe):
     """A recipe of `TOTAL` training images."""
