@@ -28,9 +28,7 @@ class Numbered(TinySet):
         return {"image": np.full((4, 4, 1), i, "uint8"), "label": i % 3}
 
 
-@pytest.fixture(
-    scope="module", params=slow_except(["tfrecord"], ["tfrecord", "array_record", "folder", "records"])
-)
+@pytest.fixture(scope="module", params=slow_except(["tfrecord"], ["tfrecord", "array_record", "folder", "records"]))
 def recipe(request, tmp_path_factory, brief_recipe):
     """A recipe of `TOTAL` training images."""
     directory = tmp_path_factory.mktemp(request.param)
