@@ -106,6 +106,21 @@ def test_what_fails_leaves_what_was_there(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_a_folder_that_cannot_be_replaced_is_put_back(tmp_path, monkeypatch):
+    (tmp_path / "1").mkdir()
+    rename = pathlib.Path.rename
+
+    def fail(path, target):
+        if path.name == "1" and path.parent != tmp_path:
+            raise OSError("full")
+        rename(path, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", fail)
+    with pytest.raises(OSError, match="full"), replace_atomically(tmp_path / "1") as working:
+        (working / "1" / "new").mkdir(parents=True)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "1"]
+
+
 def test_what_is_in_use_and_what_is_the_users_stays(tmp_path):
     (tmp_path / "unfinished-symphony").mkdir()
     (tmp_path / "unfinished-essay-abcdefgh").mkdir()

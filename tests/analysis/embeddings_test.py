@@ -104,3 +104,6 @@ def test_refusals(model):
     for analysis in (keras_vit.position_similarity, keras_vit.embedding_filters):
         with pytest.raises(ValueError, match="has one Preprocessing layer"):
             analysis(stranger)
+    other = keras.Sequential([keras.Input(SHAPE), keras_vit.Preprocessing(), keras.layers.Flatten()], name="other")
+    with pytest.raises(ValueError, match="'other' has neither a patch embedding nor the stem of this package"):
+        keras_vit.embedding_filters(other)

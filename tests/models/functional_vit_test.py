@@ -13,12 +13,12 @@ from tests.test_case import TENSORFLOW, assert_close, compute, gradients, random
 T = 7  # Number of tokens of the tiny model: six patches and the class token.
 # (changes of the tiny model, number of tokens that its last block returns)
 CASES = [
-    *(({}, 1), ({"distillation_token": True}, 2), ({"pooling": "avg", "class_token": True}, T)),
+    *(({}, 1), ({"pooling": "avg", "class_token": True}, T)),
+    ({"token_merging": 2, "distillation_token": True, "num_layers": 1}, 2),
     ({"classifier_activation": "softmax", "representation_dim": 7, "layer_scale": 0.1, "qk_norm": True}, 1),
     ({"norm_placement": "after_pooling", "include_top": False}, 1),
     ({"num_register_tokens": 2, "position_embedding": "sincos_2d", "position_placement": "every_layer_shared"}, 1),
     ({"token_merging": 2}, 1),
-    ({"token_merging": 2, "distillation_token": True, "num_layers": 1}, 2),
     ({"include_top": False, "pooling": None, "class_token": True}, T),
     ({"position_embedding": "relative"}, T),
     ({"rotary": RotaryConfig(), "num_register_tokens": 2, "qkv_bias": "no_key"}, 1),

@@ -21,7 +21,7 @@ def test_every_image_has_the_same_number_of_corrupted_patches(grid, rate, number
     [patches] = random_inputs((*grid, 4), batch=9)
     _, first = corrupt(layer, patches)
     _, second = corrupt(layer, patches)
-    assert first.shape == (9, math.prod(grid))
+    assert first.shape == layer.compute_output_shape(patches.shape)[1] == (9, math.prod(grid))
     assert set(np.unique(first)) == {0, 1}
     assert (first.sum(axis=1) == number).all()
     assert (second.sum(axis=1) == number).all()

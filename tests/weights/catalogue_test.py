@@ -99,7 +99,8 @@ def test_image_preparation():
     assert (facts["resize"], facts["crop"], facts["mean"]) == (269, (256, 256), 0.5)
     assert preparation_of(get_entry("L/16@dinov3-sat493m"))["mean"] == (0.43, 0.411, 0.296)
     for entry in ENTRIES.values():
-        keras_vit.Preprocessing(**preparation_of(entry))  # Raises an error if a value is not accepted.
+        pixels = keras_vit.Preprocessing(**preparation_of(entry))  # Raises an error if a value is not accepted.
+        assert 0.86 < entry.image_size / np.max(pixels.resize) <= 1, entry.name
 
 
 def test_copies_hold_the_same_model():

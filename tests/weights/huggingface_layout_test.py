@@ -192,6 +192,7 @@ def test_names_of_classes_survive_the_round_trip(vit, tmp_path):
 
 def test_reads_resize_and_crop(vit):
     _, path = vit
+    assert json.loads((path / "preprocessor_config.json").read_text())["rescale_factor"] == 1 / 255
     processor = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.5, 0.4, 0.3], "resample": 3}
     processor |= {"size": {"shortest_edge": 11}, "do_center_crop": True, "crop_size": {"height": 8, "width": 9}}
     (path / "preprocessor_config.json").write_text(json.dumps(processor))

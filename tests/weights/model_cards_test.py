@@ -229,7 +229,7 @@ def test_a_model_without_an_origin():
         warnings.simplefilter("ignore", keras_vit.LicenceWarning)
         text = model_card(model, "onnx", "a.onnx", True, 5)
     assert "It is not recorded whether the weights were changed." in text
-    assert "* Licence of the source: CC-BY-NC-4.0." in text
+    assert "CC-BY-NC-4.0. Commercial use is not permitted. The restriction also applies to these weights." in text
 
 
 def test_sources_and_precisions():

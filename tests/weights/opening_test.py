@@ -86,6 +86,7 @@ def test_an_image_size_that_is_not_the_tables_counts_for_nothing(folder):
 def test_the_family_that_the_caller_names_wins(folder):
     assert list(open_checkpoint(folder).pixels["mean"]) == [0.1, 0.2, 0.4]
     assert list(open_checkpoint(folder, family="deit").pixels["mean"]) == [0.485, 0.456, 0.406]
+    assert open_checkpoint(folder, family="flexivit").image_size == (240, 240)
     with pytest.raises(ValueError, match=r"family='deitt' is not known\. Did you mean 'deit'"):
         open_checkpoint(folder, family="deitt")
 

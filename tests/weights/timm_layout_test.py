@@ -65,6 +65,7 @@ def token(saved, copy_of):
 
 def test_query_key_and_value_are_one_array(saved):
     weights, path = saved("timm", EXACT)
+    assert contents(path)["config.json"]["pretrained_cfg"]["first_conv"] == "patch_embed.proj"
     arrays = contents(path)["model.safetensors"]
     tokens = np.random.default_rng(0).normal(size=(4, 12))
     projected = tokens @ arrays["blocks.1.attn.qkv.weight"].T + arrays["blocks.1.attn.qkv.bias"]
@@ -250,3 +251,6 @@ def test_resizing_is_that_of_timm(mode, ratio, resize, crop):
     settings = {"mean": (0.5, 0.4, 0.3), "std": (0.3, 0.2, 0.1), "crop_pct": ratio, "crop_mode": mode}
     pixels = read_pretrained_cfg(settings, (384, 352))
     assert (pixels["resize"], pixels["crop"]) == (resize, crop)
+    for crop_pct in ("0.9", 95):
+        with pytest.raises(ValueError, match=f"crop_pct must be a number near 1. Received: {crop_pct!r}"):
+            read_pretrained_cfg(settings | {"crop_pct": crop_pct}, (384, 352))

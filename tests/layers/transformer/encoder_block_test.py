@@ -10,7 +10,6 @@ from tests.layers.transformer.blocks import encoder_block
 from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
-    WithoutBatch,
     assert_close,
     built,
     canonical_weights,
@@ -35,10 +34,6 @@ WEIGHT_SHAPES = {
 }
 SCALES = {"attention_scale/gamma": (12,), "mlp_scale/gamma": (12,)}
 QUERY_KEY_NORMS = {f"attention/{name}_norm/{part}": (4,) for name in ("query", "key") for part in ("gamma", "beta")}
-INNER_NORMS = {
-    **{f"attention/inner_norm/{part}": (12,) for part in ("gamma", "beta")},
-    **{f"mlp/inner_norm/{part}": (20,) for part in ("gamma", "beta")},
-}
 RELATIVE = {"attention/relative_position/embedding": (13, 4)}
 
 
@@ -49,22 +44,6 @@ def test_layer(tmp_path):
     arguments |= {"dropout_rate": 0.1, "drop_path_rate": 0.3, "layer_scale": 0.7, "block_norm": "pre"}
     shapes = WEIGHT_SHAPES | SCALES | QUERY_KEY_NORMS | RELATIVE
     run_layer_test(EncoderBlock, arguments, [(7, 12)], (7, 12), shapes, tmp_path)
-
-
-@pytest.mark.slow
-def test_layer_with_rotary_positions(tmp_path):
-    rotary = RotaryConfig("mixed")
-    arguments = {
-        "attention": functools.partial(MultiHeadSelfAttention, 3, inner_norm=True, rotary=rotary, name="attention"),
-        "mlp": functools.partial(MlpBlock, 20, inner_norm=True, name="mlp"),
-        "layer_norm_epsilon": 1e-5,
-        "dropout_rate": 0.1,
-        "drop_path_rate": 0.3,
-        "layer_scale": None,
-        "block_norm": "post",
-    }
-    weights = WEIGHT_SHAPES | INNER_NORMS | {"attention/rotary/frequencies": (2, 3, 2)}
-    run_layer_test(EncoderBlock, arguments, [(7, 12), WithoutBatch((2, 7))], (7, 12), weights, tmp_path, rotated=True)
 
 
 @pytest.mark.parametrize(

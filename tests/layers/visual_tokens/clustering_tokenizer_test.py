@@ -49,6 +49,7 @@ def test_equals_the_reference(changes):
     layer = ClusteringTokenizer(6, num_iterations=2, **{**PUBLISHED, **changes})
     equation = functools.partial(reference.clustering_tokenizer, grid=(2, 3), steps=2)
     run_parity_test(layer, equation, random_inputs((5, 7, 6)))
+    assert layer.compute_output_shape((None, 5, 7, 6)) == (None, 6, layer.token_dim or 6)
 
 
 def _behind(*layers):

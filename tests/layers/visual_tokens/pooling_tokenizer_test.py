@@ -22,6 +22,7 @@ def test_layer(tmp_path):
 def test_equals_the_reference(size, grid, token_dim):
     layer = PoolingTokenizer(grid, token_dim)
     run_parity_test(layer, functools.partial(reference.pooling_tokenizer, grid=grid), random_inputs((*size, 6)))
+    assert layer.compute_output_shape((None, *size, 6)) == (None, grid[0] * grid[1], token_dim or 6)
 
 
 def test_nothing_is_learned_where_tokens_have_the_channels_of_pixels():

@@ -7,6 +7,7 @@ import base64
 import html
 import io
 import json
+import re
 import shutil
 import types
 
@@ -104,6 +105,13 @@ def _slide(page, name, position):
     page.keyboard.press("Home")
     for _ in range(position):
         page.keyboard.press("ArrowRight")
+
+
+def test_dots_are_as_high_as_their_values():
+    chart = explain_page._chart(np.array([[1.0, 3.0], [2.0, np.nan]]), "distance", 0)
+    [zero, *_], dots = (re.findall(pattern, chart) for pattern in (r'y1="([\d.]+)"', r'cy="([\d.]+)"'))
+    heights = float(zero) - np.array(dots, float)
+    np.testing.assert_allclose(heights, heights[0] * np.array([1, 3, 2]), atol=0.2)
 
 
 @pytest.mark.slow

@@ -159,6 +159,7 @@ def test_tasks_are_gone_through_once_and_missing_ones_named(stubbed, tmp_path, c
         "B/16@i21k": {"Camelyon": 0.55},
         "S/16@i21k": {"Caltech101": 0.51, "Pets": 0.52, "Camelyon": 0.56},
     }
+    assert run_vtab(["S/16@i21k"], ["fit.steps=3"], tmp_path, ["DTD"]).accuracy == more.accuracy
 
 
 def test_runs_with_other_settings_are_found_before_anything_is_trained(stubbed, tmp_path):

@@ -8,8 +8,11 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from training import recipes
+from training.data.loading import load_dataset
 from training.data.sets.folder import read_folder
 from training.errors import InputError
+from training.recipe.assignments import override
 
 
 def write_image(path, size=(6, 5)):
@@ -62,7 +65,7 @@ def test_names_that_are_not_utf8_are_refused(photographs, name):
         read_folder(photographs, 0.2, 0)
 
 
-def test_unreadable_images_are_skipped_by_name(photographs):
+def test_unreadable_images_are_skipped_by_name(photographs, capsys):
     (photographs / "cat" / "broken.jpg").write_bytes((photographs / "cat" / "0.jpg").read_bytes()[:200])
     (photographs / "cat" / "text.png").write_text("no image")
     (photographs / "dog" / "empty.png").write_bytes(b"")
@@ -82,7 +85,10 @@ def test_unreadable_images_are_skipped_by_name(photographs):
         "has 20,000 x 20,000 pixels. It must have at most 89,478,485" in skipped["bomb.png"]
     )  # The image is not decoded.
     assert all(skipped.values())
-    assert sum(map(len, folder.splits.values())) == 16
+    recipe = override(recipes.load("folder"), [f"data.directory={photographs}"])
+    sizes = {name: source.size for name, source in load_dataset(recipe.data).splits.items()}
+    assert sizes == {"train": 12, "validation": 1, "test": 3}
+    assert "empty.png: Input is empty.\n" in capsys.readouterr().out
 
 
 def test_a_directory_that_is_split_already_keeps_its_splits(tmp_path):
