@@ -1,10 +1,12 @@
 """Setup of all tests."""
 
+import functools
 import gc
 import os
 import pathlib
 import random
 import sys
+import typing
 import zlib
 
 import numpy as np
@@ -20,6 +22,10 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 if os.environ.get("KERAS_BACKEND") == "jax":
     for name, value in quick_xla.variables(pathlib.Path(__file__).parents[1] / ".pytest_cache" / "jax").items():
         os.environ.setdefault(name, value)
+
+# TensorFlow checks many values against protocols. Python 3.11 lists the attributes of a protocol in each check.
+if sys.version_info < (3, 12):
+    typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
 
 MOST_GROWTH = 1_500_000_000
 """Bytes that a worker may grow by before it frees its compiled and traced functions, which takes a second."""
@@ -40,6 +46,11 @@ def pytest_collection_finish():
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)  # Most tests leave little garbage, so frequent scans would not pay.
     gc.enable()
+
+
+def pytest_sessionfinish():
+    """Hides all objects from the garbage collector, which pytest runs five times at the end."""
+    gc.freeze()
 
 
 def pytest_configure(config):

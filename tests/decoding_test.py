@@ -14,7 +14,7 @@ import pytest
 import keras_vit
 from keras_vit.decoding import batch_decoder, check_decoding_cost, decode_upright, image_decoder, input_protocol
 from tests.pictures import encoded, exif_segment, noise, picture
-from tests.test_case import TENSORFLOW
+from tests.test_case import TENSORFLOW, rest_slow
 
 pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow decodes the images")
 
@@ -281,7 +281,7 @@ def alone():
     return {name: decode(file).numpy() for name, file in GOOD.items()}
 
 
-@pytest.mark.parametrize("names", [["JPEG"], [], [*GOOD, *BAD], list(BAD), ["cut JPEG"]], ids=len)
+@pytest.mark.parametrize("names", rest_slow([[*GOOD, *BAD], [], list(BAD), ["JPEG"], ["cut JPEG"]]), ids=len)
 def test_one_bad_image_does_not_fail_its_neighbours(decode_batch, alone, names):
     pixels, valid = decode_batch(np.array([(GOOD | BAD)[name] for name in names], object))
     assert pixels.shape == (len(names), 22, 30, 3)

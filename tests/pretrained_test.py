@@ -58,6 +58,7 @@ def test_other_classes_take_the_place_of_the_whole_head(files):
     assert_same_weights(model, {**weights, **head})
 
 
+@pytest.mark.slow
 def test_without_a_head(files):
     weights, path = files["google"]
     model = keras_vit.from_pretrained(path, include_top=False, input_shape=SHAPE)
@@ -87,7 +88,8 @@ def test_other_poolings(class_token, files):
         keras_vit.from_pretrained(path, pooling="map", **arguments)
 
 
-@pytest.mark.parametrize("kind", slow_except(["google"], ["timm", "google", "sincos"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["timm", "google", "sincos"])
 def test_images_of_any_size(kind, files):
     weights, path = files[kind]
     arguments = {"classifier_activation": None, **({"grid_size": (2, 3)} if kind == "google" else {})}

@@ -57,6 +57,7 @@ def test_a_quantized_model(folder, outputs):
     assert_close(model(outputs["images"]), outputs["axial_int8"])
 
 
+@pytest.mark.slow
 def test_attention_pooling_of_a_file_without_the_field_pool_prefix_tokens(tmp_path):
     """Such files were written before attention pooling could leave out prefix tokens. It reads all tokens."""
     changes = {"pooling": "map", "class_token": True, "num_register_tokens": 2}

@@ -88,6 +88,7 @@ def test_check():
         smaller.check(exact=False, tolerance=0.0, min_agreement=0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_a_fresh_classifier_hides_no_mistake(tmp_path):
     """A new classifier has constant probabilities, so a second export with another classifier is compared too."""

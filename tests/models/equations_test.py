@@ -209,7 +209,7 @@ def test_each_setting_without_weights_changes_the_output():
     ("changes", "size"),
     [
         ({"patch_size": (2, 3), "crop_to_patches": True}, (35, 61)),
-        ({"patch_size": 1, "axial": True, "pooling": "avg"}, (21, 30)),
+        pytest.param({"patch_size": 1, "axial": True, "pooling": "avg"}, (21, 30), marks=pytest.mark.slow),
     ],
 )
 def test_hybrid_equals_the_equations(changes, size):

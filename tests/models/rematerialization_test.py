@@ -62,6 +62,7 @@ def test_training_is_the_same(arguments):
         np.testing.assert_allclose(value, expected_value, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_block_is_switched_and_inference_is_the_same():
     inner = randomize(tiny_model(name="inner", **RATES))
     model = keras.Sequential([keras.Input(SHAPE), inner, keras.layers.Dense(2)])
@@ -110,7 +111,7 @@ def test_tensorflow_computes_each_block_a_second_time():
     assert counts == [1, 4]
 
 
-@pytest.mark.each_backend
+@pytest.mark.slow
 @pytest.mark.skipif(BACKEND != "jax", reason="needs JAX's compiler")
 def test_jax_keeps_less_memory():
     """The memory for the backward pass and the temporary memory of the compiled step shrink."""

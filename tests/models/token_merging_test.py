@@ -88,7 +88,7 @@ def test_images_of_any_size():
     assert keras_vit.profile(model, SHAPE).macs == keras_vit.profile(fixed).macs
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_training():
     """A step changes every weight but the biases of the keys. Rematerialised blocks give the same step."""
     before, trained = randomize(merging_model(num_layers=1)), []

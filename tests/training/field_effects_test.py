@@ -13,7 +13,6 @@ import tensorflow as tf
 
 import keras_vit
 from tests.pictures import encoded, noise
-from tests.test_case import slow_except
 from tests.training.fitting import keys_of, linear_model
 from training.data.loading import load_dataset
 from training.data.sources import Part
@@ -211,11 +210,8 @@ for field, effect in EFFECTS.items():
         CHANGES[effect[0], effect[2]][field] = effect[1]
 
 
-# Quick tests of the optimizer and of the augmentation show most effects of these fields too.
-SLOW = [((), images), ((), weights), (("augment.cutmix=1",), images)]
-
-
-@pytest.mark.parametrize("group", slow_except([group for group in CHANGES if group not in SLOW], list(CHANGES)))
+@pytest.mark.slow
+@pytest.mark.parametrize("group", list(CHANGES))
 def test_fields_have_an_effect(group, brief_recipe, places):
     has, shows = group
 

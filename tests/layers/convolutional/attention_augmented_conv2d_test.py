@@ -7,7 +7,7 @@ from tests.reference import resnet_baselines as reference
 from tests.test_case import random_inputs, run_layer_test, run_parity_test
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = {"conv/kernel": (5, 5, 5, 9), "projection/kernel": (5, 15), "output_projection/kernel": (3, 3)}
     shapes |= {"row_embedding": (3, 2), "column_embedding": (5, 2)}

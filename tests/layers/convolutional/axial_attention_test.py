@@ -8,7 +8,7 @@ from tests.reference import axial_resnet as reference
 from tests.test_case import canonical_weights, norm_shapes, random_inputs, run_layer_test, run_parity_test
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = {"projection/kernel": (5, 24), "relative_embedding": (13, 8)}
     shapes |= norm_shapes("projection_norm", 24) | norm_shapes("logit_norm", 9) | norm_shapes("output_norm", 24)

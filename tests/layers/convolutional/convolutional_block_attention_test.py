@@ -15,7 +15,7 @@ def _torch_fails():
     return not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 @pytest.mark.skipif(_torch_fails(), reason="PyTorch's gradient fails: slow_conv2d: grad_weight must be contiguous")
 def test_layer(tmp_path):
     shapes = {"dense_1/kernel": (6, 2), "dense_2/kernel": (2, 6), "conv/kernel": (3, 3, 2, 1)} | norm_shapes("norm", 1)

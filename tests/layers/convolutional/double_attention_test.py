@@ -6,7 +6,7 @@ from tests.reference import resnet_baselines as reference
 from tests.test_case import norm_shapes, random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = {"feature/kernel": (6, 3), "gathering/kernel": (6, 4), "distribution/kernel": (6, 4)}
     shapes |= {"extension/kernel": (3, 6)} | norm_shapes("norm", 6)

@@ -6,7 +6,7 @@ from tests.reference import resnet_baselines as reference
 from tests.test_case import norm_shapes, random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = {"state/kernel": (6, 4), "state/bias": (4,), "assignment/kernel": (6, 3), "assignment/bias": (3,)}
     shapes |= {"graph/kernel": (3, 3), "graph/bias": (3,), "update/kernel": (4, 4), "extension/kernel": (4, 6)}

@@ -7,7 +7,7 @@ from tests.reference.bit_resnet import group_norm
 from tests.test_case import assert_close, random_inputs, run_layer_test, run_parity_test, run_twin_test, to_numpy
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     weights = {"gamma": (12,), "beta": (12,)}
     zeros = keras.initializers.serialize(keras.initializers.Zeros())

@@ -7,7 +7,7 @@ from tests.reference import resnet_baselines as reference
 from tests.test_case import random_inputs, run_layer_test, run_parity_test
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = {"query/kernel": (7, 4), "key/kernel": (7, 4), "projection/kernel": (7, 12)}
     shapes |= {"geometry_1/kernel": (2, 4), "geometry_1/bias": (4,), "geometry_2/kernel": (4, 4)}

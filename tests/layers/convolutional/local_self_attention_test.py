@@ -9,7 +9,7 @@ from tests.reference import resnet_baselines as reference
 from tests.test_case import random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = {f"{part}/kernel": (5, 12) for part in ("query", "key", "value")}
     shapes |= {"row_embedding": (3, 5, 2), "column_embedding": (3, 5, 2)}

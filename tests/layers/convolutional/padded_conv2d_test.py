@@ -8,7 +8,7 @@ from tests.reference.bit_resnet import windows_of_bit
 from tests.test_case import TENSORFLOW, canonical_weights, random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     arguments = {"filters": 4, "kernel_size": 3, "strides": 2}
     run_layer_test(PaddedConv2D, arguments, [(5, 8, 3)], (3, 4, 4), {"kernel": (3, 3, 3, 4)}, tmp_path)

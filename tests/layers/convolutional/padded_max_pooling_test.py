@@ -6,7 +6,7 @@ from tests.reference.bit_resnet import windows_of_bit
 from tests.test_case import assert_close, run_layer_test, to_numpy
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     run_layer_test(PaddedMaxPooling2D, {"padding": "ignored"}, [(5, 8, 3)], (3, 4, 3), {}, tmp_path)
 

@@ -11,7 +11,7 @@ def projection_shapes(name, channels, filters, num_groups=1, has_norm=True):
     return kernel | (norm_shapes(f"{name}/norm", filters) if has_norm else {})
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = {"kernel": (3, 8)} | norm_shapes("norm", 8)
     arguments = {"filters": 8, "num_groups": 2, "use_batch_norm": True}

@@ -19,7 +19,7 @@ from tests.test_case import (
 BOTTLENECK = {"conv_1": (1, 1, 6, 5), "conv_2": (3, 3, 5, 5), "conv_3": (1, 1, 5, 20), "projection_conv": (1, 1, 6, 20)}
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     arguments = {"width": 5, "strides": 2, "expansion": 4, "strides_first": True, "drop_path_rate": 0.3}
     arguments |= {"mixing": "convolution", "attention": None}

@@ -30,14 +30,14 @@ def _attention_shapes(relation, channels, relation_dim, filters, num_places):
     )
 
 
-@pytest.mark.parametrize("relation", [pytest.param("pairwise", marks=pytest.mark.each_backend), "patchwise"])
+@pytest.mark.parametrize("relation", [pytest.param("pairwise", marks=pytest.mark.on_torch), "patchwise"])
 def test_attention(relation, tmp_path):
     shapes = _attention_shapes(relation, 32, 2, 16, 9)
     arguments = {"filters": 16, "window_size": 3}
     run_layer_test(ATTENTIONS[relation], arguments, [(4, 7, 32)], (4, 7, 16), shapes, tmp_path, scale=1.0)
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_unit(tmp_path):
     shapes = {f"attention/{path}": shape for path, shape in _attention_shapes("patchwise", 64, 4, 16, 9).items()}
     shapes |= norm_shapes("norm_1", 64) | norm_shapes("norm_2", 16) | _dense_shapes("projection", 16, 64)

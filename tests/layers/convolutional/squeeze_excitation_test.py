@@ -5,7 +5,7 @@ from tests.reference import resnet_baselines as reference
 from tests.test_case import random_inputs, run_layer_test, run_parity_test
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = {"dense_1/kernel": (6, 2), "dense_2/kernel": (2, 6)}
     run_layer_test(SqueezeExcitation, {"reduction": 3}, [(4, 7, 6)], (4, 7, 6), shapes, tmp_path)

@@ -12,7 +12,7 @@ from tests.test_case import MIXED_POLICIES, canonical_weights, random_inputs, ru
 CASES = [(3, 1, (8, 10)), (7, 2, (7, 9)), (3, 2, (9, 6)), (1, 3, (9, 7)), (7, 3, (2, 1))]
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     arguments = {"filters": 10, "kernel_size": 3, "strides": 2, "epsilon": 1e-3}
     arguments |= {"epsilon_placement": "variance", "padding": "symmetric"}

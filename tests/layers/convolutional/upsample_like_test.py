@@ -8,7 +8,7 @@ from tests.test_case import assert_close, random_inputs, run_layer_test, to_nump
 PILLOW = {"bilinear": Image.Resampling.BILINEAR, "nearest": Image.Resampling.NEAREST}
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     arguments = {"scale": 2, "interpolation": "nearest"}
     run_layer_test(UpsampleLike, arguments, [(3, 4, 5), (5, 8, 2)], (5, 8, 5), {}, tmp_path)

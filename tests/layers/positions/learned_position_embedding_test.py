@@ -18,7 +18,7 @@ from tests.test_case import (
 GRIDS = [(2, 3), (4, 5), (3, 2), (1, 1), (2, 7), (5, 3), (1, 6)]
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     run_layer_test(
         LearnedPositionEmbedding,

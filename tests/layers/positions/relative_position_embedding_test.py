@@ -6,7 +6,7 @@ from tests.reference import positions
 from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, run_layer_test, to_numpy
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = {"embedding": (13, 4)}
     run_layer_test(RelativePositionEmbedding, {}, [(3, 7, 2, 4)], (3, 2, 7, 7), shapes, tmp_path)

@@ -19,7 +19,7 @@ from tests.test_case import (
 )
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     rotary = RotaryConfig("mixed", 10.0, "interleaved", "grid", (4, 7), 0.5, "xy")
     arguments = {"rotary": dataclasses.asdict(rotary), "num_heads": 3, "key_dim": 8}

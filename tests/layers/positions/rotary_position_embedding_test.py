@@ -11,8 +11,8 @@ from tests.reference import positions
 from tests.test_case import MIXED_POLICY, WithoutBatch, assert_close, random_inputs, run_layer_test, to_numpy
 
 AXIAL = [
-    pytest.param(RotaryConfig(), marks=pytest.mark.each_backend),
-    pytest.param(RotaryConfig("axial", 50.0, "interleaved", "grid", (4, 7)), marks=pytest.mark.each_backend),
+    pytest.param(RotaryConfig(), marks=pytest.mark.on_torch),
+    pytest.param(RotaryConfig("axial", 50.0, "interleaved", "grid", (4, 7)), marks=pytest.mark.on_torch),
     RotaryConfig("axial", 20.0, "interleaved", axis_order="xy"),
     RotaryConfig("axial", 10.0, "half", "grid", None, 1.0, "xy"),
     RotaryConfig("axial", 10.0, "half", "grid", (9, 2), -0.5),
@@ -28,7 +28,7 @@ def _patches(height, width):
     return np.zeros((1, height, width, 5), "float32")
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 @pytest.mark.parametrize(
     ("rotary", "shape"),
     [

@@ -9,7 +9,7 @@ from tests.reference import positions
 from tests.test_case import random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     run_layer_test(SincosPositionEmbedding, {"temperature": 100.0}, [(7, 12), (2, 3, 5)], (7, 12), {}, tmp_path)
 

@@ -84,6 +84,7 @@ def test_layer_scale_starts_both_branches_at_its_value():
     assert_close(block(tokens), expected)
 
 
+@pytest.mark.slow
 def test_each_rate_acts_in_training_only():
     [tokens] = random_inputs((7, 12), batch=8)
     plain = randomize(built(encoder_block()))
@@ -165,7 +166,7 @@ def test_refuses_impossible_parts():
             EncoderBlock(*parts)
 
 
-@pytest.mark.each_backend
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="needs JAX's compiler")
 def test_a_block_more_is_so_much_more_to_compute_however_many_there_are():
     # XLA on CPUs tends to recompute the gradients of the residual connections in each block.

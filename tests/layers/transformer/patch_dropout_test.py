@@ -32,6 +32,7 @@ def test_each_image_keeps_random_patches_and_all_prefix_tokens(rate, num_kept):
     np.testing.assert_array_equal(PatchDropout(rate)(tokens), tokens)
 
 
+@pytest.mark.slow
 def test_a_model_with_patch_dropout_trains_and_predicts_with_all_patches():
     model, whole = (tiny_model(num_register_tokens=1, num_layers=1, patch_dropout_rate=rate) for rate in (0.5, 0.0))
     changed = train(model, SHAPE, keras.optimizers.SGD(1.0))

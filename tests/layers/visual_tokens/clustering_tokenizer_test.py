@@ -22,7 +22,7 @@ from tests.test_case import (
 PUBLISHED = {"token_dim": 10, "group_width": 2, "use_batch_norm": True}
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = projection_shapes("value", 6, 6, 3) | projection_shapes("projection", 6, 10)
     arguments = {"num_tokens": 4, "num_iterations": 2, **PUBLISHED}

@@ -11,7 +11,7 @@ from tests.test_case import assert_close, random_inputs, randomize, run_layer_te
 PUBLISHED = {"token_dim": 10, "group_width": 2, "use_batch_norm": True, "scale_logits": True}
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = projection_shapes("value", 6, 6, 3) | projection_shapes("projection", 6, 10)
     shapes |= projection_shapes("filter", 6, 4)

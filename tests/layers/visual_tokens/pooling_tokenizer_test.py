@@ -8,7 +8,7 @@ from tests.reference import visual_transformer as reference
 from tests.test_case import assert_close, random_inputs, run_layer_test, run_parity_test
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     arguments = {"grid_size": [2, 3], "token_dim": 10, "use_batch_norm": True}
     shapes = projection_shapes("projection", 6, 10)

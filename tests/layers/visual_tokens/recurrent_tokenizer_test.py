@@ -18,7 +18,7 @@ def built(layer, shapes=SHAPES):
     return layer
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = projection_shapes("value", 6, 6, 3) | projection_shapes("projection", 6, 10)
     shapes |= projection_shapes("query", 10, 6) | projection_shapes("key", 6, 6, 3)

@@ -7,7 +7,7 @@ from tests.reference import visual_transformer as reference
 from tests.test_case import assert_close, random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = projection_shapes("projection", 6, 6) | {"graph": (5, 5)}
     arguments = {"use_graph": True, "use_batch_norm": True}

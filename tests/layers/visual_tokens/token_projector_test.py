@@ -17,7 +17,7 @@ def built(layer, shapes=SHAPES):
     return layer
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = projection_shapes("query", 6, 12, 2) | projection_shapes("key", 10, 12)
     shapes |= projection_shapes("value", 10, 12) | projection_shapes("lateral", 6, 12)

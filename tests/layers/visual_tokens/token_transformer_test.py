@@ -11,7 +11,7 @@ from tests.test_case import assert_close, random_inputs, randomize, run_layer_te
 PUBLISHED = {"num_heads": 3, "num_groups": 2, "use_batch_norm": True, "scale_logits": True}
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     shapes = projection_shapes("key", 12, 6, 2) | projection_shapes("query", 12, 6, 2)
     shapes |= projection_shapes("value", 12, 12, 2)

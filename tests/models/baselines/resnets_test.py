@@ -17,6 +17,7 @@ from tests.test_case import (
     counted_once,
     random_inputs,
     randomize,
+    rest_slow,
     run_parity_test,
     slow_except,
     to_numpy,
@@ -208,7 +209,7 @@ def test_the_trunk_of_a_visual_transformer_may_attend():
     assert keras_vit.describe(model).config.attention == "squeeze_excitation"
 
 
-@pytest.mark.parametrize("relation", ["pairwise", "patchwise"])
+@pytest.mark.parametrize("relation", rest_slow(["patchwise", "pairwise"]))
 def test_a_self_attention_network_equals_the_reference(relation):
     shape = (13, 16, 3)
     model = _self_attention_network(relation, input_shape=shape)

@@ -101,6 +101,7 @@ def test_labels_that_were_assessed_again_are_a_test_only(tmp_path):
     np.testing.assert_array_equal(by_brightness, [[0, 0], [1, 0], [1, 1]])
 
 
+@pytest.mark.slow
 def test_array_records_are_read_in_any_order(tmp_path):
     TinyPhotographs(data_dir=tmp_path, file_format="array_record").download_and_prepare()
     dataset = load_dataset(tiny(tmp_path).data)

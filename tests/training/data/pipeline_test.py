@@ -79,7 +79,7 @@ def assert_equal(batches, others):
     ("assignments", "firsts"),
     [
         # The last step of one epoch, and the second step of the next.
-        pytest.param((), (2, 4), id="pixels in memory"),
+        pytest.param((), (2, 4), id="pixels in memory", marks=pytest.mark.slow),
         pytest.param(("data.cache=false",), (4,), id="stream"),
         pytest.param(("augment.crop=inception",), (4,), id="files in memory", marks=pytest.mark.slow),
     ],
@@ -91,6 +91,7 @@ def test_a_run_can_begin_at_any_step(brief_recipe, assignments, firsts):
         assert_equal(read(range(first, 6)), batches[first:])
 
 
+@pytest.mark.slow
 def test_seeds_follow_from_the_recipe_the_epoch_and_the_place(brief_recipe, monkeypatch):
     """An image's seed follows from its position in all epochs, and a batch's seed follows from its step."""
 
@@ -231,6 +232,7 @@ def test_images_of_several_classes_are_not_kept(brief_recipe):
         prepared(recipe_with(brief_recipe), Dataset(("ant", "bee", "cat"), {"train": source}))
 
 
+@pytest.mark.slow
 def test_evaluation_images_are_not_changed(brief_recipe):
     recipe = recipe_with(brief_recipe)
     dataset = load_dataset(recipe.data)

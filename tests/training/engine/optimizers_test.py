@@ -266,6 +266,7 @@ def test_groups_are_counted_from_the_top_and_by_number():
     assert layer_scales(["encoder_norm/gamma", "predictions/kernel"], 0.5) == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.each_backend
 def test_compiled_steps_equal_eager_ones():
     recipe = make_recipe(*RAMP, "optimizer.kind=adamw", "optimizer.layer_decay=0.6", "optimizer.ema=0.8")

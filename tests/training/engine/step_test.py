@@ -75,6 +75,7 @@ def test_a_step_follows_the_weighted_mean(accumulation_steps):
     assert logs["accuracy"] == [pytest.approx(np.average(correct, weights=weights), rel=1e-5)]
 
 
+@pytest.mark.slow
 def test_metrics_are_over_all_batches_of_an_epoch():
     model = classifier(dropout=0.9)  # Dropout has no effect in evaluation.
     parts = [batch(6, [1, 2, 3, 4, 5, 6], seed=1), batch(6, [0.1, 0, 0, 0, 0, 0], seed=2)]

@@ -55,6 +55,7 @@ def left_by(recipe, runs):
     return train(recipe, runs, leave=leave)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("linear")
 def test_the_moving_average_is_validated_and_kept(brief_recipe, tmp_path):
     recipe = override(brief_recipe, [FOUR_STEPS, "optimizer.ema=0.9", "fit.epochs=1", "fit.checkpoint_every=1 steps"])

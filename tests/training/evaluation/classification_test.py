@@ -167,6 +167,7 @@ def test_nearest_neighbour_equals_numpy(model, brief_recipe):
     assert nearest_neighbour_accuracy(model, Dataset(NAMES, splits), recipe, max_values=40 * 8 * 12 * 3 - 1) is None
 
 
+@pytest.mark.slow
 def test_nearest_neighbour_holds_a_batch_of_the_test(model, brief_recipe, monkeypatch):
     images, sizes = random_images(60), []
     labels = [[i % 7, (i + 2) % 7][: i % 3] for i in range(51)]  # Zero to two classes. One match is enough.

@@ -137,6 +137,7 @@ def _decoded_samples(run, model):
     return np.stack([decode(path.read_bytes()) for path in sorted(run.samples.glob("*"))])
 
 
+@pytest.mark.slow
 def test_rollouts_and_neighbours_are_of_the_samples(folder, run, model, training_images):
     prepared = keras_vit.preprocess_input(_decoded_samples(run, model), model)
     arrays = np.load(folder / "rollout.npz")

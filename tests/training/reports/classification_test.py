@@ -142,6 +142,7 @@ def test_all_mistakes_are_called_all(page):
     assert "100.00%" in shown.text
 
 
+@pytest.mark.slow
 def test_attention_lies_beside_its_image(page, model):
     evaluation = random_evaluation()
     *_, first, first_map, second, second_map = page(evaluation).pictures()
@@ -315,6 +316,7 @@ def test_a_run_on_a_folder_is_called_by_its_name(page):
     assert "trained on the folder dogs & cats" in shown.text
 
 
+@pytest.mark.slow
 def test_page_needs_nothing_beside_it_and_its_figures_can_be_read(written):
     run, text = written(random_evaluation())
     assert {path.name for path in run.figures.iterdir()} == {f"{name}.png" for name in FIGURES}

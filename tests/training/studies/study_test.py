@@ -80,6 +80,7 @@ def test_the_data_study_draws_parts_of_the_images(tfds_directory):
 
 
 # The axes of Figure 8 vary 8 layers, D = 1024, an MLP width of 2048 and patches of 32 pixels.
+@pytest.mark.slow
 def test_shapes_around_the_papers_base():
     for series, label, parameters, gmacs in (
         ("base", "base", 71.4e6, 3.55),
@@ -191,11 +192,13 @@ def test_it_ends_where_a_run_is_stopped(stubbed, tmp_path):
     assert len(stubbed) == 2
 
 
+@pytest.mark.slow
 def test_a_named_recipe_keeps_its_own_values(stubbed, tmp_path):
     run_study("scaling", [], tmp_path, recipe_name="cifar10")
     assert {recipe.fit.batch_size for recipe in stubbed} == {recipes.load("cifar10").fit.batch_size}
 
 
+@pytest.mark.slow
 def test_a_run_of_another_recipe_is_found_before_anything_is_trained(stubbed, tmp_path):
     run_study("scaling", [], tmp_path)
     with pytest.raises(InputError, match=r"started with another recipe:\n  model\.config\.num_layers: was 4, is 2"):

@@ -162,6 +162,7 @@ def test_tasks_are_gone_through_once_and_missing_ones_named(stubbed, tmp_path, c
     assert run_vtab(["S/16@i21k"], ["fit.steps=3"], tmp_path, ["DTD"]).accuracy == more.accuracy
 
 
+@pytest.mark.slow
 def test_runs_with_other_settings_are_found_before_anything_is_trained(stubbed, tmp_path):
     run_vtab(["S/16@i21k"], [], tmp_path, ["Pets"])
     with pytest.raises(

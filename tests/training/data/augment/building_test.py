@@ -37,6 +37,7 @@ def test_nothing_asked_for_is_the_decoder_of_evaluation():
         np.testing.assert_array_equal(augmentation.change(pixels, (3, 7)), pixels)
 
 
+@pytest.mark.slow
 def test_images_follow_from_their_seeds():
     for channels, config in (
         (3, {"flip": True}),

@@ -127,6 +127,7 @@ def test_bicubic_and_gray():
     assert np.abs(gray[..., 0] - luma).max() <= 1.5  # Gray values are rounded before the resize.
 
 
+@pytest.mark.slow
 def test_random_window_is_anywhere_with_equal_probability():
     image = tf.constant(np.arange(4 * 6 * 2).reshape(4, 6, 2))
     seeds = tf.data.Dataset.from_tensor_slices([(8, i) for i in range(300)])

@@ -88,6 +88,7 @@ def test_both_take_turns():
     assert 7 <= sum(is_mixup) <= 33  # The bounds are four standard deviations away.
 
 
+@pytest.mark.slow
 def test_a_function_of_the_seed_also_in_a_pipeline():
     config = {"mixup": 0.2, "cutmix": 1.0}
 
