@@ -134,22 +134,6 @@ def test_nested_equals_plain(inner):
         np.testing.assert_allclose(analysis(outer, images), analysis(inner, prepared(images)), rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_reloaded_of_variable_size_and_in_mixed_precision(tmp_path):
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = randomize(tiny_model(input_shape=(None, None, 1), include_preprocessing=True, num_layers=1))
-    finally:
-        keras.config.set_dtype_policy("float32")
-    model.save(tmp_path / "model.keras")
-    reloaded = keras.saving.load_model(tmp_path / "model.keras")
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 12, 9, 1), "uint8")
-    for analysis in ANALYSES:
-        found = analysis(model, pixels)
-        assert found.dtype == "float32"
-        np.testing.assert_array_equal(analysis(reloaded, pixels), found)
-
-
 @pytest.mark.parametrize("analysis", ANALYSES)
 def test_refusals(analysis, model):
     [images] = random_inputs(SHAPE)

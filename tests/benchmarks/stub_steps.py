@@ -1,21 +1,8 @@
 """Steps without a model. New processes import this module, so it imports little."""
 
 import os
-import resource
 import signal
 import time
-
-
-def open_limited(job):
-    """Steps that kill their process with 21 images, and raise an error with 30 or more."""
-
-    def make_steps(batch_size, steps):
-        if batch_size >= 30:
-            raise MemoryError(f"{batch_size} images")
-        if batch_size >= 21:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return make_steps, "a stub"
 
 
 def open_broken(job):
@@ -25,17 +12,6 @@ def open_broken(job):
         raise ValueError("no such layer")
 
     return make_steps, "a stub"
-
-
-def open_crashing(job):
-    """Steps that access invalid memory."""
-    return (lambda batch_size, steps: os.kill(os.getpid(), signal.SIGSEGV)), "a stub"
-
-
-def open_saying_the_limit(job):
-    """Steps that allocate a byte per image. The name of the device is the process's memory limit."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    return (lambda batch_size, steps: bytearray(batch_size)), f"{soft}"
 
 
 def open_quick(job):
@@ -74,15 +50,3 @@ def write_half(job, path):
 def open_file(job, path):
     """Steps that return the content of a file, and the precision that it is opened in."""
     return (lambda batch_size, steps: f"{path.read_text()} opened in {job.precision}"), "a stub"
-
-
-def open_sized(job, point):
-    """Steps that take a millisecond per image and block, and allocate a megabyte per image."""
-    kept = []
-
-    def make_steps(batch_size, steps):
-        for _ in range(steps):
-            time.sleep(0.001 * batch_size * point.num_layers)
-            kept[:] = [bytes([1]) * (10**6 * batch_size)]
-
-    return make_steps, "a stub"

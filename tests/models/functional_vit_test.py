@@ -139,18 +139,6 @@ def test_a_block_that_is_called_twice_computes_all():
     assert_close(twice(images), to_numpy(_whole(twice)(images)))
 
 
-@pytest.mark.slow
-def test_copies_do_so_too(num_computed, tmp_path):
-    model, [images] = randomize(tiny_model(distillation_token=True)), random_inputs(SHAPE)
-    model.save(tmp_path / "model.keras")
-    clone, expected = keras.models.clone_model(model), to_numpy(model(images))
-    clone.set_weights(model.get_weights())
-    for copied in (clone, keras.models.load_model(tmp_path / "model.keras")):
-        num_computed.clear()
-        np.testing.assert_array_equal(to_numpy(copied(images)), expected)
-        assert num_computed["encoder_block_1"] == 2
-
-
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="TensorFlow and JAX do not support this scope")
 @pytest.mark.parametrize("mode", ["full", "list_of_layers"])
 def test_keras_may_compute_the_block_a_second_time(mode):
@@ -171,15 +159,6 @@ def test_torch_exports_it_strictly():
     images = torch.from_numpy(random_inputs(SHAPE)[0])
     exported = torch.export.export(model, (images,), strict=True)
     assert_close(exported.module()(images), to_numpy(model(images)))
-
-
-@pytest.mark.slow
-def test_a_nested_model_does_so_too(num_computed):
-    inner = tiny_model(include_top=False)
-    outer = keras.Sequential([keras.Input(SHAPE), inner, keras.layers.Dense(3)])
-    num_computed.clear()
-    outer(random_inputs(SHAPE)[0])
-    assert num_computed["encoder_block_1"] == 1
 
 
 @pytest.mark.slow

@@ -1,27 +1,21 @@
-"""The C++ program, built once, and its answers, computed once for all tests."""
+"""The answers of an export in TensorFlow's C++ session, computed once for all tests."""
 
 import os
+import sys
 
 import pytest
 
 from tests.export.exports import export_pets, made_once
 from tests.serving import recorded_requests
-from tests.serving.program import COMPILER, Clients, build, read_answers, serve
+from tests.serving.program import Clients, read_answers, serve
 from tests.test_case import TENSORFLOW
 
-collect_ignore_glob = [] if TENSORFLOW else ["*_test.py"]
+# The names of TensorFlow's libraries and the numbers about memory are those of Linux.
+collect_ignore_glob = [] if TENSORFLOW and sys.platform == "linux" else ["*_test.py"]
 
 ROUNDS, REQUESTS_A_ROUND = 6, 40
 SECONDS = float(os.environ.get("LOAD_SECONDS", "0")) / ROUNDS
 """Minimum duration of a round. LOAD_SECONDS is the total (30000 for a night); by default only answers are counted."""
-
-
-@pytest.fixture(scope="session")
-def program(request):
-    """Path of the program, which is compiled once for all processes and runs."""
-    if COMPILER is None:
-        pytest.skip("there is no C++ compiler")
-    return build(request.config.cache.mkdir("serving"))
 
 
 @pytest.fixture(scope="session")
@@ -43,12 +37,12 @@ def requests(pets):
 
 
 @pytest.fixture(scope="session")
-def served(program, pets, requests, tmp_path_factory):
-    """({name of a request: its outputs}, {name of a failed request: reason}, report of the program)."""
+def served(pets, requests, tmp_path_factory):
+    """({name of a request: its outputs}, {name of a failed request: reason}, report of the server)."""
     clients = Clients(list(recorded_requests.of_many_clients()), 8, ROUNDS, REQUESTS_A_ROUND, SECONDS)
 
     def make(folder):
-        serve(program, [pets[1]], requests.values(), folder, clients)
+        serve([pets[1]], requests.values(), folder, clients)
 
     found = read_answers(made_once(tmp_path_factory, "answers", make))
     names = list(requests)

@@ -51,7 +51,7 @@ def _requests(model, image_size):
 
 @pytest.mark.slow  # signatures_test.py runs an export in C++ in the default tier.
 @pytest.mark.parametrize("names", [["compiled in int8"], ["int8 of any size", "hybrid in bfloat16"]], ids=", ".join)
-def test_in_c_as_in_python(names, program, tmp_path, tmp_path_factory):
+def test_in_c_as_in_python(names, tmp_path, tmp_path_factory):
     """All models run in one process, like versions in a server, and get requests in turn."""
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -80,7 +80,7 @@ def test_in_c_as_in_python(names, program, tmp_path, tmp_path_factory):
         answered = zip(known, asked, strict=True)
         expected.append([named(array, labels, top_k=5) | valid[signature] for array, (signature, *_) in answered])
     in_turn = list(itertools.chain(*zip(*requests, strict=True)))
-    serve(program, [folder for _, folder in exports], in_turn, tmp_path)
+    serve([folder for _, folder in exports], in_turn, tmp_path)
     answers = read_answers(tmp_path)
     assert not answers.errors
     for outputs, known in zip(answers.outputs, itertools.chain(*zip(*expected, strict=True)), strict=True):

@@ -193,12 +193,6 @@ def test_it_ends_where_a_run_is_stopped(stubbed, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_named_recipe_keeps_its_own_values(stubbed, tmp_path):
-    run_study("scaling", [], tmp_path, recipe_name="cifar10")
-    assert {recipe.fit.batch_size for recipe in stubbed} == {recipes.load("cifar10").fit.batch_size}
-
-
-@pytest.mark.slow
 def test_a_run_of_another_recipe_is_found_before_anything_is_trained(stubbed, tmp_path):
     run_study("scaling", [], tmp_path)
     with pytest.raises(InputError, match=r"started with another recipe:\n  model\.config\.num_layers: was 4, is 2"):
