@@ -12,6 +12,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
 	&& echo $$python && break; done)
 
+# Modules are compiled once, not again in each process.
+unexport PYTHONDONTWRITEBYTECODE
+
 # As a folder of sys.path: otherwise a clone named keras_vit hides the package from programs that run beside it.
 EDITABLE = --config-settings editable_mode=compat --editable
 

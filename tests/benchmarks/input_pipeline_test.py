@@ -1,4 +1,4 @@
-"""The benchmark measures the rates of the three libraries' pipelines and compares them."""
+"""The benchmark compares pipelines that do the same."""
 
 import numpy as np
 import pytest
@@ -25,12 +25,3 @@ def test_all_libraries_make_batches_of_changed_images(steps, library):
     assert 20 < images.std() < 128  # Pixels are in [0, 255].
     # Each image of a batch is augmented differently, although there are only two files.
     assert len({image.tobytes() for image in images}) > 20
-
-
-def test_rates_and_ratios(steps):
-    rates = input_pipeline.measure(steps["flip"], rounds=2, seconds=0.01)
-    assert all(len(rate) == 2 and min(rate) > 0 for rate in rates.values())
-    results = {"flip": {"ours": [300.0, 100.0, 200.0], "Keras": [10.0, 20.0, 50.0], "KerasCV": [100.0, 100.0, 100.0]}}
-    assert input_pipeline.table(results).splitlines()[2] == (
-        "| flip | 200 (100-300) | 20 (10-50) | 100 (100-100) | 5.0 (4.0-30.0) | 2.0 (1.0-3.0) |"
-    )

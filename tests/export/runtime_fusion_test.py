@@ -23,6 +23,7 @@ def _onnx_operations(path, folder):
     return [collections.Counter(node.op_type for node in model.graph.node) for model in models]
 
 
+@pytest.mark.slow
 def test_onnx_runtime_joins_norms_and_gelus(onnx_file, tmp_path):
     written, run = _onnx_operations(onnx_file[1].path, tmp_path)
     assert (run["LayerNormalization"], run["BiasGelu"]) == (2 * 2 + 1, 2)

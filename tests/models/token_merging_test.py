@@ -25,7 +25,7 @@ def model():
 @pytest.mark.parametrize(
     ("changes", "pooling"),
     [
-        pytest.param({}, "token", marks=pytest.mark.each_backend),
+        pytest.param({}, "token", marks=pytest.mark.on_torch),
         ({"pooling": "avg", "num_register_tokens": 3}, "avg"),
         # In the third block, 7 is more than half of the patches.
         pytest.param(

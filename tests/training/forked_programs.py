@@ -79,4 +79,4 @@ def _fork(function, log):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    os._exit(main(*sys.argv[1:]))

@@ -15,6 +15,7 @@ def _attention_shapes(name, length):
     return shapes
 
 
+@pytest.mark.slow
 def test_layer(tmp_path):
     shapes = {"conv_1/kernel": (1, 1, 5, 12), "conv_2/kernel": (1, 1, 12, 24), "projection_conv/kernel": (1, 1, 5, 24)}
     shapes |= norm_shapes("norm_1", 12) | norm_shapes("norm_2", 24) | norm_shapes("projection_norm", 24)

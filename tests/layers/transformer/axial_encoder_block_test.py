@@ -22,7 +22,7 @@ def _inputs(grid=GRID, batch=2):
     return random_inputs((grid[0] * grid[1], 12), (*grid, 5), batch=batch)
 
 
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_layer(tmp_path):
     block = {"mlp": "gelu_exact", "layer_norm_epsilon": 1e-5, "dropout_rate": 0.1, "attention_dropout_rate": 0.2}
     block |= {"drop_path_rate": 0.3}

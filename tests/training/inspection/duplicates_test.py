@@ -179,6 +179,7 @@ def test_hashes_are_those_of_the_cosine_transform():
     assert perceptual_hashes(0.5 * gray + 40)[0].tolist() == expected
 
 
+@pytest.mark.slow
 def test_the_test_images_of_another_recipe_are_looked_for_among_drawn_images(brief_recipe, tmp_path):
     """The recipe draws five digits for training. One of them is among the test images."""
     drawn = override(brief_recipe, ["data.train_images=5"])

@@ -118,6 +118,7 @@ def write_photographs(directory, folders):
     return written
 
 
+@pytest.mark.slow
 def test_a_model_of_imagenet_is_evaluated_on_objectnet(imagenet_model, tmp_path):
     path, model = imagenet_model
     folders = ("air_freshener", "bicycle", "chair", "mug", "pen", "tie", "wok")
@@ -143,6 +144,7 @@ def test_a_model_of_imagenet_is_evaluated_on_objectnet(imagenet_model, tmp_path)
     assert lines[3].startswith(f"top-5 accuracy     {in_top5 / 24:.2%} ({in_top5} of 24 images;")
 
 
+@pytest.mark.slow
 def test_folders_of_some_classes_of_imagenet_are_other_classes(imagenet_model, tmp_path):
     write_photographs(tmp_path, [wnid for wnid, _ in imagenet1k_classes()[:2]])
     with pytest.raises(InputError, match=r"\(1,000 in all\), but the data set has the classes n01440764"):

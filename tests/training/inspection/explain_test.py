@@ -214,6 +214,7 @@ def test_a_model_without_attention_shows_its_filters(tmp_path, capsys):
     assert "contains no encoder block" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
     changes = {"stage_depths": (1, 1), "width": 8, "filters": 16, "token_dim": 24, "num_heads": 2, "num_tokens": 6}
     changes["group_width"] = 4
