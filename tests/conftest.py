@@ -35,7 +35,7 @@ MOST_GROWTH = 1_500_000_000
 # Imports create hundreds of thousands of objects. The garbage collector would scan them again and again.
 gc.disable()
 
-_SESSIONS = []
+_sessions = []
 
 
 @atexit.register
@@ -43,26 +43,29 @@ def _end():
     """A regular exit of the interpreter takes a second. This function runs after all others that run at the exit."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if _SESSIONS:
-        os._exit(_SESSIONS[0].exitstatus)
+    if _sessions:
+        os._exit(_sessions[0].exitstatus)
 
 
 def pytest_ignore_collect(collection_path, config):
-    """If only tests of `each_backend` run, files without such tests are not imported."""
-    only_those = config.option.markexpr.startswith("each_backend") and collection_path.suffix == ".py"
-    return True if only_those and "each_backend" not in collection_path.read_text() else None
+    """If only tests with these marks run, files without such tests are not imported."""
+    marks = [mark for mark in ("each_backend", "on_torch") if mark in config.option.markexpr]
+    if not marks or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text()
+    return None if any(mark in text for mark in marks) else True
 
 
 def pytest_collection_finish():
     """Enables the garbage collector, and hides the imported objects from it."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)  # Most tests leave little garbage, so frequent scans would not pay.
+    gc.set_threshold(100_000, 20, 20)  # Most tests leave little garbage, so frequent scans would not pay.
     gc.enable()
 
 
 def pytest_sessionfinish(session):
     """Hides all objects from the garbage collector, which pytest runs five times at the end."""
-    _SESSIONS.append(session)
+    _sessions.append(session)
     gc.freeze()
 
 

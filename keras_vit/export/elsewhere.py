@@ -41,7 +41,9 @@ def with_tensorflow(function, model, **arguments):
         model.save(file)
         call = {"function": [function.__module__, function.__name__], "model": str(file), "arguments": arguments}
         (folder / "call.json").write_text(json.dumps(call))
-        command = [sys.executable, "-c", f"from {__name__} import main; main()", f"{folder}/call.json"]
+        # The garbage collector would search the imported objects again and again.
+        code = f"import gc; gc.disable(); from {__name__} import main; gc.freeze(); gc.enable(); main()"
+        command = [sys.executable, "-c", code, f"{folder}/call.json"]
         paths = [str(pathlib.Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         # The new process uses the CPU, because this process may occupy all memory of the accelerator.
         changes = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": os.pathsep.join(paths)}

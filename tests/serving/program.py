@@ -7,6 +7,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
+import types
 
 import numpy as np
 
@@ -49,22 +50,6 @@ class Clients:
     seconds: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Answers:
-    """The answers of the server.
-
-    Args:
-        outputs: {output name: array} for every request, empty if it failed.
-        errors: {index of a failed request: reason}
-        report: Counts and measurements, a dictionary. "loaded_kib" is the memory in use after models and requests are
-            loaded. "peak_kib" is the peak memory from then until the last request is answered.
-    """
-
-    outputs: list
-    errors: dict
-    report: dict
-
-
 def serve(models, requests, folder, clients=None):
     """Sends requests to models one by one. Then the clients send theirs at the same time.
 
@@ -86,8 +71,16 @@ def serve(models, requests, folder, clients=None):
 
 
 def read_answers(folder):
-    """The `Answers` that `serve` wrote into a folder."""
-    return Answers(**pickle.loads((folder / "answers").read_bytes()))
+    """The answers that `serve` wrote into a folder.
+
+    They have these attributes:
+
+    * outputs: a list of {output name: array} for every request, empty if it failed;
+    * errors: {index of a failed request: reason};
+    * report: {name: count or measurement}. "loaded_kib" is the memory in use after models and requests are loaded.
+      "peak_kib" is the peak memory from then until the last request is answered.
+    """
+    return types.SimpleNamespace(**pickle.loads((folder / "answers").read_bytes()))
 
 
 @functools.cache

@@ -9,7 +9,7 @@ WORK is a pickled dictionary:
 * "clients": the fields of `tests.serving.program.Clients`, or `None`.
 
 The process answers the requests one by one. Then all clients repeat their requests at the same time, in random order.
-The pickled ANSWERS are the fields of `tests.serving.program.Answers`. TensorFlow's Python package is not imported.
+The pickled ANSWERS are what `tests.serving.program.read_answers` returns. TensorFlow's Python package is not imported.
 """
 
 import ctypes
@@ -77,9 +77,8 @@ class Model:
 
     def run(self, feeds, fetches):
         """Returns ({output: array}, `None`), or ({}, the problem)."""
-        inputs = [self._new_tensor(array) for array in feeds.values()]
+        inputs, status = [self._new_tensor(array) for array in feeds.values()], Status(self._library)
         values, found = _pointers(tensor for tensor, _ in inputs), _pointers([None] * len(fetches))
-        status = Status(self._library)
         fed, fetched = (self._named(names) for names in (feeds, fetches.values()))
         sizes = len(feeds), len(fetches)
         self._library.TF_SessionRun(
