@@ -323,6 +323,9 @@ def _check_mixed_precision(layer, inputs, output_dtype=None):
     assert keras.backend.standardize_dtype(_build(layer, inputs).dtype) == (output_dtype or layer.compute_dtype)
     assert {part.dtype_policy.name for part in parts(layer)} == {MIXED_POLICY}
     assert all(weight.dtype == "float32" for weight in layer.weights)
+    if keras.backend.backend() != "jax":  # On JAX, the types are known without compiling.
+        output, found = output_and_gradients(randomize(layer), inputs)
+        assert all(np.isfinite(array).all() for array in (output, *found.values()))
 
 
 def run_parity_test(layer, reference, inputs, tolerance=TOLERANCE, fill=randomize):

@@ -33,6 +33,14 @@ def made_once(tmp_path_factory, name, make):
     return folder
 
 
+def meta_graph(folder):
+    """The MetaGraphDef of a SavedModel: its graph and its signatures."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    [graph] = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
+    return graph
+
+
 def pets():
     """A ViT with 8 x 12 patches that takes pixels in [0, 255]."""
     config = keras_vit.ViTConfig(patch_size=(2, 2), hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)

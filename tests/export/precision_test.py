@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit.export.precision import in_bfloat16, round_to_int8
 from keras_vit.layers.transformer import attention
-from tests.export.exports import export_option
+from tests.export.exports import export_option, meta_graph
 from tests.models.tiny import SHAPE, tiny_model
 from tests.test_case import TENSORFLOW, first, quantize, randomize, rest_slow, to_numpy
 
@@ -100,7 +100,6 @@ def test_8_bits_of_convolutions_of_nested_models_and_of_zeros():
 def test_a_saved_model_does_not_keep_kernels_twice(tmp_path_factory):
     """The kernels are stored in 8 bits only. tests/serving compares its answers with a model with these kernels."""
     import tensorflow as tf
-    from tensorflow.core.protobuf import saved_model_pb2
 
     model, folder = export_option(tmp_path_factory, "int8 of any size")
     kernels = [tuple(kernel.shape) for kernel, *_ in round_to_int8(model)]
@@ -108,7 +107,7 @@ def test_a_saved_model_does_not_keep_kernels_twice(tmp_path_factory):
     reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
     in_float32 = [name for name, dtype in reader.get_variable_to_dtype_map().items() if dtype == tf.float32]
     assert not [name for name in in_float32 if tuple(reader.get_variable_to_shape_map()[name]) in kernels]
-    written = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs[0].graph_def
+    written = meta_graph(folder).graph_def
     nodes = [*written.node, *(node for function in written.library.function for node in function.node_def)]
     tensors = [node.attr["value"].tensor for node in nodes if node.op == "Const"]
     shapes = {tuple(dim.size for dim in tensor.tensor_shape.dim) for tensor in tensors if tensor.dtype == 1}

@@ -2,14 +2,13 @@
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_vit.export.smaller_graph import remove_nodes
+from tests.export.exports import meta_graph
 
 
 def _functions(folder):
-    [graph] = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
-    return graph.graph_def.library.function
+    return meta_graph(folder).graph_def.library.function
 
 
 def _num_constants(folder):

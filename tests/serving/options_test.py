@@ -11,7 +11,7 @@ import pytest
 import keras_vit
 from keras_vit.decoding import image_decoder
 from keras_vit.export.precision import round_to_int8
-from tests.export.exports import OPTIONS, export_option
+from tests.export.exports import OPTIONS, export_option, meta_graph
 from tests.pictures import encoded, picture
 from tests.serving.expected import assert_outputs, named
 from tests.serving.program import prediction_log, read_answers, serve
@@ -53,8 +53,6 @@ def _requests(model, image_size):
 @pytest.mark.parametrize("names", [["compiled in int8"], ["int8 of any size", "hybrid in bfloat16"]], ids=", ".join)
 def test_in_c_as_in_python(names, tmp_path, tmp_path_factory):
     """All models run in one process, like versions in a server, and get requests in turn."""
-    from tensorflow.core.protobuf import saved_model_pb2
-
     exports = [export_option(tmp_path_factory, name) for name in names]
     requests, expected = [], []
     for place, (name, (model, folder)) in enumerate(zip(names, exports, strict=True)):
@@ -64,8 +62,8 @@ def test_in_c_as_in_python(names, tmp_path, tmp_path_factory):
         # Smaller weights are also compared on crops of the photographs.
         assert facts["parity"]["images"] == 32
         assert facts["parity"]["top_1_agreement"] >= 0.95
-        [graph] = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
-        is_for_xla = any(function.attr["_XlaMustCompile"].b for function in graph.graph_def.library.function)
+        functions = meta_graph(folder).graph_def.library.function
+        is_for_xla = any(function.attr["_XlaMustCompile"].b for function in functions)
         assert is_for_xla == options.get("jit_compile", False)
         asked = _requests(model, image_size)
         labels = [str(index) for index in range(model.output_shape[-1])]

@@ -1,7 +1,6 @@
 """Starts `tests.serving.server`, which runs SavedModels as TensorFlow Serving does."""
 
 import dataclasses
-import functools
 import os
 import pathlib
 import pickle
@@ -10,6 +9,8 @@ import sys
 import types
 
 import numpy as np
+
+from tests.export.exports import meta_graph
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -51,7 +52,7 @@ class Clients:
 
 
 def serve(models, requests, folder, clients=None):
-    """Sends requests to models one by one. Then the clients send theirs at the same time.
+    """Sends requests to models one by one. Then all clients send their requests at the same time.
 
     Args:
         models: Folders of SavedModels, each of one version.
@@ -59,7 +60,7 @@ def serve(models, requests, folder, clients=None):
         folder: Folder for files.
         clients: `Clients`.
     """
-    known = [_signatures(model) for model in models]
+    known = [meta_graph(model).signature_def for model in models]
     work = {"models": [str(model) for model in models], "requests": [_tensors(known, log) for log in requests]}
     work["clients"] = clients and vars(clients) | {"requests": [_tensors(known, log) for log in clients.requests]}
     (folder / "work").write_bytes(pickle.dumps(work))
@@ -81,14 +82,6 @@ def read_answers(folder):
       "peak_kib" is the peak memory from then until the last request is answered.
     """
     return types.SimpleNamespace(**pickle.loads((folder / "answers").read_bytes()))
-
-
-@functools.cache
-def _signatures(folder):
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    [graph] = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
-    return graph.signature_def
 
 
 def _tensors(signatures, log):

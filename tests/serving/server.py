@@ -12,6 +12,7 @@ The process answers the requests one by one. Then all clients repeat their reque
 The pickled ANSWERS are what `tests.serving.program.read_answers` returns. TensorFlow's Python package is not imported.
 """
 
+import contextlib
 import ctypes
 import importlib.util
 import pathlib
@@ -78,12 +79,11 @@ class Model:
     def run(self, feeds, fetches):
         """Returns ({output: array}, `None`), or ({}, the problem)."""
         inputs, status = [self._new_tensor(array) for array in feeds.values()], Status(self._library)
-        values, found = _pointers(tensor for tensor, _ in inputs), _pointers([None] * len(fetches))
-        fed, fetched = (self._named(names) for names in (feeds, fetches.values()))
-        sizes = len(feeds), len(fetches)
-        self._library.TF_SessionRun(
-            *(self._session, None, fed, values, sizes[0], fetched, found, sizes[1], None, 0, None, status.pointer)
-        )
+        values = (ctypes.c_void_p * len(inputs))(*(tensor for tensor, _ in inputs))
+        found = (ctypes.c_void_p * len(fetches))()
+        given = self._named(feeds), values, len(inputs)
+        asked = self._named(fetches.values()), found, len(fetches)
+        self._library.TF_SessionRun(self._session, None, *given, *asked, None, 0, None, status.pointer)
         for value in values:
             self._library.TF_DeleteTensor(ctypes.c_void_p(value))
         if problem := status.problem():
@@ -127,11 +127,6 @@ class Model:
         return values.reshape(shape)
 
 
-def _pointers(values):
-    values = list(values)
-    return (ctypes.c_void_p * len(values))(*values)
-
-
 def _string_at(address):
     words = np.frombuffer(ctypes.string_at(address, 24), "u8").tolist()
     kind, size = words[0] & 3, words[0] >> 2
@@ -152,7 +147,8 @@ def _kib(field):
 def replay(models, requests):
     """Answers requests one by one."""
     loaded = _kib("VmRSS")
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # Resets the peak.
+    with contextlib.suppress(OSError):  # If the system does not allow that, the peak is that since the start.
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  # Resets the peak.
     answers = [models[index].run(feeds, fetches) for index, feeds, fetches in requests]
     errors = {index: problem for index, (_, problem) in enumerate(answers) if problem}
     report = {"loaded_kib": loaded, "peak_kib": _kib("VmHWM")}

@@ -114,7 +114,7 @@ _NORM = "Transformer/encoder_norm/scale"
 _FILES = {
     "stacked.npz": (_stacked, "has 12,000,000 blocks", _GRID),
     "gap.npz": (functools.partial(_blocks, numbers=[20_000]), "has 20,001 blocks", _GRID),
-    "deep.npz": (functools.partial(_blocks, numbers=range(50), without=[_NORM]), "missing: encoder_norm/gamma", _GRID),
+    "deep.npz": (functools.partial(_blocks, numbers=range(100), without=[_NORM]), "missing: encoder_norm/gamma", _GRID),
     "units.safetensors": (_units, "missing: encoder_block_1/attention/query/kernel.*and 98.. more", _GRID),
     "wide.npz": (_wide, "Received: 4,000,000", {}),
     "large_head.npz": (_large_head, "another shape: predictions/kernel", _GRID),
