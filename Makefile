@@ -25,8 +25,9 @@ train: .venv/training.installed
 OF_TENSORFLOW = compat training serving benchmarks decoding_test.py readme_test.py
 
 # Two processes, file by file. When a process crashes, the tests end: with another process in its place, pytest-xdist 3.8 hangs.
+# NumPy's linear algebra uses one thread, because waiting threads would take the other process's time.
 TWO = -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
-PYTEST = .venv/bin/python -m pytest $(TWO)
+PYTEST = OMP_NUM_THREADS=1 .venv/bin/python -m pytest $(TWO)
 
 # The default tier: on TensorFlow what is not slow, on JAX what depends on the backend. In a random order; a failure names
 # the seed: make test ARGS="-p randomly --randomly-seed=7". On JAX, a second process would import longer than it would test.

@@ -5,6 +5,7 @@ start as pay: each of them imports TensorFlow or JAX, which takes longer than mo
 modules run first, and the first failure ends the run.
 """
 
+import collections
 import os
 import pathlib
 import subprocess
@@ -43,17 +44,14 @@ def commands(backend, data):
     hashes = {name: file.fs_fsha for name in data.files_of_interest if (file := data.source_tree.get_file(name))}
     changed = data.db.fetch_unknown_files(hashes, data.exec_id)
     files = data.unstable_files | {test.partition("::")[0] for test in data.failing_tests}
-    if sum(data.avg_durations[file] * _count(data, file) for file in files) <= SECONDS_OF_ONE_PROCESS:
+    num_tests = collections.Counter(test.partition("::")[0] for test in data.all_tests)
+    if sum(data.avg_durations[file] * num_tests[file] for file in files) <= SECONDS_OF_ONE_PROCESS:
         return [[*in_one, "-x"]], changed
     runs = [[*in_two, "-x"]]
     if own := sorted(files.intersection(own_tests(changed))):
         # They end before two processes have collected all files. pytest-testmon would forget the tests of other files.
         runs.insert(0, [*plain, "-p", "no:testmon", "-x", *own])
     return runs, changed
-
-
-def _count(data, file):
-    return sum(test.partition("::")[0] == file for test in data.all_tests)
 
 
 def main(arguments):
@@ -80,7 +78,13 @@ class _WholeFiles:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection_modifyitems(self, config, items):
+        collected = {item.nodeid for item in items}
         yield
+        if not hasattr(config, "workerinput"):  # The first process writes into the database.
+            # pytest-testmon has also recorded the tests that marks deselect. It would collect their files in each call.
+            deselected = collected.difference(item.nodeid for item in config.stash[_ITEMS])
+            with config.testmon_data.db as database:
+                database.delete_test_executions(list(deselected), config.testmon_data.exec_id)
         files = {item.path for item in items}
         changed = os.environ.get("CHANGED_FILES", "").split(os.pathsep)
         own = {ROOT / path for path in own_tests(filter(None, changed))}

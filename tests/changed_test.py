@@ -2,16 +2,16 @@
 
 import collections
 import types
+from unittest import mock
 
-from tests.changed import SECONDS_OF_ONE_PROCESS, commands, own_tests
+from tests.changed import SECONDS_OF_ONE_PROCESS, _WholeFiles, commands, own_tests, pytest_collection_modifyitems
 
 CHANGED = "keras_vit/layers/transformer/drop_path.py"
 OWN, OTHER = "tests/layers/transformer/drop_path_test.py", "tests/models/vit_test.py"
 
 
 def test_own_tests():
-    found = own_tests([CHANGED, "training/runs/folder.py", OTHER])
-    assert list(found) == [OWN, "tests/training/runs/folder_test.py", OTHER]
+    assert [*own_tests([CHANGED, "training/cli/fit.py", OTHER])] == [OWN, "tests/training/cli/fit_test.py", OTHER]
 
 
 def _recorded(seconds, tests=(f"{OWN}::test_layer", f"{OTHER}::test_vit", f"{OTHER}::test_file")):
@@ -37,3 +37,14 @@ def test_commands():
     own, whole = commands("tensorflow", _recorded(SECONDS_OF_ONE_PROCESS / 2))[0]
     assert (own[-2:], "-n" in own, "no:testmon" in own) == (["-x", OWN], False, True)
     assert ("-n" in whole, "-x" in whole, "no:testmon" in whole) == (True, True, False)
+
+
+def test_tests_that_marks_deselect_are_not_recorded():
+    """pytest-testmon would collect their files in each call."""
+    quick, slow = (types.SimpleNamespace(nodeid=f"{OWN}::{name}", path=OWN) for name in ("test_layer", "test_slow"))
+    config = types.SimpleNamespace(stash={}, testmon_data=mock.MagicMock(exec_id=1))
+    selection = _WholeFiles().pytest_collection_modifyitems(config, [quick, slow])
+    next(selection)
+    pytest_collection_modifyitems(config, [quick])
+    list(selection)
+    config.testmon_data.db.__enter__().delete_test_executions.assert_called_once_with([slow.nodeid], 1)

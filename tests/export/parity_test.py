@@ -3,15 +3,9 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.export.parity import Parity, compare, computes_in_float32, full_precision, read_images, verified
+from keras_vit.export.parity import Parity, compare, computes_in_float32, full_precision, verified
 from tests.models.tiny import tiny_model
 from tests.test_case import TENSORFLOW, quantize, randomize, to_numpy
-
-
-def test_photographs_are_images():
-    files = read_images(None)
-    assert len(files) == 4
-    assert all(file.startswith(b"\xff\xd8") for file in files)
 
 
 @pytest.mark.usefixtures("eagerly")

@@ -293,8 +293,6 @@ def test_export_for_other_runtimes(brief_run, tmp_path, capsys, monkeypatch):
     np.testing.assert_array_equal(compared, samples)
     assert main([*export, "--name", "small", "--precision", "int8", "--version", "3"]) == 2
     assert "--version requires --format=saved_model or --format=openvino." in capsys.readouterr().err
-    assert main([*export, "--name", "small", "--precision", "bfloat16"]) == 2
-    assert "precision of the format 'litert' must be one of" in capsys.readouterr().err
     assert main([*export, "--name", "small", "--image-size", "8", "8"]) == 2
     assert "--image-size requires --format=saved_model" in capsys.readouterr().err
 

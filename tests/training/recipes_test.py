@@ -277,9 +277,3 @@ def test_commands_of_the_document_are_accepted_as_they_stand(capsys):
     for command in commands + [f"finetune_vtab {task}" for task in tasks]:
         assert not main(["train", *shlex.split(command), "--show"]), command
         assert "model.weights=" in capsys.readouterr().out
-
-
-def test_links_of_the_document_lead_somewhere():
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", DOCUMENT.read_text()) if not link.startswith("https://")]
-    assert links
-    assert all((DOCUMENT.parent / link).exists() for link in links)
