@@ -15,6 +15,9 @@ import pytest
 
 from benchmarks import quick_xla
 
+# TensorFlow's information would stand among the lines of progress.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
 # As in `python -m training`, so that processes that a test starts compute exactly the same.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 

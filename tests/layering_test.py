@@ -72,7 +72,6 @@ IN_FUNCTIONS = {
 }
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
-MAX_FACTORY_LINES = 120
 MAX_ARGUMENTS = 7
 MANY_ARGUMENTS = {
     "Preprocessing",  # It stores a model's whole protocol in files, like a config.
@@ -229,8 +228,7 @@ def test_functions_are_short():
         first = node.body[0]
         if ast.get_docstring(node):
             length -= first.end_lineno - first.lineno + 1
-        may_be_long = name.startswith("keras_vit.models.") or name == "training.engine.train"
-        if length > (MAX_FACTORY_LINES if may_be_long else MAX_FUNCTION_LINES):
+        if length > MAX_FUNCTION_LINES:
             too_long[f"{name}.{node.name}"] = length
     assert not too_long
 

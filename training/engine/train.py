@@ -152,6 +152,6 @@ def export(recipe, run, model, class_names, samples):
 
 def predict_elsewhere(run, samples, options):
     """Loads the SavedModel in another process, as a server would, and predicts held-out images with it."""
-    print("\nHeld-out images, predicted by the SavedModel in a separate process:")
+    print("\nHeld-out images, predicted by the SavedModel in a separate process:", flush=True)
     command = [sys.executable, "-m", "training", "predict", str(run.export), *map(str, samples), *options]
     subprocess.run(command, check=True)
