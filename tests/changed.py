@@ -59,7 +59,7 @@ def main(arguments):
         data = TestmonData.for_local_run(str(ROOT), environment=backend)
         data.determine_stable()
         runs, changed = commands(backend, data)
-        variables = {"KERAS_BACKEND": backend, "CHANGED_FILES": os.pathsep.join(changed)}
+        variables = {"KERAS_BACKEND": backend, "CHANGED_FILES": os.pathsep.join(changed), "LIMITS": " ".join(arguments)}
         for run in runs:
             status = subprocess.run([*run, *arguments], cwd=ROOT, env=os.environ | variables).returncode
             if status not in (0, 5):  # 5: no test is affected.
@@ -80,7 +80,8 @@ class _WholeFiles:
     def pytest_collection_modifyitems(self, config, items):
         collected = {item.nodeid for item in items}
         yield
-        if not hasattr(config, "workerinput"):  # The first process writes into the database.
+        # The first process writes into the database. Tests that -k of the user deselects must run in a later call.
+        if not hasattr(config, "workerinput") and not os.environ.get("LIMITS"):
             # pytest-testmon has also recorded the tests that marks deselect. It would collect their files in each call.
             deselected = collected.difference(item.nodeid for item in config.stash[_ITEMS])
             with config.testmon_data.db as database:

@@ -39,12 +39,13 @@ def test_commands():
     assert ("-n" in whole, "-x" in whole, "no:testmon" in whole) == (True, True, False)
 
 
-def test_tests_that_marks_deselect_are_not_recorded():
-    """pytest-testmon would collect their files in each call."""
+def test_tests_that_marks_deselect_are_not_recorded(monkeypatch):
+    """pytest-testmon would collect their files in each call. Tests that the user's arguments deselect stay recorded."""
     quick, slow = (types.SimpleNamespace(nodeid=f"{OWN}::{name}", path=OWN) for name in ("test_layer", "test_slow"))
     config = types.SimpleNamespace(stash={}, testmon_data=mock.MagicMock(exec_id=1))
-    selection = _WholeFiles().pytest_collection_modifyitems(config, [quick, slow])
-    next(selection)
     pytest_collection_modifyitems(config, [quick])
-    list(selection)
+    for limits in ("-k layer", ""):
+        config.testmon_data.db.__enter__().delete_test_executions.assert_not_called()
+        monkeypatch.setenv("LIMITS", limits)
+        list(_WholeFiles().pytest_collection_modifyitems(config, [quick, slow]))
     config.testmon_data.db.__enter__().delete_test_executions.assert_called_once_with([slow.nodeid], 1)
