@@ -1,8 +1,11 @@
 """A data set: the names of its classes, and the source of each split."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 from keras_vit.checks import is_one_line
+from training.data.contents import Contents
 from training.data.sources import IndexedSource, StreamedSource
 from training.errors import InputError
 
@@ -10,11 +13,17 @@ from training.errors import InputError
 @dataclasses.dataclass(frozen=True)
 class Dataset:
     """The class names, and the sources of the splits "train", "test" and optionally "validation".
-    `overlap` is a message about images that are in two splits, or `None`."""
+    `overlap` is a message about images that are in two splits, or `None`. `list_contents` returns the contents."""
 
     class_names: tuple[str, ...]
     splits: dict[str, IndexedSource | StreamedSource]
     overlap: str | None = None
+    list_contents: Callable[[], Contents] = lambda: Contents({})
+
+    @functools.cached_property
+    def contents(self):
+        """The `training.data.contents.Contents`. Empty if the images are generated."""
+        return self.list_contents()
 
     def __post_init__(self):
         for name in self.class_names:

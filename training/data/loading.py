@@ -14,27 +14,30 @@ from training.data.sources import IndexedSource
 from training.errors import InputError
 
 
-def load_dataset(data, disjoint=True):
+def load_dataset(data, disjoint=True, record=None):
     """Loads the data set that `training.recipe.config.Data` describes.
 
     Args:
         data: `training.recipe.config.Data`
         disjoint: Whether to raise an error if an image is in two splits. Must be `True` if a model is trained on one
             split and tested on another.
+        record: `training.data.contents.Record` of the run that trained the model. Images that this run had are in the
+            splits in which it had them. Differences are printed.
 
     Returns:
         A `Dataset`.
 
     Raises:
-        InputError: If the data set is unavailable, or an image is in two splits. The message suggests a remedy.
+        InputError: If the data set is unavailable, or an image is in two splits, or test images were training images of
+            the run. The message suggests a remedy.
     """
     if data.dataset == "shapes":
         raise InputError("data.dataset=shapes has masks, but no class labels. Choose the recipe shapes_vt_fpn.")
     load = {"folder": _load_folder, "records": _load_records}.get(data.dataset, load_tfds)
-    return _finish(load(data), data, disjoint)
+    return _finish(load(data, record), data, disjoint, record)
 
 
-def load_masks(data, disjoint=True):
+def load_masks(data, disjoint=True, record=None):
     """Same as `load_dataset`, for segmentation. The labels are encoded masks."""
     load = {"folder": _load_mask_folder, "shapes": _load_shapes}.get(data.dataset)
     if load is None and data.mask is None:
@@ -42,13 +45,19 @@ def load_masks(data, disjoint=True):
             f"data.dataset={data.dataset} has no masks. Choose shapes, folder, or a data set of TFDS with the "
             f"feature that contains its masks, such as data.mask=segmentation_mask"
         )
-    return _finish((load or load_tfds)(data), data, disjoint)
+    return _finish((load or load_tfds)(data, record), data, disjoint, record)
 
 
-def _finish(dataset, data, disjoint):
+def _finish(dataset, data, disjoint, record):
     """Checks the splits of a data set, and selects `data.train_images` of its training images at random."""
     if disjoint and dataset.overlap:
         raise InputError(dataset.overlap)
+    if record is not None:
+        record.refuse_seen(dataset.contents)
+        _print_changes(dataset.contents, record)
+        if record.is_continued:
+            contents = record.followed_by(dataset.contents)
+            dataset = dataclasses.replace(dataset, list_contents=lambda: contents)
     if data.train_images is None:
         return dataset
     source = dataset.source("train")
@@ -61,24 +70,34 @@ def _finish(dataset, data, disjoint):
     return dataclasses.replace(dataset, splits=dataset.splits | {"train": drawn})
 
 
-def _load_folder(data):
-    folder = read_folder(data.directory, data.test_fraction, data.validation_fraction)
-    _print_skipped(folder)
+def _print_changes(contents, record):
+    """Prints how a data set has changed since a run, if it contains images of this run."""
+    is_known = any(record.contents.split_of(item) for items in contents.items.values() for item in items)
+    changes = contents.changes_since(record.contents) if is_known else []
+    if changes:
+        print("\n  ".join([f"The data have changed since the training of {record.run}:", *changes]))
+
+
+def _load_folder(data, record):
+    folder = _read(read_folder, data, record)
     splits = _file_sources(folder, lambda label: tf.cast(label, tf.int64))
-    if "test" not in splits:
+    if record is None and "test" not in splits:
         raise InputError(
             f"{data.directory} has no test images, and too few images for a test split: {splits['train'].size} in "
             f"{len(folder.class_names)} classes. Add images, so that a class has at least two, or raise "
             f"data.test_fraction."
         )
-    return Dataset(folder.class_names, splits, folder.overlap)
+    return Dataset(folder.class_names, splits, folder.overlap, lambda: folder.contents)
 
 
-def _print_skipped(folder):
+def _read(read, data, record):
+    """Reads a folder, and restores the splits of a run."""
+    folder = read(data.directory, data.test_fraction, data.validation_fraction)
     for path, problem in folder.skipped.items():
         print(f"Skipped {path}: {problem}")
     if folder.skipped:
         print(f"Skipped {len(folder.skipped)} in total.")
+    return folder if record is None else folder.restored(record)
 
 
 def _file_sources(folder, read_label):
@@ -92,18 +111,17 @@ def _files(pairs, read_label):
     )
 
 
-def _load_mask_folder(data):
-    folder = read_mask_folder(data.directory, data.test_fraction, data.validation_fraction)
-    _print_skipped(folder)
-    if not folder.splits["test"]:
+def _load_mask_folder(data, record):
+    folder = _read(read_mask_folder, data, record)
+    if record is None and not folder.splits["test"]:
         raise InputError(
             f"{data.directory} has too few images for a test split: {len(folder.splits['train'])}. Add images, or "
             f"raise data.test_fraction."
         )
-    return Dataset(folder.class_names, _file_sources(folder, tf.io.read_file), folder.overlap)
+    return Dataset(folder.class_names, _file_sources(folder, tf.io.read_file), folder.overlap, lambda: folder.contents)
 
 
-def _load_shapes(data):
+def _load_shapes(data, record):
     total = shapes.NUM_IMAGES["train"]
     num_train = total - round(data.validation_fraction * total)
     ranges = {"train": (0, num_train), "validation": (num_train, total), "test": (0, shapes.NUM_IMAGES["test"])}
@@ -124,5 +142,5 @@ def _drawn_shapes(split, first, end):
     return IndexedSource(end - first, read)
 
 
-def _load_records(data):
-    return Dataset(*read_records(data.directory, data.shuffle_buffer))
+def _load_records(data, record):
+    return read_records(data.directory, data.shuffle_buffer)

@@ -16,7 +16,17 @@ from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.fitting import Fitting, seed
 from training.engine.models import build_model
 from training.errors import InputError
-from training.runs.folder import Run, add_result, hold, is_finished, new_folder, open_run, program_path, resume_command
+from training.runs.folder import (
+    Run,
+    add_result,
+    hold,
+    is_finished,
+    new_folder,
+    open_run,
+    program_path,
+    read_record,
+    resume_command,
+)
 from training.tasks import TASKS
 
 
@@ -58,8 +68,13 @@ def train(recipe, runs="runs", folder=None, leave=None):
 
 
 def _load(task):
-    """Loads the data set of a run, and checks that it has all splits that the run needs."""
-    dataset = task.load()
+    """Loads the data set of a run, and checks that it has all splits that the run needs.
+
+    If the initial weights come from another run, images that it was trained on are training images again.
+    """
+    weights = pathlib.Path(task.recipe.model.weights or "")
+    earlier = Run(weights.parent)
+    dataset = task.load(record=read_record(earlier, is_continued=True) if weights == earlier.model else None)
     for split in ("train", "test"):
         dataset.source(split)
     if task.recipe.fit.final_weights == "best" and "validation" not in dataset.splits:

@@ -8,7 +8,8 @@ from training.errors import InputError, shortened_names
 from training.evaluation.classification import evaluate
 from training.recipe.assignments import override
 from training.reports.text import describe_classification
-from training.runs.opening import open_model, recipe_for
+from training.runs.folder import read_record
+from training.runs.opening import load_data, open_model, recipe_for
 from training.tasks import TASKS
 
 _OTHER_DATA_FIELDS = (
@@ -26,13 +27,14 @@ def evaluate_source(source, assignments=(), split="test"):
             set with the same classes. The fields of the splits can be changed only for another data set. A model of
             ImageNet-1k can also be evaluated on a folder with the classes of ObjectNet.
         split: Name of the split. `"all"`, all images, is not possible for the data that the model was trained on.
+            `"new"` are the images that were added to these data since then.
 
     Returns:
         The result as lines of text.
 
     Raises:
         InputError: If there is no such model, split or data set, if the data set has other classes than the model, or
-            if `split` is `"all"` for the data that the model was trained on.
+            if `split` is `"all"` and contains images that the model was trained on.
     """
     opened = open_model(source)
     recipe = recipe_for(opened, assignments, _OTHER_DATA_FIELDS)
@@ -40,10 +42,13 @@ def evaluate_source(source, assignments=(), split="test"):
         raise InputError(f"The classes of {source} are not known. Give the folder of a run, or weights of ImageNet-1k.")
     if opened.recipe is None:
         recipe = override(recipe, [f"fit.loss={_activation(opened)}"])
-    if split == "all" and opened.is_own_data(recipe.data):
+    is_own_data = opened.is_own_data(recipe.data)
+    if split == "all" and is_own_data:
         raise InputError(f"{source} was trained on images of these data. Choose --split test, or another data set.")
     task = TASKS[recipe.task](recipe)
-    dataset = task.load(disjoint=split == "all")
+    dataset = load_data(functools.partial(task.load, split == "all"), opened.run, is_own_data)
+    if split == "all":
+        _refuse_seen(opened, dataset)
     splits = list(dataset.splits) if split == "all" else [split]
     for name in splits:
         dataset.source(name)
@@ -57,6 +62,17 @@ def evaluate_source(source, assignments=(), split="test"):
             f"{shortened_names(dataset.class_names)}."
         )
     return f"{title}\n{task.describe(task.evaluate(opened.model, dataset, splits))}"
+
+
+def _refuse_seen(opened, dataset):
+    record = read_record(opened.run)
+    seen = record.seen(dataset.contents) if record else []
+    if seen:
+        total = sum(source.size for source in dataset.splits.values())
+        raise InputError(
+            f"{opened.source} was trained on {len(seen):,} of these {total:,} images, such as {seen[0].path}. Choose "
+            f"--split new for the images that it has not seen, --split test for its test images, or another data set."
+        )
 
 
 def _activation(opened):

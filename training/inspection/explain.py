@@ -29,7 +29,7 @@ from training.inspection.predict import find_saved_model
 from training.reports.explain_page import Findings, write_page
 from training.reports.tables import write_csv
 from training.runs.folder import Run, load_model
-from training.runs.opening import open_model
+from training.runs.opening import load_data, open_model
 
 _BATCH_SIZE = 64
 _ROLLOUT_BATCH_SIZE = 8  # Small, because a rollout keeps the attention of all layers in memory.
@@ -204,7 +204,7 @@ def _read_pictures(subject, paths):
 def _training_examples(run):
     """The training images of a run. If they cannot be loaded, prints the reason and returns `None`."""
     try:
-        dataset = load_dataset(recipes.load(str(run.recipe)).data)
+        dataset = load_data(functools.partial(load_dataset, recipes.load(str(run.recipe)).data, True), run)
     except InputError as error:
         print(f"The run's training images are left out: {error}")
         return None

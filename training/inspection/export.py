@@ -1,5 +1,6 @@
 """Exports the model of a run or of a `.keras` file for serving."""
 
+import functools
 import json
 import pathlib
 
@@ -13,6 +14,7 @@ from training.data.images import decoded, read_image
 from training.errors import InputError
 from training.recipe.assignments import read_facts
 from training.runs.folder import Run, load_model, read_class_names
+from training.runs.opening import load_data
 from training.tasks import TASKS
 
 _COMMON_OPTIONS = {"precision", "tolerance", "min_agreement", "overwrite", "card"}
@@ -92,7 +94,7 @@ def _training_images(model, run, source):
             f"Give a few hundred images like those that will be served: --images FILE..."
         )
     recipe = recipes.load(str(run.recipe))
-    training = TASKS[recipe.task](recipe).load().source("train")
+    training = load_data(functools.partial(TASKS[recipe.task](recipe).load, True), run).source("train")
     drawn = training.draw(min(_NUM_CALIBRATING, training.size), _SEED)
     decode = image_decoder(model)
     return np.stack([decoded(example["image"].numpy(), decode) for example in drawn.in_order()])

@@ -1,6 +1,7 @@
 """Measures the accuracy of simple classifiers on the frozen features of a model."""
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from training.errors import InputError
 from training.evaluation.fewshot import choose_shots, fewshot_accuracy, neighbour_accuracy
 from training.evaluation.representations import features
 from training.reports.tables import lay_out
-from training.runs.opening import open_model, recipe_for
+from training.runs.opening import load_data, open_model, recipe_for
 from training.tasks import require_classification
 
 
@@ -50,7 +51,8 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     opened = open_model(source)
     recipe = recipe_for(opened, assignments)
     require_classification(recipe, "fewshot")
-    dataset = load_dataset(recipe.data)
+    load = functools.partial(load_dataset, recipe.data, True)
+    dataset = load_data(load, opened.run, opened.is_own_data(recipe.data))
     train, test = dataset.source("train"), dataset.source("test")
     labels, test_labels = read_labels(train, "the train split"), read_labels(test, "the test split")
     if neighbours is not None and neighbours > len(labels):

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+from training.data.contents import Record, read_contents
 from training.errors import InputError, shortened_names
 from training.files import write_text
 from training.recipe.assignments import as_text, from_dict, leaves, read_facts
@@ -36,6 +37,7 @@ class Run:
     folder: pathlib.Path
 
     recipe = property(lambda self: self.folder / "recipe.json")
+    splits = property(lambda self: self.folder / "splits.csv")
     lock = property(lambda self: self.folder / "run.lock")
     history = property(lambda self: self.folder / "history.csv")
     tensorboard = property(lambda self: self.folder / "tensorboard")
@@ -62,8 +64,8 @@ def is_finished(recipe, runs, folder):
     run = Run(pathlib.Path(folder))
     if not run.recipe.is_file():
         names = {path.name for path in run.folder.iterdir()} if run.folder.is_dir() else set()
-        names -= {path.name for path in (run.lock, *run.subfolders)}
-        others = sorted(name for name in names if not name.startswith(f"unfinished-{run.recipe.name}-"))
+        names -= {path.name for path in (run.lock, run.splits, *run.subfolders)}
+        others = sorted(name for name in names if not name.startswith("unfinished-"))
         if others:
             raise InputError(f"run={folder} contains other files: {', '.join(others[:5])}. Name an empty folder.")
         return False
@@ -145,7 +147,8 @@ def _locked(run):
 def open_run(recipe, dataset, runs, folder, engine):
     """Opens the given folder of a run, or a new folder `<runs>/<recipe>-<time>`.
 
-    `recipe.json` in this folder contains everything that is needed to repeat the run.
+    `recipe.json` in this folder contains everything that is needed to repeat the run. `splits.csv` lists the files of
+    each split.
 
     Raises:
         InputError: If there are several processes and `folder` is `None`; if the run began with another recipe or other
@@ -160,6 +163,7 @@ def open_run(recipe, dataset, runs, folder, engine):
         for subfolder in run.subfolders:
             _make_folder(subfolder)
         if not run.recipe.is_file():
+            dataset.contents.write(run.splits)
             write_text(run.recipe, json.dumps(_initial_facts(recipe, dataset), indent=2) + "\n")
     engine.barrier()
     return run
@@ -167,6 +171,16 @@ def open_run(recipe, dataset, runs, folder, engine):
 
 def _check_data(run, dataset):
     """Raises an InputError if the data have changed since the run began. Labels and batches would change, too."""
+    changes = data_changes(run, dataset)
+    if changes:
+        raise InputError(
+            "\n  ".join([f"run={run.folder} was started with other data:", *changes])
+            + "\nTo resume it, restore the data. For a new run, name another folder, or omit run=PATH."
+        )
+
+
+def data_changes(run, dataset):
+    """Describes how a data set differs from the data set of a run, in lines of text. Older runs recorded less of it."""
     facts, names, sizes = read_facts(run.recipe), list(dataset.class_names), _sizes(dataset)
     # Older runs did not record the sizes.
     old_names, old_sizes = facts.get("class_names", names), facts.get("num_images", sizes)
@@ -179,12 +193,16 @@ def _check_data(run, dataset):
         changes = {"gone": set(old_names) - set(names), "new": set(names) - set(old_names)}
         texts = [f"{kind}: {shortened_names(sorted(classes))}" for kind, classes in changes.items() if classes]
         differences.append(f"classes, {'; '.join(texts) or 'in another order'}")
-    if differences:
-        lines = "".join(f"\n  {difference}" for difference in differences)
-        raise InputError(
-            f"run={run.folder} was started with other data:{lines}\nTo resume it, restore the data. For a new run, "
-            f"name another folder, or omit run=PATH."
-        )
+    if run.splits.is_file():
+        differences += dataset.contents.changes_since(read_contents(run.splits))
+    return differences
+
+
+def read_record(run, is_continued=False):
+    """The `training.data.contents.Record` of a run, or `None` if there is none, as in older runs."""
+    if not run.splits.is_file():
+        return None
+    return Record(str(run.folder), read_contents(run.splits), is_continued)
 
 
 def _sizes(dataset):

@@ -12,7 +12,7 @@ from training import recipes
 from training.errors import InputError, without_queries
 from training.recipe.assignments import override
 from training.recipe.config import Data, Recipe
-from training.runs.folder import Run, load_model, read_class_names
+from training.runs.folder import Run, data_changes, load_model, read_class_names, read_record
 
 # Fields that may be changed for every model. Splits are not among them, because a changed test split may contain
 # training images.
@@ -22,10 +22,11 @@ DATA_FIELDS = tuple(f"data.{field.name}" for field in dataclasses.fields(Data))
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A model that accepts pixels from 0 to 255. `recipe` is the recipe of its run. Unknown fields are `None`."""
+    """A model that accepts pixels from 0 to 255. `run` has its folder. Fields that are unknown are `None`."""
 
     source: str
     model: keras.Model
+    run: Run
     recipe: Recipe | None = None
     class_names: list[str] | None = None
 
@@ -63,9 +64,9 @@ def open_model(source):
         InputError: If `source` is none of these, or if the model expects normalised pixels.
     """
     path = pathlib.Path(source)
-    run = Run(path)
-    if run.recipe.is_file():
-        return Opened(str(source), load_model(run.model), recipes.load(str(run.recipe)), read_class_names(run))
+    run = Run(path.parent if path.suffix == ".keras" else path)
+    if run.folder == path and run.recipe.is_file():
+        return Opened(str(source), load_model(run.model), run, recipes.load(str(run.recipe)), read_class_names(run))
     if path.suffix == ".keras":
         model = load_model(path)
     else:
@@ -76,7 +77,30 @@ def open_model(source):
         except ValueError as error:
             hint = "" if path.is_file() else f" {source} is not the folder of a run: it has no {run.recipe.name}."
             raise InputError(f"{str(error).rstrip('.')}.{hint}") from error
-    return Opened(without_queries(str(source)), model, class_names=_checked_class_names(model, source))
+    return Opened(without_queries(str(source)), model, run, class_names=_checked_class_names(model, source))
+
+
+def load_data(load, run, is_own_data=True):
+    """Loads a data set with the splits of a run, so that no image that the run was trained on is a test image.
+
+    Args:
+        load: Function of a `training.data.contents.Record` or `None` that returns a `training.data.dataset.Dataset`.
+        run: `Run` with the folder of the model.
+        is_own_data: Whether the run was trained on this data set.
+
+    Raises:
+        InputError: If the data set of an older run, which has no record, has changed.
+    """
+    record = read_record(run)
+    dataset = load(record)
+    changes = data_changes(run, dataset) if record is None and is_own_data else []
+    if changes:
+        raise InputError(
+            "\n  ".join([f"The data have changed since the training of {run.folder}:", *changes])
+            + f"\nTest images may be images that it was trained on, because an earlier version trained it and did not "
+            f"write {run.splits.name}. Restore the data, or choose another data set."
+        )
+    return dataset
 
 
 def _checked_class_names(model, source):

@@ -32,9 +32,9 @@ class Task:
     def __init__(self, recipe):
         self.recipe = recipe
 
-    def load(self, disjoint=True):
+    def load(self, disjoint=True, record=None):
         """The `training.data.dataset.Dataset` of the recipe. A label is a class index or an array of class indices."""
-        return load_dataset(self.recipe.data, disjoint)
+        return load_dataset(self.recipe.data, disjoint, record)
 
     def read_label(self, label, image, num_classes):
         """The label of an image in a batch: multi-hot (classes,)."""

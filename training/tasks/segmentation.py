@@ -29,8 +29,8 @@ class Task:
     def __init__(self, recipe):
         self.recipe = recipe
 
-    def load(self, disjoint=True):
-        return load_masks(self.recipe.data, disjoint)
+    def load(self, disjoint=True, record=None):
+        return load_masks(self.recipe.data, disjoint, record)
 
     def read_label(self, label, image, num_classes):
         return decode_mask(label, image.shape[:2])

@@ -189,7 +189,7 @@ def test_splits_that_a_run_needs_are_asked_for_before_it_begins(brief_recipe, tm
         (("train", "test"), r"fit\.final_weights=best needs validation images, but there are none"),
     ):
         dataset = Dataset(("ant", "bee"), dict.fromkeys(splits, IndexedSource(5, None)))
-        monkeypatch.setattr(Task, "load", lambda self, dataset=dataset: dataset)
+        monkeypatch.setattr(Task, "load", lambda self, record, dataset=dataset: dataset)
         with pytest.raises(InputError, match=message):
             train(override(brief_recipe, ["fit.final_weights=best"]), tmp_path / "runs")
         assert not list((tmp_path / "runs").iterdir())

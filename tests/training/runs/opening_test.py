@@ -73,14 +73,14 @@ def test_own_data_are_known_by_any_of_their_paths(brief_recipe, own, other, same
     (tmp_path / "photos").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "photos")
     data = [Data(dataset="records", directory=path and path.format(here=pathlib.Path.cwd())) for path in (own, other)]
-    opened = Opened("run", None, dataclasses.replace(brief_recipe, data=data[0]))
+    opened = Opened("run", None, None, dataclasses.replace(brief_recipe, data=data[0]))
     assert opened.is_own_data(data[1]) is same
     assert not opened.is_own_data(dataclasses.replace(data[1], dataset="folder"))
 
 
 def test_own_data_are_known_by_any_of_their_names(brief_recipe):
     for name in ("cifar10:3.0.2", "cifar10/any", "cifar10"):
-        opened = Opened("run", None, dataclasses.replace(brief_recipe, data=Data(dataset="cifar10")))
+        opened = Opened("run", None, None, dataclasses.replace(brief_recipe, data=Data(dataset="cifar10")))
         assert opened.is_own_data(Data(dataset=name))
         assert not opened.is_own_data(Data(dataset="cifar100"))
         with pytest.raises(InputError, match=r"data\.test_split cannot be changed for a trained model"):

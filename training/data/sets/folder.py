@@ -12,12 +12,14 @@ import concurrent.futures
 import dataclasses
 import functools
 import hashlib
+import math
 import pathlib
 from typing import Any
 
 import tensorflow as tf
 
 from keras_vit.decoding import decode_upright
+from training.data.contents import INITIAL, NEW, Contents, Item
 from training.data.images import read_image
 from training.errors import InputError
 from training.files import check_name
@@ -35,13 +37,41 @@ class FolderSplits:
     """The contents of a directory.
 
     `splits` is {split: pairs of an image path and its label}. A label is the index of a class, or the path of a mask.
-    `skipped` is {path: reason}. `overlap` is a message about images that are in two split folders, or `None`.
+    `items` is {path of an image: `training.data.contents.Item`}. `skipped` is {path: reason}. `overlap` is a message
+    about images that are in two split folders, or `None`.
     """
 
     class_names: tuple[str, ...]
     splits: dict[str, list[tuple[str, Any]]]
+    items: dict[str, Item]
     skipped: dict[str, str]
     overlap: str | None = None
+
+    @property
+    def contents(self):
+        return Contents({split: tuple(self.items[path] for path, _ in pairs) for split, pairs in self.splits.items()})
+
+    def restored(self, record):
+        """Returns a copy in which each image is in the split in which a run had it.
+
+        Images are recognised by their content. Images that the run did not have form the split "new", or stay in their
+        splits if the run is continued. If the run had none of the images, nothing changes.
+
+        Args:
+            record: `training.data.contents.Record` of the run.
+        """
+        recorded = record.contents.places
+        places = {path: recorded[item.digest] for path, item in self.items.items() if item.digest in recorded}
+        if not places:
+            return self
+        splits = {split: [] for split in self.splits}
+        for split, pairs in self.splits.items():
+            for pair in pairs:
+                target, _ = places.get(pair[0], (split if record.is_continued else NEW, None))
+                splits.setdefault("train" if target == INITIAL else target, []).append(pair)
+        for pairs in splits.values():
+            pairs.sort(key=lambda pair: places.get(pair[0], (None, math.inf))[1])
+        return dataclasses.replace(self, splits=splits)
 
 
 def read_folder(directory, test_fraction, validation_fraction):
@@ -63,7 +93,7 @@ def read_folder(directory, test_fraction, validation_fraction):
     Raises:
         InputError: If there are not enough images. The message describes what was found and what is expected.
     """
-    _, folders = find_splits(directory, "photographs", "class folders only", _LAYOUT)
+    root, folders = find_splits(directory, "photographs", "class folders only", _LAYOUT)
     by_split, skipped, digests = {}, {}, {}
     for split, folder in folders.items():
         by_split[split], skipped_here, digests_here = _read_classes(folder)
@@ -82,7 +112,8 @@ def read_folder(directory, test_fraction, validation_fraction):
     other_splits = {split: images for split, images in by_split.items() if split != "train"}
     splits = {split: _labelled(images, classes) for split, images in (new_splits | other_splits).items()}
     files = {split: [path for paths in images.values() for path in paths] for split, images in by_split.items()}
-    return FolderSplits(classes, splits, skipped, find_copies(files, digests))
+    labels = {path: name for images in by_split.values() for name, paths in images.items() for path in paths}
+    return FolderSplits(classes, splits, list_items(root, digests, labels), skipped, find_copies(files, digests))
 
 
 def find_splits(directory, contents, unsplit_layout, layout):
@@ -110,7 +141,7 @@ def find_splits(directory, contents, unsplit_layout, layout):
 
 
 def _read_classes(root):
-    """Returns {class: sorted paths of decodable images}, {skipped path: reason} and {path: digest of the file}."""
+    """Returns {class: sorted paths of decodable images}, {skipped path: reason} and {path: (size, digest)}."""
     paths_by_class = {folder.name: find_images(folder) for folder in _folders(root)}
     paths = [path for paths in paths_by_class.values() for path in paths]
     examined = dict(zip(paths, map_in_threads(examine, paths), strict=True))
@@ -144,7 +175,7 @@ def hold_out(paths, fractions, digests):
     Args:
         paths: `pathlib.Path`s, at least one.
         fractions: {split: fraction of the paths that the previous splits left}. The splits are filled in this order.
-        digests: {path: digest of the file}. Files with the same content are in the same split.
+        digests: {path: (size, digest) of the file}. Files with the same content are in the same split.
 
     Returns:
         {split: paths}. The paths that are not held out are in "train".
@@ -167,7 +198,7 @@ def find_copies(files, digests):
 
     Args:
         files: {split: paths}
-        digests: {path: digest of the file}
+        digests: {path: (size, digest) of the file}
     """
     first, copies = {}, []
     for split, paths in files.items():
@@ -179,6 +210,15 @@ def find_copies(files, digests):
         return None
     more = f"\n  … ({len(copies):,} in all)" if len(copies) > _MOST_COPIES else ""
     return f"Images are in two splits:{''.join(copies[:_MOST_COPIES])}{more}\nRemove one file of each pair."
+
+
+def list_items(root, digests, labels):
+    """{path of an image: `Item`}. `digests` is {path: (size, digest)}, and `labels` is {path: label}."""
+    items = {}
+    for path, label in labels.items():
+        size, digest = digests[path]
+        items[str(path)] = Item(path.relative_to(root).as_posix(), size, digest, label)
+    return items
 
 
 def _labelled(images, classes):
@@ -217,7 +257,7 @@ def map_in_threads(function, items):
 
 
 def examine(path):
-    """Reads an image file. Returns (digest, `None`), or (`None`, reason) if the file cannot be decoded."""
+    """Reads an image file. Returns ((size, digest), `None`), or (`None`, reason) if it cannot be decoded."""
     if path.suffix.lower() in OTHER_IMAGES:
         return None, f"{path.suffix} files cannot be decoded; convert the file to JPEG or PNG"
     try:
@@ -226,7 +266,7 @@ def examine(path):
         return None, error.strerror
     except ValueError as error:
         return None, str(error)
-    return hashlib.sha256(content).digest(), None
+    return (len(content), hashlib.sha256(content).hexdigest()), None
 
 
 @functools.cache

@@ -8,6 +8,8 @@ The directory may instead have the folders streets/train, streets/test and optio
 contains the folders images and masks.
 """
 
+import hashlib
+
 import numpy as np
 import PIL.Image
 
@@ -20,6 +22,7 @@ from training.data.sets.folder import (
     find_images,
     find_splits,
     hold_out,
+    list_items,
     map_in_threads,
 )
 from training.errors import InputError
@@ -49,7 +52,7 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
     root, folders = find_splits(directory, "photographs and masks", "the folders images and masks", _LAYOUT)
     pairs_by_split = {split: dict(_pairs(folder)) for split, folder in folders.items()}
     names = _read_names(root)
-    values, digests, problems = _read_masks(
+    values, digests, mask_digests, problems = _read_masks(
         pair for pairs in pairs_by_split.values() for pair in pairs.items() if None not in pair
     )
     if names is None:
@@ -68,7 +71,8 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
     images_by_split = by_split | hold_out(by_split["train"], missing, digests)
     masks = {image: mask for pairs in pairs_by_split.values() for image, mask in pairs.items()}
     splits = {name: [(str(image), str(masks[image])) for image in images] for name, images in images_by_split.items()}
-    return FolderSplits(names, splits, skipped, find_copies(by_split, digests))
+    labels = {image: mask_digests[image] for images in by_split.values() for image in images}
+    return FolderSplits(names, splits, list_items(root, digests, labels), skipped, find_copies(by_split, digests))
 
 
 def _pairs(folder):
@@ -94,23 +98,27 @@ def _read_names(root):
 
 
 def _read_masks(pairs):
-    """{image: classes in its mask} and {image: digest} for readable pairs, and {image: problem} for other pairs."""
+    """For readable pairs {image: classes in its mask}, {image: (size, digest)} and {image: digest of its mask}.
+
+    For other pairs {image: problem}.
+    """
     pairs = list(pairs)
     results = dict(zip((image for image, _ in pairs), map_in_threads(_read_pair, pairs), strict=True))
     problems = {image: result for image, result in results.items() if isinstance(result, str)}
     readable = {image: result for image, result in results.items() if image not in problems}
-    values = {image: classes for image, (classes, _) in readable.items()}
-    return values, {image: digest for image, (_, digest) in readable.items()}, problems
+    values, digests, mask_digests = ({image: result[i] for image, result in readable.items()} for i in range(3))
+    return values, digests, mask_digests, problems
 
 
 def _read_pair(pair):
-    """Returns (classes in the mask, digest of the image). If a file is unusable, returns the problem, a string."""
+    """Returns (classes in the mask, (size, digest) of the image, digest of the mask), or a problem as a string."""
     image_path, mask_path = pair
     digest, problem = examine(image_path)
     if problem:
         return problem
     try:
-        mask = read_values(mask_path.read_bytes())
+        content = mask_path.read_bytes()
+        mask = read_values(content)
         with PIL.Image.open(image_path) as image:
             width, height = image.size
             if image.getexif().get(_ORIENTATION) in _TURNED:
@@ -120,7 +128,7 @@ def _read_pair(pair):
     if mask.shape != (height, width):
         return f"has {width} x {height} pixels, but its mask has {mask.shape[1]} x {mask.shape[0]}"
     classes = np.unique(mask)
-    return classes[classes != VOID], digest
+    return classes[classes != VOID], digest, hashlib.sha256(content).hexdigest()
 
 
 def _unknown_classes(values, names):

@@ -5,6 +5,8 @@ train-00000-of-00016.tfrecord   tf.train.Example with image (encoded bytes) and 
 test-00000-of-00001.tfrecord
 """
 
+import concurrent.futures
+import hashlib
 import itertools
 import json
 import posixpath
@@ -13,11 +15,15 @@ from typing import Annotated, Literal
 import pydantic
 import tensorflow as tf
 
+from training.data.contents import Contents, Item
+from training.data.dataset import Dataset
 from training.data.sources import Part, StreamedSource, cut
 from training.errors import InputError
 from training.recipe.assignments import explain
 
 _INDEX = "records.json"
+_THREADS = 16  # Number of shards whose digests are computed at the same time.
+_BLOCK = 65_536  # Bytes of a block that the digest of a shard covers.
 _Files = Annotated[dict[str, pydantic.PositiveInt], pydantic.Field(min_length=1)]
 _FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
 
@@ -102,7 +108,7 @@ def _serialize(image, label):
 
 
 def read_records(directory, shuffle_buffer):
-    """Reads a directory of shards. Returns the class names and {split: source}.
+    """Reads a directory of shards as a `training.data.dataset.Dataset`.
 
     Raises:
         InputError: If the directory has no valid shards. The message names the command that writes them.
@@ -118,8 +124,39 @@ def read_records(directory, shuffle_buffer):
             f"{directory} is not a directory of shards, because its {_INDEX} cannot be read: {problem}. To write "
             f"shards: python -m training records RECIPE --to {directory}"
         ) from None
-    splits = {name: _source(directory, files, shuffle_buffer) for name, files in index.splits.items()}
-    return index.class_names, splits
+    splits: dict = {name: _source(directory, files, shuffle_buffer) for name, files in index.splits.items()}
+    return Dataset(index.class_names, splits, list_contents=lambda: _contents(directory, index.splits))
+
+
+def _contents(directory, files_by_split):
+    names = [(split, name) for split, files in files_by_split.items() for name in files]
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        items = list(pool.map(lambda pair: _item(directory, pair[1]), names))
+    return Contents(
+        {
+            split: tuple(item for (of, _), item in zip(names, items, strict=True) if of == split)
+            for split in files_by_split
+        }
+    )
+
+
+def _item(directory, name):
+    """The `Item` of a shard. Its digest covers the size, and blocks at the start, in the middle and at the end.
+
+    Shards may have terabytes in total, so they are not read as a whole. A shard that was written again differs in its
+    first block, because it has other images or another order.
+    """
+    path = posixpath.join(directory, name)
+    try:
+        size = tf.io.gfile.stat(path).length
+        digest = hashlib.sha256(str(size).encode())
+        with tf.io.gfile.GFile(path, "rb") as file:
+            for start in (0, max(size - _BLOCK, 0) // 2, max(size - _BLOCK, 0)):
+                file.seek(start)
+                digest.update(file.read(_BLOCK))
+    except tf.errors.OpError as error:
+        raise InputError(f"{path} cannot be read: {error.message}. {_INDEX} lists this shard.") from None
+    return Item(name, size, digest.hexdigest())
 
 
 def _source(directory, files, shuffle_buffer):

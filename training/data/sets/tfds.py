@@ -13,7 +13,15 @@ from training.data.dataset import Dataset
 from training.data.masks import renumbered
 from training.data.sets.derived_labels import DERIVED_LABELS, Label
 from training.data.sets.digits import Digits
-from training.data.sets.tfds_splits import as_split, num_images, overlap_message, pieces, split_names
+from training.data.sets.tfds_splits import (
+    as_split,
+    list_contents,
+    num_images,
+    overlap_message,
+    pieces,
+    refuse_seen,
+    split_names,
+)
 from training.data.sources import IndexedSource, StreamedSource, cut
 from training.errors import InputError
 from training.recipe.datasets import BUILT_IN
@@ -21,13 +29,19 @@ from training.recipe.datasets import BUILT_IN
 _DOWNLOAD_RETRIES = 3
 
 
-def load_tfds(data):
-    """Loads a data set of TFDS, or the digits, as a `training.data.dataset.Dataset`. Downloads it if needed."""
+def load_tfds(data, record=None):
+    """Loads a data set of TFDS, or the digits, as a `training.data.dataset.Dataset`. Downloads it if needed.
+
+    Raises an InputError if test images are training images of the run of `record`.
+    """
     builder = _prepared_builder(data)
     label = _label_or_mask(builder, data)
     names = split_names(builder, label, data)
+    if record is not None:
+        refuse_seen(builder, names, record)
     splits = {name: _tfds_source(builder, split, label, data.shuffle_buffer) for name, split in names.items()}
-    return Dataset(label.class_names, splits, overlap_message(builder, names))
+    contents = list_contents(builder, names)
+    return Dataset(label.class_names, splits, overlap_message(builder, names), lambda: contents)
 
 
 def _tfds_source(builder, split, label, shuffle_buffer):

@@ -5,9 +5,11 @@ the data set's split `name`.
 """
 
 import itertools
+import re
 
 import tensorflow_datasets as tfds
 
+from training.data.contents import Contents, Item
 from training.data.sources import cut
 from training.errors import InputError
 
@@ -76,6 +78,53 @@ def overlap_message(builder, names):
                 f"{_remedy(held.get('train', []), held.get('validation', []), held['test'])}"
             )
     return None
+
+
+def list_contents(builder, names):
+    """The `training.data.contents.Contents` of {split: split string of TFDS}. An item is a piece."""
+    return Contents({name: tuple(_item(builder, piece) for piece in pieces(builder, names[name])) for name in names})
+
+
+def _item(builder, piece):
+    text = f"{builder.info.full_name}:{as_split([piece])}"
+    return Item(text, num_images([piece]), text)
+
+
+def refuse_seen(builder, names, record):
+    """Raises an InputError if test or validation images are training images of a run.
+
+    Another version of the data set may have its images in another order. Then each split that the run was trained on
+    is refused as a whole.
+
+    Args:
+        builder: `tfds.core.DatasetBuilder` of prepared data.
+        names: {split: split string of TFDS}
+        record: `training.data.contents.Record` of the run.
+    """
+    for name in ("validation", "test"):
+        held = pieces(builder, names[name]) if name in names else []
+        for split, items in record.contents.items.items():
+            if split in (name, "test"):
+                continue
+            trained = [piece for item in items for piece in _recorded(builder, item)]
+            shared = _without(held, _without(held, trained))
+            if shared:
+                raise InputError(
+                    f"{record.run} was trained on {', '.join(item.path for item in items)}, which contains images of "
+                    f"the {name} split {as_split(held)} of {builder.info.full_name}. Choose another {name} split, or "
+                    f"the version that the run used."
+                )
+
+
+def _recorded(builder, item):
+    """Yields the pieces of a data set that a recorded item covers."""
+    match = re.fullmatch(r"(.+)/([^/]+):([^:\[]+)\[(\d+):(\d+)\]", item.path)
+    if match is None or match[1] != "/".join(builder.info.full_name.split("/")[:-1]):
+        return
+    if match[2] == str(builder.version):
+        yield match[3], int(match[4]), int(match[5])
+    elif match[3] in builder.info.splits:
+        yield match[3], 0, builder.info.splits[match[3]].num_examples
 
 
 def _remedy(train, validation, test):

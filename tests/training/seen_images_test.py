@@ -1,0 +1,236 @@
+"""A model is never tested on images that it was trained on, even if its data set has changed since."""
+
+import dataclasses
+import functools
+import pathlib
+import shutil
+
+import pytest
+
+from tests.training.conftest import BRIEF
+from tests.training.data.sets.folder_test import write_image
+from training import recipes
+from training.__main__ import main
+from training.data.contents import INITIAL, Record, read_contents
+from training.data.loading import load_dataset
+from training.data.sets.records import write_records
+from training.engine.distribution import Engine
+from training.errors import InputError
+from training.recipe.assignments import override
+from training.runs.folder import Run, open_run, read_record
+from training.runs.opening import load_data
+
+NAMES = "cat", "dog"
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """The parent of `photographs` and of `run`, a run on these photographs."""
+    parent = tmp_path_factory.mktemp("begun")
+    for number in range(20):
+        write_image(parent / "photographs" / NAMES[number % 2] / f"{number}.png")
+    recipe = override(recipes.load("folder"), [f"data.directory={parent / 'photographs'}"])
+    open_run(recipe, load_dataset(recipe.data), parent, parent / "run", Engine(None))
+    return parent
+
+
+@pytest.fixture
+def run(begun, tmp_path):
+    """A copy of `begun`, whose photographs may be changed."""
+    shutil.copytree(begun, tmp_path / "copy")
+    run = Run(tmp_path / "copy" / "run")
+    run.recipe.write_text(run.recipe.read_text().replace(str(begun), str(tmp_path / "copy")))
+    return run
+
+
+def photographs(run):
+    return run.folder.parent / "photographs"
+
+
+def splits_of(run, directory=None):
+    """{split: names of its files}, as commands that measure a model read the data of a run."""
+    data = recipes.load(str(run.recipe)).data
+    if directory is not None:
+        data = dataclasses.replace(data, directory=str(directory))
+    dataset = load_data(functools.partial(load_dataset, data, True), run)
+    assert {split: source.size for split, source in dataset.splits.items()} == {
+        split: len(items) for split, items in dataset.contents.items.items() if items
+    }
+    return {split: [item.path for item in items] for split, items in dataset.contents.items.items() if items}
+
+
+@pytest.mark.combination(
+    "evaluate a run after test images were removed", "the other test images; the removed ones are listed"
+)
+def test_removed_test_images_are_not_replaced_by_training_images(run, capsys):
+    before = splits_of(run)
+    assert capsys.readouterr().out == ""
+    removed, *kept = before["test"]
+    (run.folder.parent / "photographs" / removed).unlink()
+    assert splits_of(run) == before | {"test": kept}
+    expected = f"  1 of 4 test files are missing or changed: {removed}\n"
+    assert capsys.readouterr().out == f"The data have changed since the training of {run.folder}:\n{expected}"
+
+
+@pytest.mark.combination(
+    "evaluate a run after images were added", "the run's test images; the added ones form the split new"
+)
+def test_added_images_are_in_no_split(run, capsys):
+    before = splits_of(run)
+    write_image(run.folder.parent / "photographs" / "cat" / "added.png")
+    assert splits_of(run) == before | {"new": ["cat/added.png"]}
+    assert "1 files are new or changed: cat/added.png" in capsys.readouterr().out
+
+
+@pytest.mark.combination("evaluate a run on a moved or renamed folder of its images", "the run's test images")
+def test_moved_images_are_recognised(run, capsys):
+    before = splits_of(run)
+    moved = photographs(run).rename(run.folder.parent / "moved")
+    assert splits_of(run, moved) == before
+    (moved / "cat").rename(moved / "mouse")
+    (moved / "dog" / before["test"][-1].partition("/")[2]).rename(moved / "dog" / "other.png")
+    assert [name.rpartition("/")[2] for name in splits_of(run, moved)["test"]] == [
+        *(name.rpartition("/")[2] for name in before["test"][:-1]),
+        "other.png",
+    ]
+    out = capsys.readouterr().out
+    assert "10 files are of another class: mouse/0.png, mouse/10.png" in out
+    assert "11 files have other names" in out
+
+
+@pytest.mark.combination("evaluate a run on another folder", "the splits of that folder, without a message")
+def test_unknown_images_are_split_as_usual(run, tmp_path, capsys):
+    for number in range(20, 40):
+        write_image(tmp_path / "other" / NAMES[number % 2] / f"{number}.png")
+    assert {split: len(names) for split, names in splits_of(run, tmp_path / "other").items()} == {
+        "train": 14,
+        "validation": 2,
+        "test": 4,
+    }
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.combination(
+    "resume a run after two class folders were exchanged", "refused; the relabelled files are listed"
+)
+def test_a_run_does_not_go_on_with_exchanged_labels(run):
+    recipe = recipes.load(str(run.recipe))
+    arguments = None, run.folder, Engine(None)
+    open_run(recipe, load_dataset(recipe.data), *arguments)
+    folder = photographs(run)
+    (folder / "cat").rename(folder / "saved")
+    (folder / "dog").rename(folder / "cat")
+    (folder / "saved").rename(folder / "dog")
+    with pytest.raises(
+        InputError, match=r"started with other data:\n.*  20 files are of another class: cat/1\.png"
+    ) as error:
+        open_run(recipe, load_dataset(recipe.data), *arguments)
+    assert str(error.value).endswith("name another folder, or omit run=PATH.")
+
+
+@pytest.mark.combination(
+    "train from a run's weights on the same images in other splits", "images it has seen are training images"
+)
+def test_the_next_run_is_not_tested_on_images_that_its_weights_have_seen(run, begun):
+    data = dataclasses.replace(recipes.load(str(run.recipe)).data, test_fraction=0.5)
+    removed = splits_of(run)["train"][0]
+    (photographs(run) / removed).unlink()
+    write_image(photographs(run) / "cat" / "added.png")
+    record = read_record(run, is_continued=True)
+    assert any(record.contents.split_of(item) == "train" for item in load_dataset(data).contents.items["test"])
+    contents = load_dataset(data, record=record).contents
+    tested = [item for split in ("validation", "test") for item in contents.items[split]]
+    assert not any(record.contents.split_of(item) == "train" for item in tested)
+    # The next run's record contains the removed image, too: its weights have seen it.
+    contents.write(run.splits)
+    assert [item.path for item in read_contents(run.splits).items[INITIAL]] == [removed]
+    shutil.copy(begun / "photographs" / removed, photographs(run) / removed)
+    assert removed in splits_of(run)["train"]
+
+
+def test_shards_that_were_training_files_are_not_test_files(run, tmp_path):
+    dataset = load_dataset(recipes.load(str(run.recipe)).data)
+    write_records(dataset, str(tmp_path / "one"), images_per_shard=3)
+    data = dataclasses.replace(recipes.load(str(run.recipe)).data, dataset="records", directory=str(tmp_path / "one"))
+    record = Record("runs/one", load_dataset(data).contents)
+    load_dataset(data, record=record)
+    index = tmp_path / "one" / "records.json"
+    text = index.read_text()
+    exchanged = "train-00000-of-00005.tfrecord", "test-00000-of-00002.tfrecord"
+    for name, other in ("-", exchanged[0]), exchanged, (exchanged[1], "-"):
+        text = text.replace(f'"{other}"', f'"{name}"')
+    index.write_text(text)
+    with pytest.raises(
+        InputError, match=f"runs/one was trained on 1 files that are now in the test .*: {exchanged[0]}"
+    ):
+        load_dataset(data, record=record)
+
+
+def test_parts_of_tfds_that_were_training_images_are_not_test_images(brief_recipe, capsys):
+    def load(*changes, record=None):
+        return load_dataset(override(brief_recipe, [f"data.{change}" for change in changes]).data, record=record)
+
+    contents = load("validation_split=train[80%:]", "train_split=train[:80%]", "validation_fraction=0").contents
+    assert [item.path for item in contents.items["train"]] == ["digits/1.0.0:train[0:1150]"]
+    record = Record("runs/one", contents)
+    load("validation_split=train[80%:]", "train_split=train[:80%]", "validation_fraction=0", record=record)
+    assert "changed" not in capsys.readouterr().out
+    changed = "train_split=train[50%:]", "test_split=train[:5%]", "validation_fraction=0"
+    with pytest.raises(
+        InputError, match=r"runs/one was trained on digits/1\.0\.0:train\[0:1150\], which .* test split train\[0:72\]"
+    ):
+        load(*changed, record=record)
+    # In another version, the images may have another order.
+    older = dataclasses.replace(contents.items["train"][0], path="digits/0.9.0:train[500:1150]")
+    with pytest.raises(InputError, match="or the version that the run used"):
+        load(*changed, record=Record("runs/one", dataclasses.replace(contents, items={"train": (older,)})))
+
+
+def test_a_run_without_a_record_needs_as_many_images_as_it_had(run):
+    run.splits.unlink()
+    removed = splits_of(run)["test"][0]
+    (photographs(run) / removed).unlink()
+    with pytest.raises(
+        InputError, match=r"train images: were 14, are 13\nTest images may be .* an earlier version trained it"
+    ):
+        splits_of(run)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "split,path\ntrain,cat/1.png", "split,path,size,digest,label\ntrain,a,x,b,c", "\0"]
+)
+def test_a_damaged_record_is_refused(run, content):
+    run.splits.write_text(content)
+    with pytest.raises(InputError, match=r"splits\.csv cannot be read: .* Restore the file"):
+        read_record(run)
+
+
+@pytest.mark.slow
+@pytest.mark.combination("the same with evaluate, fewshot, explain and train", "as above, from the command line")
+def test_commands_use_the_record(run, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = ["data.dataset=folder", f"data.directory={photographs(run)}", "fit.epochs=1", "fit.batch_size=8"]
+    assert main(["train", "digits", "run=one", *data, *BRIEF[1:], "model.input_shape=8,8,3"]) is None
+    shutil.copytree(photographs(run), "same")
+    images = splits_of(Run(pathlib.Path("one")))
+    (photographs(run) / images["test"][0]).unlink()
+    write_image(photographs(run) / "cat" / "added.png")
+    said = "1 of 4 test files are missing or changed: " + images["test"][0]
+    for command, expected in (
+        (["evaluate", "one"], f"{said}\n  1 files are new or changed: cat/added.png\nfolder, test split"),
+        (["evaluate", "one", "--split", "new"], "folder, new split"),
+        (["fewshot", "one", "--shots", "1", "--seeds", "1"], "3 test images"),
+        (["explain", "one", "--neighbours", "1"], said),
+        (["export", "one", "--format", "litert", "--precision", "int8"], said),
+    ):
+        capsys.readouterr()
+        main(command)
+        assert expected in capsys.readouterr().out, command
+    assert main(["evaluate", "one", "data.directory=same", "--split", "all"]) == 2
+    assert "one was trained on 16 of these 20 images, such as" in capsys.readouterr().err
+    assert main(["evaluate", "one", "data.directory=same"]) is None
+    assert "of 4 images" in capsys.readouterr().out
+    weights = ["model.weights=one/model.keras", "model.config=none", "model.input_shape=none", "data.test_fraction=0.5"]
+    assert main(["train", "digits", "run=two", *data, *weights]) is None
+    one, two = (read_record(Run(pathlib.Path(name))).contents for name in ("one", "two"))
+    assert all(one.split_of(item) != "train" for item in two.items["test"])
