@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import pathlib
 import shutil
 
@@ -14,7 +15,9 @@ from training.__main__ import main
 from training.data.contents import INITIAL, Record, read_contents
 from training.data.loading import load_dataset
 from training.data.sets.records import write_records
+from training.engine import train
 from training.engine.distribution import Engine
+from training.engine.fitting import Fitting
 from training.errors import InputError
 from training.recipe.assignments import override
 from training.runs.folder import Run, open_run, read_record
@@ -136,7 +139,7 @@ def test_the_next_run_is_not_tested_on_images_that_its_weights_have_seen(run, be
     removed = splits_of(run)["train"][0]
     (photographs(run) / removed).unlink()
     write_image(photographs(run) / "cat" / "added.png")
-    record = read_record(run, is_continued=True)
+    record = read_record(run, "continue")
     assert any(record.contents.split_of(item) == "train" for item in load_dataset(data).contents.items["test"])
     contents = load_dataset(data, record=record).contents
     tested = [item for split in ("validation", "test") for item in contents.items[split]]
@@ -209,6 +212,7 @@ def test_a_damaged_record_is_refused(run, content):
 @pytest.mark.combination("the same with evaluate, fewshot, explain and train", "as above, from the command line")
 def test_commands_use_the_record(run, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train, "export", lambda *arguments: False)
     data = ["data.dataset=folder", f"data.directory={photographs(run)}", "fit.epochs=1", "fit.batch_size=8"]
     assert main(["train", "digits", "run=one", *data, *BRIEF[1:], "model.input_shape=8,8,3"]) is None
     shutil.copytree(photographs(run), "same")
@@ -234,3 +238,33 @@ def test_commands_use_the_record(run, monkeypatch, tmp_path, capsys):
     assert main(["train", "digits", "run=two", *data, *weights]) is None
     one, two = (read_record(Run(pathlib.Path(name))).contents for name in ("one", "two"))
     assert all(one.split_of(item) != "train" for item in two.items["test"])
+
+
+@pytest.mark.slow
+@pytest.mark.combination("a training image is deleted during a run", "the file and the command that resumes are named")
+@pytest.mark.combination("the same with data.max_failures=1", "the next image replaces it; the run can be resumed")
+def test_a_deleted_image(run, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = ["data.dataset=folder", f"data.directory={photographs(run)}", "fit.batch_size=8", "data.cache=false"]
+    command = ["train", "digits", *data, *BRIEF, "model.input_shape=8,8,3"]
+    removed = splits_of(run)["train"][3]
+    saved = (photographs(run) / removed).read_bytes()
+    monkeypatch.setattr(train, "export", lambda *arguments: False)
+    fit = Fitting.run
+
+    def fit_without_it(fitting):
+        (photographs(run) / removed).unlink(missing_ok=True)
+        return fit(fitting)
+
+    monkeypatch.setattr(Fitting, "run", fit_without_it)
+    assert main([*command, "run=one"]) == 2
+    assert f"cannot be read any more:\n  {removed}: No such file or directory\nRestore them." in capsys.readouterr().err
+    (photographs(run) / removed).write_bytes(saved)
+    assert main([*command, "run=two", "data.max_failures=1", "fit.final_weights=best"]) is None
+    assert f"{removed}: No such file or directory (failure 1 of at most 1)" in capsys.readouterr().out
+    facts = json.loads(pathlib.Path("two/recipe.json").read_text())
+    facts.pop("result")
+    pathlib.Path("two/recipe.json").write_text(json.dumps(facts))
+    assert main(["train", "run=two"]) is None
+    assert "Resuming from step 4." in capsys.readouterr().out
+    assert read_record(Run(pathlib.Path("two"))).contents.items["train"][3].path == removed

@@ -11,7 +11,10 @@ digest of its mask. The digest of a part of TFDS is its version and its split, s
 import csv
 import dataclasses
 import functools
+import hashlib
 import io
+import pathlib
+from typing import Literal
 
 from training.errors import InputError, shortened_names
 from training.files import write_text
@@ -91,6 +94,32 @@ class Contents:
 _COLUMNS = ["split", *(field.name for field in dataclasses.fields(Item))]
 
 
+def file_problem(path, item, reads=True):
+    """Describes how a file differs from the `Item` that was recorded for it, or returns `None`.
+
+    Args:
+        path: Path of the file.
+        item: `Item`
+        reads: Whether to read the file and compare its digest, too.
+    """
+    try:
+        size = path.stat().st_size
+        digest = hashlib.sha256(path.read_bytes()).hexdigest() if reads else item.digest
+    except OSError as error:
+        return error.strerror
+    return None if (size, digest) == (item.size, item.digest) else "the file has changed"
+
+
+def find_problems(contents, directory):
+    """{path: problem} of the files that are gone or have changed. Files are read only if all have their size."""
+    items = [item for items in contents.items.values() for item in items]
+    for reads in (False, True):
+        problems = {item.path: file_problem(pathlib.Path(directory, item.path), item, reads) for item in items}
+        if any(problems.values()):
+            return {path: problem for path, problem in problems.items() if problem}
+    return {}
+
+
 def _list(paths):
     return shortened_names(sorted(paths), 5)
 
@@ -123,13 +152,14 @@ class Record:
     Args:
         run: Folder of the run, for messages.
         contents: `Contents`
-        is_continued: Whether another run starts with the weights of this run. Images that the record does not contain
-            then stay in their splits. Otherwise, they form the split "new".
+        use: `"measure"`: the model of the run is measured. Images that the run did not have form the split "new".
+            `"continue"`: another run starts with the weights of the run, and these images stay in their splits.
+            `"resume"`: the run itself goes on.
     """
 
     run: str
     contents: Contents
-    is_continued: bool = False
+    use: Literal["measure", "continue", "resume"] = "measure"
 
     def seen(self, contents):
         """The items of `contents` that the run was trained on, or that it used to choose its weights."""

@@ -5,6 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from training.data.dataset import Dataset
+from training.data.failures import FailureLimit
 from training.data.sets import shapes
 from training.data.sets.folder import read_folder
 from training.data.sets.mask_folder import read_mask_folder
@@ -54,8 +55,9 @@ def _finish(dataset, data, disjoint, record):
         raise InputError(dataset.overlap)
     if record is not None:
         record.refuse_seen(dataset.contents)
-        _print_changes(dataset.contents, record)
-        if record.is_continued:
+        if record.use != "resume":
+            _print_changes(dataset.contents, record)
+        if record.use == "continue":
             contents = record.followed_by(dataset.contents)
             dataset = dataclasses.replace(dataset, list_contents=lambda: contents)
     if data.train_images is None:
@@ -80,7 +82,14 @@ def _print_changes(contents, record):
 
 def _load_folder(data, record):
     folder = _read(read_folder, data, record)
+    if data.max_failures and record is not None and record.use == "resume":
+        folder = folder.completed(record, data.max_failures)
     splits = _file_sources(folder, lambda label: tf.cast(label, tf.int64))
+    if data.max_failures:
+        paths = [path for path, _ in folder.splits["train"]]
+        limit = FailureLimit(paths, [folder.items[path] for path in paths], data.max_failures)
+        read = splits["train"].read
+        splits["train"] = IndexedSource(len(paths), lambda index: read(limit(index)))
     if record is None and "test" not in splits:
         raise InputError(
             f"{data.directory} has no test images, and too few images for a test split: {splits['train'].size} in "

@@ -1,6 +1,7 @@
 """Trains a recipe, and writes a folder with the model, its export and its report."""
 
 import contextlib
+import itertools
 import pathlib
 import shlex
 import subprocess
@@ -8,12 +9,15 @@ import sys
 import textwrap
 
 import keras
+import tensorflow as tf
 
 import keras_vit
 from keras_vit.atomic_files import replace_file_atomically
+from training.data.contents import find_problems
 from training.engine import distribution
 from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.fitting import Fitting, seed
+from training.engine.memory import describe_shortage, free_memory, is_out_of_memory
 from training.engine.models import build_model
 from training.errors import InputError
 from training.runs.folder import (
@@ -52,7 +56,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
     seed(recipe)
     engine = distribution.start(recipe)
     task = TASKS[recipe.task](recipe)
-    dataset = _load(task)
+    dataset = _load(task, folder and Run(pathlib.Path(folder)))
     seed(recipe)  # Seeded again, because a data set uses random numbers when it is first prepared.
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
@@ -67,14 +71,21 @@ def train(recipe, runs="runs", folder=None, leave=None):
         return run, None
 
 
-def _load(task):
+def _load(task, run):
     """Loads the data set of a run, and checks that it has all splits that the run needs.
 
-    If the initial weights come from another run, images that it was trained on are training images again.
+    Args:
+        task: The task of the run.
+        run: `Run` to resume if its folder contains one. Its splits are used again. Otherwise, if the initial weights
+            come from another run, images that this run was trained on are training images again.
     """
     weights = pathlib.Path(task.recipe.model.weights or "")
-    earlier = Run(weights.parent)
-    dataset = task.load(record=read_record(earlier, is_continued=True) if weights == earlier.model else None)
+    earlier, record = Run(weights.parent), None
+    if run is not None and run.recipe.is_file():
+        record = read_record(run, "resume")
+    elif weights == earlier.model:
+        record = read_record(earlier, "continue")
+    dataset = task.load(record=record)
     for split in ("train", "test"):
         dataset.source(split)
     if task.recipe.fit.final_weights == "best" and "validation" not in dataset.splits:
@@ -99,6 +110,7 @@ def train_once(recipe, runs, folder, leave=None):
 
 def _fit_and_finish(fitting, leave):
     engine, run, keeper = fitting.engine, fitting.run_folder, fitting.keeper
+    free = free_memory()
     try:
         if not fitting.run():
             if engine.is_chief:
@@ -111,6 +123,28 @@ def _fit_and_finish(fitting, leave):
         return evaluation
     except (InputError, OSError) as error:
         raise InputError(f"{error} To resume: {resume_command(run)}") from None
+    except Exception as error:
+        if is_out_of_memory(error):
+            shortage = describe_shortage(fitting.task.recipe, fitting.model, engine, free)
+            raise InputError(f"{shortage} To resume this run with more memory: {resume_command(run)}") from error
+        problem = _reading_problem(fitting, error)
+        if problem is None:
+            raise
+        raise InputError(f"{problem} To resume: {resume_command(run)}") from error
+
+
+def _reading_problem(fitting, error):
+    """Names the images that were deleted or damaged since the run began. `None` if an error has another cause."""
+    data = fitting.task.recipe.data
+    if not isinstance(error, tf.errors.OpError):
+        return None
+    problems = find_problems(fitting.dataset.contents, data.directory) if data.dataset == "folder" else {}
+    if problems:
+        lines = [f"{path}: {problem}" for path, problem in itertools.islice(problems.items(), 5)]
+        text = "\n  ".join([f"{len(problems):,} images in {data.directory} cannot be read any more:", *lines])
+        return f"{text}\nRestore them. A new run with data.max_failures=N goes on without up to N training images."
+    unreadable = tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.PermissionDeniedError
+    return f"The images cannot be read any more: {error.message}" if isinstance(error, unreadable) else None
 
 
 def finish(task, dataset, run, weights, keeper):

@@ -20,6 +20,7 @@ from training.data.sets.tfds import find_label
 from training.data.sources import IndexedSource
 from training.engine import distribution
 from training.engine.fitting import Fitting, seed
+from training.engine.memory import activations
 from training.engine.models import without_weights
 from training.errors import InputError
 from training.planning.plan_report import Memory, Plan
@@ -104,28 +105,6 @@ def _plan(recipe, dataset, images_origin, engine):
         flops=compiled.cost_analysis()["flops"] * parts,
         collectives=count_collectives(compiled.as_text(), parts),
     )
-
-
-def activations(recipe, model, engine):
-    """Estimated bytes of encoder activations that a device keeps for the backward pass. `None` without an encoder.
-
-    T tokens, D hidden width, K heads, M width of the MLP. A block keeps T (8 D + 2 M) + K T^2 numbers per image (arXiv
-    2205.05198, equation 2, without the masks of dropout). With SwiGLU, 3 M replaces 2 M. Every device keeps
-    4 T D of these numbers. The others are split over `model_devices`. With rematerialisation, each block keeps only its
-    input (T D numbers), except the block that is being recomputed, which keeps all numbers. Token merging and patch
-    dropout are ignored.
-    """
-    config, model_devices = keras_vit.describe(model).config, recipe.distribution.model_devices
-    if not isinstance(config, keras_vit.ViTConfig):
-        return None
-    block_inputs = keras.tree.flatten(model.get_layer("encoder_block_0").input)  # Axial blocks have two inputs.
-    _, tokens, width = block_inputs[0].shape
-    hidden = (3 if config.mlp == "swiglu" else 2) * config.mlp_dim
-    block = 4 * tokens * width + (tokens * (4 * width + hidden) + config.num_heads * tokens**2) / model_devices
-    depth = config.num_layers
-    numbers = depth * tokens * width + block if recipe.fit.rematerialize else depth * block
-    images = recipe.fit.batch_size / engine.num_replicas / recipe.fit.accumulation_steps
-    return round(numbers * images * (4 if recipe.fit.precision == "float32" else 2))
 
 
 def count_collectives(program, parts):

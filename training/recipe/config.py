@@ -147,6 +147,11 @@ class Data:
     cache: bool = Field(
         True, description="keep the images in memory, as resized pixels or, with crop=inception, as encoded files"
     )
+    max_failures: NonNegativeInt = Field(
+        0,
+        description="for folder, classification: number of training images that may be deleted or damaged during the "
+        "run; each is replaced by the next one",
+    )
     shuffle_buffer: PositiveInt = Field(
         10_000,
         description="with cache=false, for records and TFDS's TFRecord files: number of images in the shuffle buffer",
@@ -160,7 +165,7 @@ class Data:
             )
         built_in = BUILT_IN.get(self.dataset)
         if self.dataset != "folder":
-            refuse_unused(self, ["test_fraction"], "for data.dataset=folder")
+            refuse_unused(self, ["test_fraction", "max_failures"], "for data.dataset=folder")
         if built_in and not built_in.is_tfds:
             names = ["tfds_directory", "train_split", "validation_split", "test_split"]
             refuse_unused(self, names, "for data sets of TFDS")

@@ -198,11 +198,11 @@ def data_changes(run, dataset):
     return differences
 
 
-def read_record(run, is_continued=False):
+def read_record(run, use="measure"):
     """The `training.data.contents.Record` of a run, or `None` if there is none, as in older runs."""
     if not run.splits.is_file():
         return None
-    return Record(str(run.folder), read_contents(run.splits), is_continued)
+    return Record(str(run.folder), read_contents(run.splits), use)
 
 
 def _sizes(dataset):

@@ -8,8 +8,9 @@ import pytest
 import keras_vit
 from training import recipes
 from training.__main__ import main
+from training.engine.memory import activations
 from training.planning import plan as module
-from training.planning.plan import activations, count_collectives, with_devices
+from training.planning.plan import count_collectives, with_devices
 from training.planning.plan_report import ACCELERATORS, Memory, Plan
 from training.recipe.assignments import override
 

@@ -37,13 +37,14 @@ class FolderSplits:
     """The contents of a directory.
 
     `splits` is {split: pairs of an image path and its label}. A label is the index of a class, or the path of a mask.
-    `items` is {path of an image: `training.data.contents.Item`}. `skipped` is {path: reason}. `overlap` is a message
-    about images that are in two split folders, or `None`.
+    `items` is {path of an image: `training.data.contents.Item`}, and `root` is the directory. `skipped` is {path:
+    reason}. `overlap` is a message about images that are in two split folders, or `None`.
     """
 
     class_names: tuple[str, ...]
     splits: dict[str, list[tuple[str, Any]]]
     items: dict[str, Item]
+    root: pathlib.Path
     skipped: dict[str, str]
     overlap: str | None = None
 
@@ -51,11 +52,27 @@ class FolderSplits:
     def contents(self):
         return Contents({split: tuple(self.items[path] for path, _ in pairs) for split, pairs in self.splits.items()})
 
+    def completed(self, record, most):
+        """Adds the training images of a run that are gone or have changed, if there are at most `most`.
+
+        They keep their positions, so the batches of the run stay the same.
+        """
+        found = {item.digest for item in self.items.values()}
+        trained = record.contents.items["train"]
+        gone = {str(self.root / item.path): item for item in trained if item.digest not in found}
+        if len(gone) > most or any(item.label not in self.class_names for item in gone.values()):
+            return self
+        splits = {split: [pair for pair in pairs if pair[0] not in gone] for split, pairs in self.splits.items()}
+        splits["train"] += [(path, self.class_names.index(item.label)) for path, item in gone.items()]
+        items = self.items | gone
+        splits["train"].sort(key=lambda pair: record.contents.places[items[pair[0]].digest][1])
+        return dataclasses.replace(self, splits=splits, items=items)
+
     def restored(self, record):
         """Returns a copy in which each image is in the split in which a run had it.
 
-        Images are recognised by their content. Images that the run did not have form the split "new", or stay in their
-        splits if the run is continued. If the run had none of the images, nothing changes.
+        Images are recognised by their content. Images that the run did not have form the split "new" if the run is
+        measured. Otherwise, they stay in their splits. If the run had none of the images, nothing changes.
 
         Args:
             record: `training.data.contents.Record` of the run.
@@ -67,7 +84,7 @@ class FolderSplits:
         splits = {split: [] for split in self.splits}
         for split, pairs in self.splits.items():
             for pair in pairs:
-                target, _ = places.get(pair[0], (split if record.is_continued else NEW, None))
+                target, _ = places.get(pair[0], (NEW if record.use == "measure" else split, None))
                 splits.setdefault("train" if target == INITIAL else target, []).append(pair)
         for pairs in splits.values():
             pairs.sort(key=lambda pair: places.get(pair[0], (None, math.inf))[1])
@@ -113,7 +130,7 @@ def read_folder(directory, test_fraction, validation_fraction):
     splits = {split: _labelled(images, classes) for split, images in (new_splits | other_splits).items()}
     files = {split: [path for paths in images.values() for path in paths] for split, images in by_split.items()}
     labels = {path: name for images in by_split.values() for name, paths in images.items() for path in paths}
-    return FolderSplits(classes, splits, list_items(root, digests, labels), skipped, find_copies(files, digests))
+    return FolderSplits(classes, splits, list_items(root, digests, labels), root, skipped, find_copies(files, digests))
 
 
 def find_splits(directory, contents, unsplit_layout, layout):

@@ -72,7 +72,8 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
     masks = {image: mask for pairs in pairs_by_split.values() for image, mask in pairs.items()}
     splits = {name: [(str(image), str(masks[image])) for image in images] for name, images in images_by_split.items()}
     labels = {image: mask_digests[image] for images in by_split.values() for image in images}
-    return FolderSplits(names, splits, list_items(root, digests, labels), skipped, find_copies(by_split, digests))
+    items = list_items(root, digests, labels)
+    return FolderSplits(names, splits, items, root, skipped, find_copies(by_split, digests))
 
 
 def _pairs(folder):

@@ -1,0 +1,55 @@
+"""What is said if the memory was not enough. `plan_test.py` checks the estimate of activations."""
+
+import types
+
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from tests.training.conftest import BRIEF
+from training import recipes
+from training.engine.memory import activations, describe_shortage, is_out_of_memory
+from training.recipe.assignments import override
+
+ONE_DEVICE = types.SimpleNamespace(num_replicas=1)
+
+
+@pytest.fixture(scope="module")
+def model():
+    recipe = override(recipes.load("digits"), BRIEF)
+    return keras_vit.ViT(recipe.model.config, input_shape=(8, 8, 1), classes=10)
+
+
+@pytest.mark.combination("train with a batch that does not fit", "fit.batch_size, the free memory and what would fit")
+def test_a_shortage_is_explained(model):
+    recipe = override(recipes.load("digits"), [*BRIEF, "fit.batch_size=100"])
+    gradients = 4 * model.count_params()
+    per_image = activations(recipe, model, ONE_DEVICE) / 100
+    text = describe_shortage(recipe, model, ONE_DEVICE, gradients + 30.5 * per_image)
+    assert text == (
+        "The memory was not enough for a training step with fit.batch_size=100. 0.0 GB were free before the first "
+        "step. By the estimate of `plan`, at most 30 images fit. Start a new run with fit.batch_size=30 or "
+        "fit.accumulation_steps=4 (the same batch in more parts) or fit.rematerialize=true (slower)."
+    )
+    # An estimate that is too high is not repeated.
+    assert "new run with fit.batch_size=50 or" in describe_shortage(
+        recipe, model, ONE_DEVICE, gradients + 200 * per_image
+    )
+    resnet = keras_vit.ResNet18(weights=None, input_shape=(32, 32, 3), classes=2)
+    assert describe_shortage(recipe, resnet, ONE_DEVICE, None).endswith(
+        "size=100. Start a new run with fit.batch_size=50 or fit.accumulation_steps=2 (the same batch in more parts)."
+    )
+
+
+def test_errors_of_both_backends_are_recognised():
+    class JaxRuntimeError(RuntimeError):
+        pass
+
+    shortages = (
+        tf.errors.ResourceExhaustedError(None, None, "OOM"),
+        MemoryError(),
+        JaxRuntimeError("RESOURCE_EXHAUSTED: x"),
+    )
+    assert all(map(is_out_of_memory, shortages))
+    others = tf.errors.NotFoundError(None, None, "x"), JaxRuntimeError("INTERNAL"), ValueError("RESOURCE_EXHAUSTED")
+    assert not any(map(is_out_of_memory, others))
