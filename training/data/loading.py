@@ -93,8 +93,8 @@ def _load_folder(data, record):
     if record is None and "test" not in splits:
         raise InputError(
             f"{data.directory} has no test images, and too few images for a test split: {splits['train'].size} in "
-            f"{len(folder.class_names)} classes. Add images, so that a class has at least two, or raise "
-            f"data.test_fraction."
+            f"{len(folder.class_names)} classes. Copies of a file count as one image. Add images, so that a class has "
+            f"at least two, or raise data.test_fraction."
         )
     return Dataset(folder.class_names, splits, folder.overlap, lambda: folder.contents)
 
@@ -106,6 +106,8 @@ def _read(read, data, record):
         print(f"Skipped {path}: {problem}")
     if folder.skipped:
         print(f"Skipped {len(folder.skipped)} in total.")
+    for note in folder.notes:
+        print(note)
     return folder if record is None else folder.restored(record)
 
 

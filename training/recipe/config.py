@@ -148,13 +148,10 @@ class Data:
         True, description="keep the images in memory, as resized pixels or, with crop=inception, as encoded files"
     )
     max_failures: NonNegativeInt = Field(
-        0,
-        description="for folder, classification: number of training images that may be deleted or damaged during the "
-        "run; each is replaced by the next one",
+        0, description="for folder, classification: training images that may be lost in the run; others replace them"
     )
     shuffle_buffer: PositiveInt = Field(
-        10_000,
-        description="with cache=false, for records and TFDS's TFRecord files: number of images in the shuffle buffer",
+        10_000, description="with cache=false, for records and TFDS's TFRecord files: number of images to shuffle"
     )
 
     def __post_init__(self):
@@ -238,8 +235,7 @@ class Optimizer:
     """The optimizer. Weight decay applies to kernels only, not to biases, norms, positions and tokens."""
 
     kind: Literal["adamw", "muon", "sgd", "rmsprop"] = Field(
-        "adamw",
-        description="AdamW, Muon (stem, patch embedding, classifier, norms and biases: AdamW), SGD, or RMSProp",
+        "adamw", description="AdamW, Muon (stem, patch embedding, classifier, norms and biases: AdamW), SGD, RMSProp"
     )
     learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
     weight_decay: NonNegativeFloat = Field(0.1, description="each step subtracts weight_decay x learning rate x kernel")
@@ -294,9 +290,7 @@ class Fit:
     steps: PositiveInt | None = Field(None, description="instead of epochs: number of optimizer steps")
     batch_size: PositiveInt = Field(description="number of images in a step, on all devices together")
     accumulation_steps: PositiveInt = Field(
-        1,
-        description="number of parts into which a batch is split to save memory; the result does not change, except "
-        "with batch norms, which use each part separately",
+        1, description="number of parts of a batch, to save memory; only batch norms change the result"
     )
     loss: Literal["softmax", "sigmoid"] = Field(
         "softmax", description="softmax or sigmoid after the last layer; the loss is the cross-entropy of the result"

@@ -21,7 +21,7 @@ import tensorflow as tf
 from keras_vit.decoding import decode_upright
 from training.data.contents import INITIAL, NEW, Contents, Item
 from training.data.images import read_image
-from training.errors import InputError
+from training.errors import InputError, shortened_names
 from training.files import check_name
 
 READABLE = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
@@ -38,7 +38,8 @@ class FolderSplits:
 
     `splits` is {split: pairs of an image path and its label}. A label is the index of a class, or the path of a mask.
     `items` is {path of an image: `training.data.contents.Item`}, and `root` is the directory. `skipped` is {path:
-    reason}. `overlap` is a message about images that are in two split folders, or `None`.
+    reason}. `overlap` is a message about images that are in two split folders, or `None`. `notes` are sentences about
+    unusual classes.
     """
 
     class_names: tuple[str, ...]
@@ -47,6 +48,7 @@ class FolderSplits:
     root: pathlib.Path
     skipped: dict[str, str]
     overlap: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def contents(self):
@@ -116,6 +118,7 @@ def read_folder(directory, test_fraction, validation_fraction):
         by_split[split], skipped_here, digests_here = _read_classes(folder)
         skipped, digests = skipped | skipped_here, digests | digests_here
     classes = _check_classes(folders["train"], by_split["train"], skipped)
+    notes = _notes(folders["train"], by_split["train"], digests)
     for split, images in by_split.items():
         unknown = sorted(set(images) - set(classes))
         if unknown:
@@ -130,7 +133,8 @@ def read_folder(directory, test_fraction, validation_fraction):
     splits = {split: _labelled(images, classes) for split, images in (new_splits | other_splits).items()}
     files = {split: [path for paths in images.values() for path in paths] for split, images in by_split.items()}
     labels = {path: name for images in by_split.values() for name, paths in images.items() for path in paths}
-    return FolderSplits(classes, splits, list_items(root, digests, labels), root, skipped, find_copies(files, digests))
+    items = list_items(root, digests, labels)
+    return FolderSplits(classes, splits, items, root, skipped, find_copies(files, digests), notes)
 
 
 def find_splits(directory, contents, unsplit_layout, layout):
@@ -178,12 +182,34 @@ def _check_classes(root, images, skipped):
     unreadable = "".join(f"\n  {path}: {problem}" for path, problem in skipped.items())
     expected = _LAYOUT + (f" Skipped:{unreadable}" if skipped else "")
     if classes:
-        raise InputError(f"{root} has images of only one class, {classes[0]!r}. A classifier needs two. {expected}")
+        names = ", ".join(folder.name for folder in _folders(root / classes[0]))
+        hint = f" If the classes are {names}, set data.directory={root / classes[0]}." if names else ""
+        raise InputError(
+            f"{root} has images of only one class, {classes[0]!r}. A classifier needs two.{hint} {expected}"
+        )
     loose = sum(map(_is_image, root.iterdir()))
     if loose:
         raise InputError(f"{root} has {loose} images and no class folders. {expected}")
     folders = len(_folders(root))
     raise InputError(f"{root} has no readable images ({folders} folders were searched). {expected}")
+
+
+def _notes(root, images, digests):
+    """Sentences about classes whose images are copies of one file, or are all in subfolders."""
+    copied = [name for name, paths in images.items() if len(paths) > 1 and len({digests[path] for path in paths}) == 1]
+    nested = [name for name, paths in images.items() if all(path.parent != root / name for path in paths)]
+    notes = []
+    if copied:
+        notes.append(
+            f"All images of a class are copies of one file: {shortened_names(copied)}. Copies stay in the same split, "
+            f"so the class is missing in the other splits."
+        )
+    if nested:
+        notes.append(
+            f"All images of a class are in subfolders: {shortened_names(nested)}. The class is the name of the folder "
+            f"in {root}, not of the subfolder."
+        )
+    return tuple(notes)
 
 
 def hold_out(paths, fractions, digests):

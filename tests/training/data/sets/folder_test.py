@@ -150,3 +150,17 @@ def test_train_may_be_a_class(tmp_path):
     for name in ("train", "bus"):
         write_image(tmp_path / name / "1.png")
     assert read_folder(tmp_path, 0.2, 0.1).class_names == ("bus", "train")
+
+
+@pytest.mark.combination("all images of a class are copies of one file, or in subfolders", "a sentence names the class")
+def test_classes_of_copies_and_of_subfolders_are_named(tmp_path):
+    for number in range(6):
+        write_image(tmp_path / "cat" / f"{number}.png")
+        write_image(tmp_path / "dog" / "small" / f"{number}.png", (7, 5))
+    assert "are in subfolders: dog. The class" in read_folder(tmp_path, 0.2, 0.2).notes[0]
+    for number in range(1, 6):
+        shutil.copy(tmp_path / "cat" / "0.png", tmp_path / "cat" / f"{number}.png")
+    assert "are copies of one file: cat. Copies" in read_folder(tmp_path, 0.2, 0.2).notes[0]
+    shutil.move(tmp_path / "dog", tmp_path / "cat" / "dog")
+    with pytest.raises(InputError, match=r"only one class, 'cat'.* If the classes are dog, set data.directory=.*/cat"):
+        read_folder(tmp_path, 0.2, 0.2)
