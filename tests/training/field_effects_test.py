@@ -125,6 +125,7 @@ EFFECTS = {
     "data.train_images_seed": (DRAWN, "data.train_images_seed=1", order),
     "data.test_fraction": (PHOTOGRAPHS, "data.test_fraction=0.5", splits),
     "data.cache": "data.pipeline_test.test_too_many_images_for_the_memory_are_refused",
+    "data.max_failures": "seen_images_test.test_a_deleted_image",
     "data.shuffle_buffer": (DRAWN, "data.shuffle_buffer=7", order),
     "augment.library": (("augment.cutmix=1",), "augment.library=keras_cv", images),
     "augment.crop": ((), "augment.crop=inception", images),

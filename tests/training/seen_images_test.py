@@ -209,7 +209,9 @@ def test_a_damaged_record_is_refused(run, content):
 
 
 @pytest.mark.slow
-@pytest.mark.combination("the same with evaluate, fewshot, explain and train", "as above, from the command line")
+@pytest.mark.combination(
+    "evaluate, fewshot, explain, export and train after images were removed and added", "the splits of the run"
+)
 def test_commands_use_the_record(run, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train, "export", lambda *arguments: False)
@@ -242,7 +244,10 @@ def test_commands_use_the_record(run, monkeypatch, tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.combination("a training image is deleted during a run", "the file and the command that resumes are named")
-@pytest.mark.combination("the same with data.max_failures=1", "the next image replaces it; the run can be resumed")
+@pytest.mark.combination(
+    "a training image is deleted during a run with data.max_failures=1",
+    "the next image replaces it; the run can be resumed",
+)
 def test_a_deleted_image(run, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     data = ["data.dataset=folder", f"data.directory={photographs(run)}", "fit.batch_size=8", "data.cache=false"]
