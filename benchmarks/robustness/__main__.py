@@ -14,18 +14,32 @@ import traceback
 import numpy as np
 
 from benchmarks import robustness
-from benchmarks.robustness.cases import KINDS
+from benchmarks.robustness.image_cases import Images
+from benchmarks.robustness.recipe_cases import Assignments, Configs, Records
+from benchmarks.robustness.weight_cases import Cache, Cards, Pth, Settings, Weights
 from benchmarks.workers import forget_peak_memory, peak_memory
 
 MOST_SECONDS, MOST_BYTES, MOST_TIMES = 5, 64_000_000, 100
 """Limits for refusing a file of up to 10 MB: processor time, and bytes plus a multiple of the size of the file."""
+KINDS = {
+    "weights": (Weights, 5000),
+    "settings": (Settings, 2000),
+    "cards": (Cards, 1000),
+    "pth": (Pth, 1000),
+    "cache": (Cache, 1000),
+    "images": (Images, 5000),
+    "assignments": (Assignments, 10_000),
+    "configs": (Configs, 5000),
+    "records": (Records, 1000),
+}
+"""The class of each kind of input, and the default number of cases."""
 _WARM_UP = 20
 """Number of first cases that are not measured. They import and compile code that later ones use."""
 
 
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.robustness", description=robustness.__doc__)
-    for kind, number in (("weights", 5000), ("images", 5000), ("assignments", 10_000)):
+    for kind, (_, number) in KINDS.items():
         parser.add_argument(f"--{kind}", type=int, default=number, help="number of cases of this kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
@@ -35,7 +49,7 @@ def parse(arguments):
 
 def work(kind, folder, numbers, seed):
     """Tries cases. Prints a JSON object when a case begins, and another one with its outcome."""
-    cases = KINDS[kind](folder)
+    cases = KINDS[kind][0](folder)
     for warm_up in range(_WARM_UP):
         _outcome(cases, cases.make(np.random.default_rng([seed, 10**9 + warm_up])))
     for number in numbers:
@@ -91,7 +105,7 @@ def try_all(kind, options):
         folders = [pathlib.Path(work, str(index)) for index in range(options.workers)]
         for folder in folders:
             folder.mkdir()
-            KINDS[kind].prepare(folder)
+            KINDS[kind][0].prepare(folder)
         jobs = [pool.submit(share, kind, str(folder), index, options) for index, folder in enumerate(folders)]
         return sorted((number, outcome) for job in jobs for number, outcome in job.result())
 

@@ -49,16 +49,16 @@ def mutate_bytes(content, rng):
     return bytes(content)
 
 
-def mutate_json(value, rng):
-    """JSON with one value replaced or removed."""
+def mutate_json(value, rng, depths=(3, 500, 5000)):
+    """JSON with one value replaced or removed. New lists may be nested to one of the given depths."""
     places = list(_places(value))
     if not places:
-        return _any_value(rng)
+        return _any_value(rng, depths)
     owner, key = places[rng.integers(len(places))]
     if rng.random() < 0.15:
         del owner[key]
     else:
-        owner[key] = _any_value(rng)
+        owner[key] = _any_value(rng, depths)
     return value
 
 
@@ -70,7 +70,7 @@ def _places(value):
             yield from _places(value[key])
 
 
-def _any_value(rng):
+def _any_value(rng, depths):
     choices = [
         lambda: _NUMBERS[rng.integers(len(_NUMBERS))],
         lambda: None,
@@ -78,7 +78,7 @@ def _any_value(rng):
         lambda: "x" * int(rng.choice([0, 1, 40, 100_000])),
         lambda: [_NUMBERS[rng.integers(len(_NUMBERS))] for _ in range(rng.integers(0, 5))],
         lambda: {"a": 1},
-        lambda: _nested(int(rng.choice([3, 500, 5000]))),
+        lambda: _nested(int(rng.choice(depths))),
     ]
     return choices[rng.integers(len(choices))]()
 
