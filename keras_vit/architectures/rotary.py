@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_vit.architectures.base import read_nested
+from keras_vit.architectures.base import Config, read_nested
 from keras_vit.checks import check_choice, check_positive_integer, is_number
 
 # {field: accepted values}
@@ -17,7 +17,7 @@ _RANGES = {"base": (0.001, 1e12), "offset": (-_MAX_ROWS, _MAX_ROWS)}
 
 
 @dataclasses.dataclass(frozen=True)
-class RotaryConfig:
+class RotaryConfig(Config):
     """Rotary positions: the attention rotates queries and keys of patches by angles that depend on their position.
 
     A head's Dh channels form Dh / 2 pairs, and each pair is rotated like a complex number ("RoFormer", arXiv

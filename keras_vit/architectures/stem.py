@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from keras_vit.architectures.base import Config
 from keras_vit.checks import check_epsilon, check_positive_integer
 
 FIRST_KERNELS = ("stem_conv/kernel", "stem_conv_0/kernel", "patch_embedding/kernel")
@@ -10,7 +11,7 @@ FIRST_KERNELS = ("stem_conv/kernel", "stem_conv_0/kernel", "patch_embedding/kern
 
 
 @dataclasses.dataclass(frozen=True)
-class StemConfig:
+class StemConfig(Config):
     """The convolutional stem of a hybrid: a ResNet. The patches are cut from its feature map, not from the image.
 
     The ResNet has weight-standardised convolutions, GroupNorm, and units that end with the activation (ViT, arXiv
@@ -53,7 +54,7 @@ class StemConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ConvStemConfig:
+class ConvStemConfig(Config):
     """The convolutional stem of arXiv 2106.14881, section 4: a few 3 x 3 convolutions, each with batch norm and ReLU.
 
     The patches are cut from its feature map. With `patch_size=1`, as in the paper, the patch embedding is the 1 x 1

@@ -172,6 +172,15 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             )
         return super().redirect_request(request, file, code, message, headers, url)
 
+    def http_error_302(self, request, file, code, message, headers):
+        try:
+            return super().http_error_302(request, file, code, message, headers)
+        except ValueError as error:
+            reason = f"redirects to an invalid address ({error})"
+            raise urllib.error.HTTPError(request.full_url, code, reason, headers, file) from error
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
 
 class _PunctualConnection(http.client.HTTPConnection):
     """Closes the connection after `STALL_SECONDS` without complete headers, even if single bytes keep arriving."""

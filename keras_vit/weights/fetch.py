@@ -14,6 +14,7 @@ import urllib.parse
 import warnings
 
 from keras_vit.atomic_files import replace_file_atomically
+from keras_vit.checks import shown
 from keras_vit.weights.download import (
     FORBIDDEN_STATUSES,
     advice_for_gated,
@@ -30,6 +31,10 @@ ACCEPTED = (
     "because unencrypted files could be changed during the transfer"
 )
 
+LONGEST_ADDRESS = 4000
+"""Maximum number of characters of a source. Signed addresses have about 2,000."""
+LONGEST_NAME = 200
+"""Maximum number of characters of a name in an address. File systems limit names to 255, with their endings."""
 LONGEST_WAIT = 3600
 """Maximum number of seconds to wait for another process that downloads the same file."""
 
@@ -74,8 +79,8 @@ def locate(source):
     if "://" in text:
         return fetch(text)
     path = pathlib.Path(text).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(f"There is no file or folder {text!r} (working folder: {os.getcwd()}). {ACCEPTED}")
+    if not os.path.exists(path):  # `path.exists()` raises an error if the name is too long.
+        raise FileNotFoundError(f"There is no file or folder {shown(text)} (working folder: {os.getcwd()}). {ACCEPTED}")
     return path
 
 
@@ -185,8 +190,8 @@ def fetch_from_hub(source):
             if a file in the Hub's cache has changed since its download.
     """
     parts = re.fullmatch(r"hf://([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.+))?", source.rstrip("/"))
-    if not parts or ".." in source.split("/"):
-        raise ValueError(f"{redacted(source)!r} is not a valid name on the Hugging Face Hub. {ACCEPTED}")
+    if not parts or ".." in source.split("/") or len(source) > LONGEST_ADDRESS:
+        raise ValueError(f"{shown(redacted(source))} is not a valid name on the Hugging Face Hub. {ACCEPTED}")
     try:
         import huggingface_hub as hub
     except ImportError as error:
@@ -295,9 +300,14 @@ def _address(url):
         address = f"https://storage.googleapis.com/{path}"
     else:
         address = urllib.parse.quote(url, safe=string.punctuation.replace("\\", ""))
-    parts = urllib.parse.urlsplit(address)
-    if not (parts.hostname and (parts.scheme == "https" or is_local(address))) or "@" in parts.netloc:
-        raise ValueError(f"Weights cannot be downloaded from {redacted(url)!r}. {ACCEPTED}")
+    try:
+        parts = urllib.parse.urlsplit(address)
+        is_accepted = parts.hostname and (parts.scheme == "https" or is_local(address)) and "@" not in parts.netloc
+        is_accepted = is_accepted and parts.port != 0 and parts.netloc.isascii() and parts.hostname.encode("idna")
+    except ValueError:  # Of an invalid port, IPv6 address or name of a host.
+        is_accepted = False
+    if not is_accepted or len(address) > LONGEST_ADDRESS:
+        raise ValueError(f"Weights cannot be downloaded from {shown(redacted(url))}. {ACCEPTED}")
     return address
 
 
@@ -307,10 +317,10 @@ def _cached_path(address):
     port = 80 if parts.scheme == "http" and parts.port is None else parts.port
     host = parts.hostname if port is None else f"{parts.hostname}+{port}"
     names = parts.path.split("/")[1:]
-    if not names or any(urllib.parse.unquote(name) in ("", ".", "..") for name in names):
+    if not names or any(urllib.parse.unquote(name) in ("", ".", "..") or len(name) > LONGEST_NAME for name in names):
         raise ValueError(
-            f"{redacted(address)!r} does not contain a valid path. Accepted: names that are separated by single "
-            f"slashes, without '..'"
+            f"{shown(redacted(address))} does not contain a valid path. Accepted: names of at most {LONGEST_NAME} "
+            f"characters that are separated by single slashes, without '..'"
         )
     if parts.query:
         name = pathlib.PurePosixPath(names[-1])

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from keras_vit.architectures.vision_transformer import VARIANTS
-from keras_vit.checks import check_positive_integer, did_you_mean
+from keras_vit.checks import check_positive_integer, did_you_mean, shown
 from keras_vit.weights.catalogue import FAMILIES
 
 
@@ -38,7 +38,7 @@ class Hints:
     def __post_init__(self):
         if self.family not in (None, *FAMILIES):
             hint = did_you_mean(self.family, FAMILIES)
-            raise ValueError(f"family={self.family!r} is not known.{hint} Accepted: {', '.join(FAMILIES)}")
+            raise ValueError(f"family={shown(self.family)} is not known.{hint} Accepted: {', '.join(FAMILIES)}")
         if self.num_heads is not None:
             check_positive_integer("num_heads", self.num_heads)
         if self.grid_size is not None:
