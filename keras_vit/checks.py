@@ -3,6 +3,10 @@
 import difflib
 import numbers
 
+MAX_SIDE = 65_535
+"""Maximum side of images in pixels, which is also the maximum of JPEG files."""
+LARGEST_SIZE = 1_000_000
+"""Maximum of sizes in configs, a hundred times those of published models. Larger numbers are mistakes."""
 _LONGEST_SHOWN = 300  # Characters. Of a longer value, the first and the last half of this number are shown.
 
 
@@ -22,10 +26,12 @@ def check_rate(name, value):
         raise ValueError(f"{name} must be at least 0 and less than 1. Received: {shown(value)}")
 
 
-def check_count(name, value):
-    """Checks that a value is an integer of at least 0; returns it as an `int`."""
+def check_count(name, value, largest=None):
+    """Checks that a value is an integer of at least 0, and at most `largest` if given; returns it as an `int`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
         raise ValueError(f"{name} must be 0 or a positive integer. Received: {shown(value)}")
+    if largest is not None and value > largest:
+        raise ValueError(f"{name} must be at most {largest:,}. Received: {shown(value)}")
     return int(value)
 
 
@@ -34,6 +40,18 @@ def check_positive_integer(name, value):
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{name} must be a positive integer. Received: {shown(value)}")
     return int(value)
+
+
+def check_size(name, value, largest=LARGEST_SIZE):
+    """Checks that a value is an integer from 1 to `largest`; returns it as an `int`."""
+    return check_count(name, check_positive_integer(name, value), largest)
+
+
+def check_grid_size(name, value):
+    """Checks that a value is a pair (rows, columns) of positive integers; returns it as a tuple of `int`."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise ValueError(f"{name} must be (rows, columns). Received: {shown(value)}")
+    return tuple(check_size(f"Each side of {name}", side, MAX_SIDE) for side in value)
 
 
 def check_flag(name, value):
@@ -46,10 +64,10 @@ def check_flag(name, value):
 def check_patch_size(patch_size):
     """Checks that a value is a positive integer or a pair of positive integers; returns an `int` or a tuple of two."""
     if not isinstance(patch_size, (tuple, list)):
-        return check_positive_integer("patch_size", patch_size)
+        return check_size("patch_size", patch_size, MAX_SIDE)
     if len(patch_size) != 2:
         raise ValueError(f"patch_size must be an integer or a pair (height, width). Received: {shown(patch_size)}")
-    return tuple(check_positive_integer("patch_size", side) for side in patch_size)
+    return tuple(check_size("patch_size", side, MAX_SIDE) for side in patch_size)
 
 
 def nearest_names(name, names, count=3, cutoff=0.5):

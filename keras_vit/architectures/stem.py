@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from keras_vit.architectures.base import Config
-from keras_vit.checks import check_epsilon, check_positive_integer
+from keras_vit.checks import check_epsilon, check_size
 
 FIRST_KERNELS = ("stem_conv/kernel", "stem_conv_0/kernel", "patch_embedding/kernel")
 """Paths of a kernel that is applied to pixels. The first of them that a model has is this kernel."""
@@ -42,7 +42,7 @@ class StemConfig(Config):
 
     def __post_init__(self):
         object.__setattr__(self, "stage_depths", _checked_integers("stage_depths", self.stage_depths))
-        if check_positive_integer("width", self.width) % 32:
+        if check_size("width", self.width) % 32:
             raise ValueError(f"width must be a multiple of 32, the number of groups. Received: {self.width}")
         for field in ("group_norm_epsilon", "weight_standardization_epsilon"):
             check_epsilon(field, getattr(self, field))
@@ -103,4 +103,4 @@ class ConvStemConfig(Config):
 def _checked_integers(name, values):
     if not isinstance(values, (tuple, list)):
         raise ValueError(f"{name} must be a tuple of integers. Received: {values!r}")
-    return tuple(check_positive_integer(f"Each number in {name}", value) for value in values)
+    return tuple(check_size(f"Each number in {name}", value) for value in values)

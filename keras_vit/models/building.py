@@ -7,7 +7,7 @@ import typing
 
 import keras
 
-from keras_vit.checks import check_flag, check_positive_integer, shown
+from keras_vit.checks import MAX_SIDE, check_flag, check_positive_integer, check_size, shown
 from keras_vit.encoder import DEFAULT_IMAGE_SIZE
 from keras_vit.heads import classifier
 from keras_vit.layers import Dropout
@@ -72,7 +72,7 @@ def _checked_shape(input_shape):
             f"input_shape must be (height, width, channels), where height and width may be None. Received: "
             f"{input_shape!r}"
         )
-    shape = tuple(size if size is None else check_positive_integer("input_shape", size) for size in input_shape)
+    shape = tuple(size if size is None else check_size("input_shape", size, MAX_SIDE) for size in input_shape)
     channels, *size = shape
     if channels in (1, 3) and all(side is not None and side > _MOST_CHANNELS for side in size):
         raise ValueError(

@@ -229,7 +229,7 @@ def get_entry(name, variant=None):
     for expected in (own_variant, variant):
         if expected not in ("", None, entry.variant):
             raise ValueError(
-                f"{name!r} are weights of {entry.variant}, not of {shown(expected)}. The variants must be equal."
+                f"{name!r} are weights of {entry.variant!r}, not of {shown(expected)}. The variants must be equal."
             )
     return entry
 

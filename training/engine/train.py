@@ -16,7 +16,18 @@ from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.fitting import Fitting, seed
 from training.engine.models import build_model
 from training.errors import InputError
-from training.runs.folder import Run, add_result, hold, is_finished, new_folder, open_run, program_path, resume_command
+from training.runs.folder import (
+    Run,
+    add_result,
+    hold,
+    is_finished,
+    is_untrained,
+    new_folder,
+    open_run,
+    program_path,
+    removed_if_untrained,
+    resume_command,
+)
 from training.tasks import TASKS
 
 
@@ -47,13 +58,20 @@ def train(recipe, runs="runs", folder=None, leave=None):
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
         print(f"{sizes} in {len(dataset.class_names)} classes: {textwrap.shorten(', '.join(dataset.class_names), 300)}")
+    is_new = folder is None or not pathlib.Path(folder).exists()
     run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
     try:
-        with hold(run) if engine.is_chief else contextlib.nullcontext(), sigterm_as_keyboard_interrupt():
+        with contextlib.ExitStack() as stack:
+            if engine.is_chief:
+                stack.enter_context(hold(run))
+            stack.enter_context(sigterm_as_keyboard_interrupt())
+            if engine.is_chief and is_new:
+                stack.enter_context(removed_if_untrained(run))
             open_run(recipe, dataset, runs, run.folder, engine)
             return run, _fit_and_finish(Fitting(task, dataset, engine, run), leave or finish)
     except KeyboardInterrupt:
-        print(f"Stopped. To resume: {resume_command(run)}")
+        hint = "Nothing was trained yet." if is_untrained(run) else f"To resume: {resume_command(run)}"
+        print(f"Stopped. {hint}")
         return run, None
 
 
@@ -95,6 +113,8 @@ def _fit_and_finish(fitting, leave):
         engine.end()
         return evaluation
     except (InputError, OSError) as error:
+        if is_untrained(run):
+            raise
         raise InputError(f"{error} To resume: {resume_command(run)}") from None
 
 

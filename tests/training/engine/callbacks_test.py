@@ -35,7 +35,7 @@ SPOILED = [
     *("fit.epochs=3", SEVEN_STEPS),
 ]
 TOO_LONG = [
-    *("optimizer.kind=sgd", "optimizer.learning_rate=1e30", "optimizer.clip_norm=none", "schedule.warmup=0%"),
+    *("optimizer.kind=sgd", "optimizer.learning_rate=1000", "optimizer.weight_decay=1e20", "schedule.warmup=0%"),
     SEVEN_STEPS,
 ]
 
