@@ -228,9 +228,7 @@ def get_entry(name, variant=None):
         raise ValueError(_unknown(own_variant or variant, weights))
     for expected in (own_variant, variant):
         if expected not in ("", None, entry.variant):
-            raise ValueError(
-                f"{name!r} are weights of {entry.variant!r}, not of {shown(expected)}. The variants must be equal."
-            )
+            raise ValueError(f"{name!r} are weights of {entry.variant}, not of {expected}. The variants must be equal.")
     return entry
 
 

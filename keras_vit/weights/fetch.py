@@ -303,7 +303,7 @@ def _address(url):
     try:
         parts = urllib.parse.urlsplit(address)
         is_accepted = parts.hostname and (parts.scheme == "https" or is_local(address)) and "@" not in parts.netloc
-        is_accepted = is_accepted and parts.port != 0 and parts.netloc.isascii() and parts.hostname.encode("idna")
+        is_accepted = is_accepted and parts.port != 0 and "%" not in parts.netloc and parts.hostname.encode("idna")
     except ValueError:  # Of an invalid port, IPv6 address or name of a host.
         is_accepted = False
     if not is_accepted or len(address) > LONGEST_ADDRESS:

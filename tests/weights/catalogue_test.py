@@ -265,11 +265,11 @@ def test_files_that_augreg_does_not_have(stem):
         # timm has no model with QuickGELU for these weights.
         ("vit_base_patch32_clip_quickgelu_224.laion2b", None, r"_224\.laion2b' is not the name of published weights"),
         ("dinov3-s14", None, r"'dinov3-s14' is not the name of published weights"),
-        ("dinov3-s16", "B/16", r"'dinov3-s16' are weights of 'S/16', not of 'B/16'"),
+        ("dinov3-s16", "B/16", r"'dinov3-s16' are weights of S/16, not of B/16"),
         ("someone/vit-tiny", None, r"Did you mean 'hf://someone/vit-tiny'\?"),
         ("imagenet", "R50+L/16", r"No weights are published for the variant 'R50\+L/16'\. Build it with weights=None"),
-        ("S/16@deit", "B/16", r"'S/16@deit' are weights of 'S/16', not of 'B/16'"),
-        (STEM, "S/16", "are weights of 'B/16', not of 'S/16'"),
+        ("S/16@deit", "B/16", r"'S/16@deit' are weights of S/16, not of B/16"),
+        (STEM, "S/16", "are weights of B/16, not of S/16"),
     ],
 )
 def test_refused_names(name, variant, message):

@@ -238,6 +238,8 @@ def test_addresses_that_the_hub_has_signed_are_shown_nowhere(hub, monkeypatch):
 def test_refuses_other_names(hub, source):
     with pytest.raises(ValueError, match=f"'{source}' is not a valid name on the .*hf://owner/repository"):
         fetch_from_hub(source)
+    with pytest.raises(ValueError, match=r"'hf://owner/n+ … n+' is not a valid name"):
+        fetch_from_hub("hf://owner/" + "n" * 30_000)
 
 
 def test_says_what_to_install(monkeypatch):
