@@ -7,6 +7,7 @@ from keras_vit.architectures.spellings import FACTORY_ARGUMENTS, argument_hint
 from keras_vit.checks import did_you_mean, shown
 
 
+@dataclasses.dataclass(frozen=True)
 class Config:
     """The base class of all configs. An unknown field raises a TypeError that suggests similar names."""
 

@@ -244,7 +244,7 @@ def _record_file(partial):
 
 @contextlib.contextmanager
 def _recorded(file, validator, digest):
-    """Records the size and SHA-256 of a partial file at the end, and whenever the yielded function is called.
+    """Records the size and SHA-256 of a partial file now, at the end, and whenever the yielded function is called.
 
     The record also contains the ETag or Last-Modified date of the file on the server (RFC 9110, section 13.1.5).
     """
@@ -253,8 +253,12 @@ def _recorded(file, validator, digest):
     def record():
         file.flush()
         os.fsync(file.fileno())
-        path.write_text(json.dumps({"validator": validator, "size": file.tell(), "sha256": digest.hexdigest()}))
+        text = json.dumps({"validator": validator, "size": file.tell(), "sha256": digest.hexdigest()})
+        # The older, shorter text is overwritten, which also succeeds if the disk is full.
+        with path.open("r+" if path.exists() else "w") as stored:
+            stored.write(text)
 
+    record()
     try:
         yield record
     finally:
@@ -286,8 +290,7 @@ def _validator(headers):
     """ETag or Last-Modified date of a file if it identifies the bytes of the file, otherwise `None`."""
     etag = headers.get("ETag", "")
     validator = headers.get("Last-Modified") if etag.startswith("W/") or not etag else etag
-    is_valid = validator and re.fullmatch(r"[ -~]+", validator)  # Other characters cannot be sent back.
-    return validator if is_valid else None
+    return validator if re.fullmatch(r"[ -~]+", validator or "") else None  # Other characters cannot be sent back.
 
 
 def _extent(response, partial):

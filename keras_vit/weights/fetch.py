@@ -123,6 +123,8 @@ def fetch(url, sha256=None):
     """
     address = _address(url)
     path = _cached_path(address)
+    if path.is_dir():
+        raise OSError(f"{path}, the place of {redacted(url)} in the cache, is a folder. Remove it, or move its files.")
     if not path.is_file():
         with _locked(path):
             if not path.is_file():
@@ -300,15 +302,20 @@ def _address(url):
         address = f"https://storage.googleapis.com/{path}"
     else:
         address = urllib.parse.quote(url, safe=string.punctuation.replace("\\", ""))
-    try:
-        parts = urllib.parse.urlsplit(address)
-        is_accepted = parts.hostname and (parts.scheme == "https" or is_local(address)) and "@" not in parts.netloc
-        is_accepted = is_accepted and parts.port != 0 and "%" not in parts.netloc and parts.hostname.encode("idna")
-    except ValueError:  # Of an invalid port, IPv6 address or name of a host.
-        is_accepted = False
-    if not is_accepted or len(address) > LONGEST_ADDRESS:
+    if not _is_accepted(address):
         raise ValueError(f"Weights cannot be downloaded from {shown(redacted(url))}. {ACCEPTED}")
     return address
+
+
+def _is_accepted(address):
+    try:
+        parts = urllib.parse.urlsplit(address)
+        host, is_port = parts.hostname or "", parts.port != 0
+        is_host = bool(host.encode("idna")) and not {"%", "@"} & {*parts.netloc}
+    except ValueError:  # The port, the name of the host or its IPv6 address is not valid.
+        return False
+    is_safe = parts.scheme == "https" or is_local(address)
+    return is_host and is_port and is_safe and len(address) <= LONGEST_ADDRESS
 
 
 def _cached_path(address):

@@ -168,6 +168,15 @@ def test_says_that_the_cache_cannot_be_written(server, cache):
     assert not server.requests
 
 
+@pytest.mark.combination("a folder where a download is cached", "refused before the download")
+def test_says_that_a_folder_is_in_the_way(server, cache):
+    server.answers["/x/vit.npz"] = [file_server.file(CONTENTS)]
+    folder = fetch(server.address("/x/vit.npz")).parent
+    with pytest.raises(OSError, match=rf"{re.escape(str(folder))}, the place of .*/x in the cache, is a folder\."):
+        fetch(server.address("/x"))
+    assert len(server.requests) == 1
+
+
 # Imports the module without its package, which would import Keras. This import takes seconds.
 PROGRAM = """
 import pathlib, sys, types
