@@ -216,15 +216,12 @@ def _version(package):
 
 @contextlib.contextmanager
 def removed_if_untrained(run):
-    """Removes the folder of a run if an error ends the run before it has a checkpoint or a row of the history.
-
-    The folder is kept if it contains anything that `open_run` and the fitting do not write.
-    """
+    """Removes the folder of a run if an error ends the run before it has a checkpoint, a history or other files."""
     try:
         yield
     except BaseException:
         own = {run.recipe, run.lock, *run.subfolders, *run.tensorboard.rglob("*")}
-        if is_untrained(run) and own.issuperset(run.folder.rglob("*")):
+        if own.issuperset(run.folder.rglob("*")):
             shutil.rmtree(run.folder, ignore_errors=True)
         raise
 
