@@ -125,7 +125,8 @@ class ResNetConfig(_ResNetConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice("expansion", self.expansion, (1, 4))
+        if isinstance(self.expansion, bool) or self.expansion not in (1, 4):
+            raise ValueError(f"expansion must be 4 (bottleneck units) or 1 (basic units). Received: {self.expansion!r}")
         check_flag("strides_first", self.strides_first)
         check_rate("drop_path_rate", self.drop_path_rate)
         check_rate("dropout_rate", self.dropout_rate)

@@ -82,5 +82,5 @@ def test_macs():
 
 
 def test_refuses_impossible_arguments():
-    with pytest.raises(ValueError, match=r"expansion must be one of 1, 4. Received: 2"):
+    with pytest.raises(ValueError, match=r"expansion must be 4 \(bottleneck\) or 1 \(basic unit\). Received: 2"):
         ResidualUnit(3, expansion=2)
