@@ -32,14 +32,17 @@ def add_options(parser, command, name):
 
 def append(rows, path):
     """Adds lines of JSON to a results file, which is created if it does not exist."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as file:
         file.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 
 def read(path):
-    """The lines of a results file, as dictionaries."""
-    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+    """The lines of a results file, as dictionaries. Ends the program if the file does not exist."""
+    try:
+        return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+    except FileNotFoundError:
+        raise SystemExit(f"{path} does not exist. Measure first, or name another file with --results.") from None
 
 
 def newest(rows, keys):

@@ -3,41 +3,71 @@
 import difflib
 import numbers
 
+MAX_SIDE = 65_535
+"""Maximum side of images in pixels, which is also the maximum of JPEG files."""
+LARGEST_SIZE = 1_000_000
+"""Maximum of sizes in configs, a hundred times those of published models. Larger numbers are mistakes."""
+_LONGEST_SHOWN = 300  # Characters. Of a longer value, the first and the last half of this number are shown.
+
+
+def shown(value):
+    """A value as messages show it: its `repr`, without the middle of a long one."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not print integers of more than 4,300 digits.
+        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    half = _LONGEST_SHOWN // 2
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:half]} … {text[-half:]}"
+
 
 def check_rate(name, value):
     """Checks that a value is a probability in [0, 1)."""
     if not (is_number(value) and 0 <= value < 1):
-        raise ValueError(f"{name} must be at least 0 and less than 1. Received: {value!r}")
+        raise ValueError(f"{name} must be at least 0 and less than 1. Received: {shown(value)}")
 
 
-def check_count(name, value):
-    """Checks that a value is an integer of at least 0; returns it as an `int`."""
+def check_count(name, value, largest=None):
+    """Checks that a value is an integer of at least 0, and at most `largest` if given; returns it as an `int`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
-        raise ValueError(f"{name} must be 0 or a positive integer. Received: {value!r}")
+        raise ValueError(f"{name} must be 0 or a positive integer. Received: {shown(value)}")
+    if largest is not None and value > largest:
+        raise ValueError(f"{name} must be at most {largest:,}. Received: {shown(value)}")
     return int(value)
 
 
 def check_positive_integer(name, value):
     """Checks that a value is an integer of at least 1; returns it as an `int`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name} must be a positive integer. Received: {value!r}")
+        raise ValueError(f"{name} must be a positive integer. Received: {shown(value)}")
     return int(value)
+
+
+def check_size(name, value, largest=LARGEST_SIZE):
+    """Checks that a value is an integer from 1 to `largest`; returns it as an `int`."""
+    return check_count(name, check_positive_integer(name, value), largest)
+
+
+def check_grid_size(name, value):
+    """Checks that a value is a pair (rows, columns) of positive integers; returns it as a tuple of `int`."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise ValueError(f"{name} must be (rows, columns). Received: {shown(value)}")
+    return tuple(check_size(f"Each side of {name}", side, MAX_SIDE) for side in value)
 
 
 def check_flag(name, value):
     """Checks that a value is `True` or `False`; returns it."""
     if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False. Received: {value!r}")
+        raise ValueError(f"{name} must be True or False. Received: {shown(value)}")
     return value
 
 
 def check_patch_size(patch_size):
     """Checks that a value is a positive integer or a pair of positive integers; returns an `int` or a tuple of two."""
     if not isinstance(patch_size, (tuple, list)):
-        return check_positive_integer("patch_size", patch_size)
+        return check_size("patch_size", patch_size, MAX_SIDE)
     if len(patch_size) != 2:
-        raise ValueError(f"patch_size must be an integer or a pair (height, width). Received: {patch_size!r}")
-    return tuple(check_positive_integer("patch_size", side) for side in patch_size)
+        raise ValueError(f"patch_size must be an integer or a pair (height, width). Received: {shown(patch_size)}")
+    return tuple(check_size("patch_size", side, MAX_SIDE) for side in patch_size)
 
 
 def nearest_names(name, names, count=3, cutoff=0.5):
@@ -59,13 +89,13 @@ def is_one_line(text):
 def check_positive(name, value):
     """Checks that a value is a positive number."""
     if not (is_number(value) and value > 0):
-        raise ValueError(f"{name} must be a positive number. Received: {value!r}")
+        raise ValueError(f"{name} must be a positive number. Received: {shown(value)}")
 
 
 def check_epsilon(name, value):
     """Checks that a value can be the epsilon of a norm: a number from 1e-15 to 1."""
     if not (is_number(value) and 1e-15 <= value <= 1):
-        raise ValueError(f"{name} must be a number from 1e-15 to 1. Received: {value!r}")
+        raise ValueError(f"{name} must be a number from 1e-15 to 1. Received: {shown(value)}")
 
 
 def is_number(value):
@@ -82,4 +112,4 @@ def check_choice(name, value, choices, spellings=None):
     if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
         meant = next((choice for spelling, choice in (spellings or {}).items() if spelling == value), None)
         hint = "" if meant is None else f". Did you mean {meant!r}?"
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}. Received: {value!r}{hint}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}. Received: {shown(value)}{hint}")

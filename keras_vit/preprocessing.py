@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.checks import check_flag
+from keras_vit.checks import MAX_SIDE, check_flag
 from keras_vit.licences import checked_licence, warn_if_restricted
 
 
@@ -92,7 +92,8 @@ class Preprocessing(keras.layers.Layer):
                 )
         for name, sides in (("resize", resize), ("crop", crop)):
             if sides is not None and not _are_sides(sides, name == "resize"):
-                raise ValueError(f"{name} must be None or (height, width) in pixels. Received: {sides!r}")
+                sizes = f"(height, width) in pixels, at most {MAX_SIDE}"
+                raise ValueError(f"{name} must be None or {sizes}. Received: {sides!r}")
         self.mean = _as_lists(mean)
         self.std = _as_lists(std)
         self.resize = _as_lists(resize)
@@ -229,7 +230,7 @@ def _are_numbers(values, lowest, highest):
 def _are_sides(sides, may_be_one):
     sides = np.asarray(sides)
     shapes = ((), (2,)) if may_be_one else ((2,),)
-    return sides.dtype.kind in "iu" and sides.shape in shapes and bool((sides > 0).all())
+    return sides.dtype.kind in "iu" and sides.shape in shapes and bool(((sides > 0) & (sides <= MAX_SIDE)).all())
 
 
 def _as_lists(value):

@@ -11,7 +11,7 @@ import keras
 from keras_vit.architectures import AxialResNetConfig, BiTResNetConfig, ResNetConfig, read_architecture
 from keras_vit.architectures.spellings import argument_hint
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.checks import did_you_mean
+from keras_vit.checks import did_you_mean, shown
 from keras_vit.models import bit_resnet, resnet
 from keras_vit.models.building import checked_arguments, convolutional, image_size, resnet_with_weights
 from keras_vit.models.factories import ModelArguments
@@ -166,7 +166,7 @@ def _check_names(arguments):
             hint = argument_hint(name, known) or did_you_mean(name, known)
             if name == "weights":
                 hint = " Pass the weights as the first argument, source."
-            raise TypeError(f"{name!r} is not an argument of from_pretrained.{hint} Accepted: {', '.join(known)}")
+            raise TypeError(f"{shown(name)} is not an argument of from_pretrained.{hint} Accepted: {', '.join(known)}")
 
 
 @dataclasses.dataclass(frozen=True)

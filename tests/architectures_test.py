@@ -1,3 +1,4 @@
+import copy
 import json
 
 import keras
@@ -17,6 +18,7 @@ from keras_vit.architectures import (
     changed_config,
     read_architecture,
 )
+from keras_vit.checks import shown
 
 STEM = keras_vit.StemConfig((1, 2), 32)
 CONFIGS = [
@@ -74,6 +76,46 @@ def test_sizes_with_changes():
         changed_config(RESNETS, VTResNetConfig((1, 2)), {})
     with pytest.raises(TypeError, match=r"'widht' is not a field of ResNetConfig\. Did you mean 'width'"):
         changed_config(RESNETS, "R18", {"widht": 3})
+
+
+@pytest.mark.combination("a config with a misspelt field", "refused, with the name of the field")
+def test_configs_suggest_a_field():
+    for config, wrong, near in (
+        (keras_vit.RotaryConfig, "bse", "base"),
+        (keras_vit.StemConfig, "stage_depth", "stage_depths"),
+        (keras_vit.ConvStemConfig, "width", "widths"),
+        (keras_vit.ViTConfig, "embed_dim", "hidden_dim"),
+    ):
+        with pytest.raises(TypeError, match=f"'{wrong}' is not a field of {config.__name__}. Did you mean '{near}'"):
+            config(**{wrong: 3})
+    config = keras_vit.RotaryConfig(base=3)
+    assert copy.deepcopy(config) == config
+
+
+@pytest.mark.combination("a config with a size of 10^9", "refused")
+def test_absurd_sizes_are_refused():
+    small = {"patch_size": 16, "hidden_dim": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 7}
+    names = ("num_layers", "num_register_tokens", "representation_dim", "token_merging", "patch_size")
+    cases = [(keras_vit.ViTConfig, small | {name: 10**9}, name) for name in names]
+    cases += [(keras_vit.ConvStemConfig, {"widths": (10**9,)}, "Each number in widths")]
+    cases += [(keras_vit.StemConfig, {"stage_depths": (1,), "width": 32 * 10**9}, "width")]
+    cases += [(ResNetConfig, {"stage_depths": (10**9,)}, "stage_depths"), (VTFPNConfig, {"neck_dim": 10**9}, "neck")]
+    for config, fields, name in cases:
+        with pytest.raises(ValueError, match=f"{name}.* must be at most (1,000,000|65,535). Received: (32|1)0{{9}}$"):
+            config(**({"stage_depths": (1,)} if config is VTFPNConfig else {}) | fields)
+
+
+def test_messages_show_long_values_without_their_middle():
+    for value, text in (
+        ("b" * 30_000, f"'{'b' * 149} … {'b' * 149}'"),
+        (10**5000, "an integer of 16610 bits"),
+        (3, "3"),
+    ):
+        assert shown(value) == text
+    for refuse in (keras_vit.ViTConfig, keras_vit.weights.catalogue.get_entry, keras_vit.weights.fetch.locate):
+        with pytest.raises((ValueError, OSError, TypeError)) as caught:
+            refuse(**{"a" * 30_000: 1}) if refuse is keras_vit.ViTConfig else refuse("a" * 30_000)
+        assert len(str(caught.value)) < 1500
 
 
 def test_kinds_of_later_versions_are_refused():

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from keras_vit import graph
 from keras_vit.analysis.architecture import check_unmerged, is_vision_transformer, model_config
 from keras_vit.analysis.attention import BLOCKS
-from keras_vit.checks import did_you_mean
+from keras_vit.checks import did_you_mean, shown
 from keras_vit.layers import PatchEmbedding
 
 
@@ -80,7 +80,9 @@ def _check_names(layers, known, prefix):
     for name in layers:
         layer, _, token = name.partition("/")
         if layer not in known:
-            raise ValueError(f"There is no layer {layer!r}.{did_you_mean(layer, known)} Layers: {', '.join(known)}")
+            raise ValueError(
+                f"There is no layer {shown(layer)}.{did_you_mean(layer, known)} Layers: {', '.join(known)}"
+            )
         if known.count(layer) > 1:
             raise ValueError(
                 f"{known.count(layer)} layers have the name {layer!r}. Pass the nested model, or rename the layers."

@@ -4,11 +4,28 @@ import dataclasses
 from typing import ClassVar
 
 from keras_vit.architectures.spellings import FACTORY_ARGUMENTS, argument_hint
-from keras_vit.checks import did_you_mean
+from keras_vit.checks import did_you_mean, shown
 
 
 @dataclasses.dataclass(frozen=True)
-class Architecture:
+class Config:
+    """The base class of all configs. An unknown field raises a TypeError that suggests similar names."""
+
+    def __new__(cls, *_, **fields):
+        cls._check_names(fields, [field.name for field in dataclasses.fields(cls)])
+        return super().__new__(cls)
+
+    @classmethod
+    def _check_names(cls, names, arguments):
+        fields = [field.name for field in dataclasses.fields(cls)]
+        for name in names:
+            if name not in fields:
+                hint = argument_hint(name, arguments) or did_you_mean(name, arguments)
+                raise TypeError(f"{shown(name)} is not a field of {cls.__name__}.{hint} Fields: {', '.join(fields)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture(Config):
     """The architecture of a model. `kind` is its name in files, and `title` is its name in messages."""
 
     kind: ClassVar[str]
@@ -22,12 +39,7 @@ class Architecture:
     @classmethod
     def check_names(cls, names):
         """Raises a TypeError if a name is not the name of a field."""
-        fields = [field.name for field in dataclasses.fields(cls)]
-        for name in names:
-            if name not in fields:
-                arguments = [*fields, *FACTORY_ARGUMENTS]
-                hint = argument_hint(name, arguments) or did_you_mean(name, arguments)
-                raise TypeError(f"{name!r} is not a field of {cls.__name__}.{hint} Fields: {', '.join(fields)}")
+        cls._check_names(names, [*(field.name for field in dataclasses.fields(cls)), *FACTORY_ARGUMENTS])
 
     def to_dict(self):
         """Returns the kind and the fields as a dictionary for JSON. `read_architecture` is the inverse."""

@@ -3,7 +3,7 @@
 import dataclasses
 
 from keras_vit.architectures.base import Architecture
-from keras_vit.checks import check_choice, check_flag, check_positive_integer, check_rate
+from keras_vit.checks import check_choice, check_flag, check_rate, check_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,9 +14,9 @@ class _ResNetConfig(Architecture):
     def __post_init__(self):
         if not isinstance(self.stage_depths, (tuple, list)) or not self.stage_depths:
             raise ValueError(f"stage_depths must be a tuple of at least one integer. Received: {self.stage_depths!r}")
-        depths = tuple(check_positive_integer("Each number in stage_depths", depth) for depth in self.stage_depths)
+        depths = tuple(check_size("Each number in stage_depths", depth) for depth in self.stage_depths)
         object.__setattr__(self, "stage_depths", depths)
-        object.__setattr__(self, "width", check_positive_integer("width", self.width))
+        object.__setattr__(self, "width", check_size("width", self.width))
 
     @property
     def total_stride(self):
@@ -72,7 +72,7 @@ class AxialResNetConfig(_ResNetConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        object.__setattr__(self, "num_heads", check_positive_integer("num_heads", self.num_heads))
+        object.__setattr__(self, "num_heads", check_size("num_heads", self.num_heads))
         if self.width % self.num_heads:
             raise ValueError(
                 f"width must be a multiple of num_heads. Received: width={self.width}, num_heads={self.num_heads}"
@@ -125,7 +125,7 @@ class ResNetConfig(_ResNetConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.expansion not in (1, 4):
+        if isinstance(self.expansion, bool) or self.expansion not in (1, 4):
             raise ValueError(f"expansion must be 4 (bottleneck units) or 1 (basic units). Received: {self.expansion!r}")
         check_flag("strides_first", self.strides_first)
         check_rate("drop_path_rate", self.drop_path_rate)
@@ -146,7 +146,7 @@ class ResNetConfig(_ResNetConfig):
                 raise ValueError(f"num_global_units needs a global_unit. Received: num_global_units={numbers}")
             return
         fits = len(numbers) == len(self.stage_depths) and all(
-            isinstance(number, int) and 0 <= number <= depth
+            type(number) is int and 0 <= number <= depth
             for number, depth in zip(numbers, self.stage_depths, strict=True)
         )
         if not fits:
@@ -187,7 +187,7 @@ class SelfAttentionNetworkConfig(_ResNetConfig):
             raise ValueError(
                 f"window_sizes must be a tuple of one number for each stage. Received: {self.window_sizes!r}"
             )
-        sizes = tuple(check_positive_integer("window_sizes", size) for size in self.window_sizes)
+        sizes = tuple(check_size("window_sizes", size) for size in self.window_sizes)
         if len(sizes) != len(self.stage_depths) or not all(size % 2 for size in sizes):
             raise ValueError(
                 f"window_sizes must have one odd number for each stage. Received: window_sizes={sizes}, "

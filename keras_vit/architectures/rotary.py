@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from keras_vit.architectures.base import read_nested
-from keras_vit.checks import check_choice, check_positive_integer, is_number
+from keras_vit.architectures.base import Config, read_nested
+from keras_vit.checks import MAX_SIDE, check_choice, check_grid_size, is_number
 
 # {field: accepted values}
 CHOICES = {
@@ -12,12 +12,11 @@ CHOICES = {
     "coordinates": ("normalized", "grid"),
     "axis_order": ("yx", "xy"),
 }
-_MAX_ROWS = 65_535  # The maximum side of an image in pixels.
-_RANGES = {"base": (0.001, 1e12), "offset": (-_MAX_ROWS, _MAX_ROWS)}
+_RANGES = {"base": (0.001, 1e12), "offset": (-MAX_SIDE, MAX_SIDE)}
 
 
 @dataclasses.dataclass(frozen=True)
-class RotaryConfig:
+class RotaryConfig(Config):
     """Rotary positions: the attention rotates queries and keys of patches by angles that depend on their position.
 
     A head's Dh channels form Dh / 2 pairs, and each pair is rotated like a complex number ("RoFormer", arXiv
@@ -71,12 +70,7 @@ class RotaryConfig:
             if not (is_number(value) and smallest <= value <= largest):
                 raise ValueError(f"{field} must be a number from {smallest:g} to {largest:g}. Received: {value!r}")
         if self.reference_grid is not None:
-            if not isinstance(self.reference_grid, (tuple, list)) or len(self.reference_grid) != 2:
-                raise ValueError(f"reference_grid must be None or (rows, columns). Received: {self.reference_grid!r}")
-            grid = tuple(check_positive_integer("reference_grid", side) for side in self.reference_grid)
-            if max(grid) > _MAX_ROWS:
-                raise ValueError(f"The sides of reference_grid must be at most {_MAX_ROWS}. Received: {grid}")
-            object.__setattr__(self, "reference_grid", grid)
+            object.__setattr__(self, "reference_grid", check_grid_size("reference_grid", self.reference_grid))
         if self.coordinates == "normalized" and (self.reference_grid is not None or self.offset):
             raise ValueError(
                 f"reference_grid and offset need coordinates='grid'. Received: coordinates='normalized', "

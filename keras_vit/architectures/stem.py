@@ -3,14 +3,15 @@
 import dataclasses
 import math
 
-from keras_vit.checks import check_epsilon, check_positive_integer
+from keras_vit.architectures.base import Config
+from keras_vit.checks import check_epsilon, check_size
 
 FIRST_KERNELS = ("stem_conv/kernel", "stem_conv_0/kernel", "patch_embedding/kernel")
 """Paths of a kernel that is applied to pixels. The first of them that a model has is this kernel."""
 
 
 @dataclasses.dataclass(frozen=True)
-class StemConfig:
+class StemConfig(Config):
     """The convolutional stem of a hybrid: a ResNet. The patches are cut from its feature map, not from the image.
 
     The ResNet has weight-standardised convolutions, GroupNorm, and units that end with the activation (ViT, arXiv
@@ -41,7 +42,7 @@ class StemConfig:
 
     def __post_init__(self):
         object.__setattr__(self, "stage_depths", _checked_integers("stage_depths", self.stage_depths))
-        if check_positive_integer("width", self.width) % 32:
+        if check_size("width", self.width) % 32:
             raise ValueError(f"width must be a multiple of 32, the number of groups. Received: {self.width}")
         for field in ("group_norm_epsilon", "weight_standardization_epsilon"):
             check_epsilon(field, getattr(self, field))
@@ -53,7 +54,7 @@ class StemConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ConvStemConfig:
+class ConvStemConfig(Config):
     """The convolutional stem of arXiv 2106.14881, section 4: a few 3 x 3 convolutions, each with batch norm and ReLU.
 
     The patches are cut from its feature map. With `patch_size=1`, as in the paper, the patch embedding is the 1 x 1
@@ -102,4 +103,4 @@ class ConvStemConfig:
 def _checked_integers(name, values):
     if not isinstance(values, (tuple, list)):
         raise ValueError(f"{name} must be a tuple of integers. Received: {values!r}")
-    return tuple(check_positive_integer(f"Each number in {name}", value) for value in values)
+    return tuple(check_size(f"Each number in {name}", value) for value in values)

@@ -15,7 +15,7 @@ from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.architectures.vit_checks import check_combinations, checked_fields
-from keras_vit.checks import did_you_mean
+from keras_vit.checks import did_you_mean, shown
 
 _PATCH_POOLINGS = ("avg", "map")  # These poolings need no class token.
 
@@ -263,7 +263,7 @@ def get_variant(name):
         meant = spelled_variant(str(name), VARIANTS)
         hint = f" Did you mean {meant!r}?" if meant else did_you_mean(name, VARIANTS)
         raise ValueError(
-            f"{name!r} is not a published variant.{hint} Available: {', '.join(VARIANTS)}. A keras_vit.ViTConfig is "
-            f"also accepted."
+            f"{shown(name)} is not a published variant.{hint} Available: {', '.join(VARIANTS)}. A "
+            f"keras_vit.ViTConfig is also accepted."
         )
     return VARIANTS[name]

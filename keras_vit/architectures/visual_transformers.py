@@ -3,7 +3,7 @@
 import dataclasses
 
 from keras_vit.architectures.resnets import ResNetConfig
-from keras_vit.checks import check_choice, check_flag, check_positive_integer
+from keras_vit.checks import check_choice, check_flag, check_size
 
 TOKENIZERS = ("filter", "pooling", "clustering")
 RELATIONS = ("transformer", "graph_convolution", "none")
@@ -55,7 +55,7 @@ class VTResNetConfig(ResNetConfig):
     def __post_init__(self):
         super().__post_init__()
         for name in ("num_modules", "filters", "num_tokens", "token_dim", "num_heads", "group_width"):
-            object.__setattr__(self, name, check_positive_integer(name, getattr(self, name)))
+            object.__setattr__(self, name, check_size(name, getattr(self, name)))
         for name in ("is_recurrent", "split_tokens", "has_projector"):
             check_flag(name, getattr(self, name))
         for name, accepted in (("tokenizer", TOKENIZERS), ("relation", RELATIONS)):
@@ -104,7 +104,7 @@ class PanopticFPNConfig(ResNetConfig):
 
     def _check_sizes(self, *names):
         for name in names:
-            object.__setattr__(self, name, check_positive_integer(name, getattr(self, name)))
+            object.__setattr__(self, name, check_size(name, getattr(self, name)))
 
 
 @dataclasses.dataclass(frozen=True)

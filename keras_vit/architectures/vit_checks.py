@@ -3,13 +3,14 @@
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.checks import (
+    LARGEST_SIZE,
     check_choice,
     check_count,
     check_epsilon,
     check_patch_size,
     check_positive,
-    check_positive_integer,
     check_rate,
+    check_size,
     is_number,
 )
 from keras_vit.resampling import METHODS
@@ -41,13 +42,13 @@ def checked_fields(config):
     """Checks each field of a `ViTConfig`. Returns {field: value} of the sizes as plain integers."""
     for field, choices in CHOICES.items():
         check_choice(field, getattr(config, field), choices)
-    sizes = {field: check_positive_integer(field, getattr(config, field)) for field in _SIZES}
+    sizes = {field: check_size(field, getattr(config, field)) for field in _SIZES}
     sizes["patch_size"] = check_patch_size(config.patch_size)
     for field in _OPTIONAL_SIZES:
         if getattr(config, field) is not None:
-            sizes[field] = check_positive_integer(field, getattr(config, field))
+            sizes[field] = check_size(field, getattr(config, field))
     for field in _COUNTS:
-        sizes[field] = check_count(field, getattr(config, field))
+        sizes[field] = check_count(field, getattr(config, field), LARGEST_SIZE)
     for field in _RATES:
         check_rate(field, getattr(config, field))
     check_epsilon("layer_norm_epsilon", config.layer_norm_epsilon)
@@ -103,7 +104,7 @@ def _check_pooling(config):
             f"num_register_tokens={config.num_register_tokens}"
         )
     rows = config.num_position_prefix_rows
-    if rows is not None and rows not in range(config.num_prefix_tokens + 1):
+    if rows is not None and (isinstance(rows, bool) or rows not in range(config.num_prefix_tokens + 1)):
         raise ValueError(
             f"num_position_prefix_rows must be None or from 0 to {config.num_prefix_tokens}, the number of class, "
             f"distillation and register tokens of this model. Received: {rows!r}"

@@ -7,7 +7,7 @@ import typing
 
 import keras
 
-from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.checks import MAX_SIDE, check_flag, check_positive_integer, check_size, shown
 from keras_vit.encoder import DEFAULT_IMAGE_SIZE
 from keras_vit.heads import classifier
 from keras_vit.layers import Dropout
@@ -59,7 +59,7 @@ def checked_arguments(arguments, weights=None):
     if not (weights is None or isinstance(weights, (str, os.PathLike))):
         raise ValueError(
             f"weights must be None, a name of the catalogue such as 'imagenet', a path or an address. Received: "
-            f"{weights!r}"
+            f"{shown(weights)}"
         )
     if weights is not None and is_own_file(weights) and not os.path.isfile(os.path.expanduser(weights)):
         raise ValueError(f"weights={os.fspath(weights)!r}: there is no such file.")
@@ -72,7 +72,7 @@ def _checked_shape(input_shape):
             f"input_shape must be (height, width, channels), where height and width may be None. Received: "
             f"{input_shape!r}"
         )
-    shape = tuple(size if size is None else check_positive_integer("input_shape", size) for size in input_shape)
+    shape = tuple(size if size is None else check_size("input_shape", size, MAX_SIDE) for size in input_shape)
     channels, *size = shape
     if channels in (1, 3) and all(side is not None and side > _MOST_CHANNELS for side in size):
         raise ValueError(
@@ -119,7 +119,7 @@ def check_own_file(weights, config):
     if weights is not None and not is_own_file(weights):
         raise ValueError(
             f"weights must be None or the path of a .weights.h5 file that save_weights wrote for a model of the same "
-            f"shape. There are no published {config.title} weights. Received: {weights!r}"
+            f"shape. There are no published {config.title} weights. Received: {shown(weights)}"
         )
 
 

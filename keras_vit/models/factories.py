@@ -12,7 +12,7 @@ import keras
 
 from keras_vit.architectures.config_arguments import ViTConfigArgumentsWithoutNumHeads
 from keras_vit.architectures.spellings import argument_hint
-from keras_vit.checks import did_you_mean
+from keras_vit.checks import did_you_mean, shown
 from keras_vit.models.building import resnet_with_weights
 
 
@@ -188,4 +188,4 @@ def _check_names(options, function_name, same_as, fields):
         hint = argument_hint(name, [*_SHARED, *fields]) or did_you_mean(name, _SHARED)
         if name in fields:
             hint = f" Did you mean {same_as.replace('...', f'{name}=...')}?"
-        raise TypeError(f"{name!r} is not an argument of {function_name}.{hint} Accepted: {', '.join(_SHARED)}")
+        raise TypeError(f"{shown(name)} is not an argument of {function_name}.{hint} Accepted: {', '.join(_SHARED)}")

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_vit.checks import did_you_mean
+from keras_vit.checks import did_you_mean, shown
 from keras_vit.preprocessing import vision_model
 
 
@@ -33,7 +33,7 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
     vision = vision_model(model)
     names = [layer.name for layer in vision.layers]
     if up_to is not None and up_to not in names:
-        raise ValueError(f"There is no layer {up_to!r}.{did_you_mean(up_to, names)} Layers: {', '.join(names)}")
+        raise ValueError(f"There is no layer {shown(up_to)}.{did_you_mean(up_to, names)} Layers: {', '.join(names)}")
     _check_containers(model, vision)
     # `trainable` is set twice, because Keras on TensorFlow sets the layers' flags only if the model's flag changes.
     vision.trainable = False

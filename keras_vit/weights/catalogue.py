@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.architectures.vision_transformer import VARIANTS
-from keras_vit.checks import did_you_mean
+from keras_vit.checks import did_you_mean, shown
 from keras_vit.licences import warn_if_restricted
 from keras_vit.weights.catalogue_entry import CLIP_PIXELS, IMAGENET_PIXELS
 from keras_vit.weights.published_clip import clip_entries
@@ -132,7 +132,7 @@ def protocol(family, image_size):
     (438, (384, 384))
     """
     if family not in FAMILIES:
-        raise ValueError(f"{family!r} is not a family of weights. Accepted: {', '.join(FAMILIES)}")
+        raise ValueError(f"{shown(family)} is not a family of weights. Accepted: {', '.join(FAMILIES)}")
     facts = FAMILIES[family]
     size = tuple(image_size) if isinstance(image_size, (tuple, list)) else (image_size, image_size)
     resize, crop = size, None
@@ -180,7 +180,7 @@ def list_weights(variant: str | None = None) -> list[str]:
     if variant not in (None, *variants):
         hint = did_you_mean(variant, variants)
         raise ValueError(
-            f"The catalogue has no weights for the variant {variant!r}.{hint} Variants with weights: "
+            f"The catalogue has no weights for the variant {shown(variant)}.{hint} Variants with weights: "
             f"{', '.join(variants)}"
         )
     return sorted(name for name, entry in ENTRIES.items() if variant in (None, entry.variant))
@@ -291,7 +291,7 @@ def _unknown(variant, weights):
     nearest = f" Did you mean {' or '.join(map(repr, similar))}?"
     hint = nearest if similar else did_you_mean(full_name, names or names_of_variant(weights, ENTRIES) or ENTRIES)
     return (
-        f"{full_name!r} is not the name of published weights.{hint} Accepted: '<variant>@<weights>' as in "
+        f"{shown(full_name)} is not the name of published weights.{hint} Accepted: '<variant>@<weights>' as in "
         f"keras_vit.list_weights(), a short name such as 'dinov3-s16', the name of a repository in the catalogue, or "
         f"the name of an AugReg file without '.npz'."
     )

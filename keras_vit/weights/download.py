@@ -5,7 +5,9 @@ import contextlib
 import functools
 import hashlib
 import http.client
+import json
 import os
+import pathlib
 import re
 import shutil
 import socket
@@ -33,6 +35,8 @@ PASSING_STATUSES = (429, 500, 502, 503, 504)
 FORBIDDEN_STATUSES = (401, 403)
 """Answers of servers that send a file only to users with permission."""
 CHUNK_BYTES = 2**20
+RECORD_BYTES = 2**26
+"""Number of received bytes after which the record of a partial file is updated. See `_record`."""
 SMALLEST_SHOWN_BYTES = 10**6
 """Downloads of at least this size show a progress bar."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -51,7 +55,8 @@ class _InterruptedError(Exception):
 def download(address, path, sha256=None):
     """Downloads a file. It is renamed to its final name after it is complete and verified.
 
-    Until then, the data is in `<name>.partial` in the same folder. A later call resumes the download from this file.
+    Until then, the data is in `<name>.partial` in the same folder. A later call resumes the download from this file,
+    unless the file has changed.
 
     Args:
         address: `https://…`, or `http://…` of a server on this machine.
@@ -94,19 +99,25 @@ def download(address, path, sha256=None):
 
 def _receive(address, partial, sha256, deadline):
     """Makes one request for the rest of a partial file and appends it. Returns etag, last_modified and md5."""
-    with _open(address, partial, sha256) as response:
+    digest, validator = _checked_part(partial)
+    with _open(address, partial, _range_headers(partial, validator, sha256)) as response:
         received, total = _extent(response, partial)
         _check_size(address, partial, total)
         _check_space(partial, total, received)
+        if not received:
+            digest, validator = hashlib.sha256(), _validator(response.headers)
         show = _progress(address, total)
-        with writing(partial), partial.open("ab") as file:
+        with writing(partial), partial.open("ab") as file, _recorded(file, validator, digest) as record:
             for data in _chunks(response, deadline):
                 file.write(data)
+                digest.update(data)
                 received += len(data)
-                _check_size(address, partial, received)
                 show(received)
-            file.flush()
-            os.fsync(file.fileno())
+                if received > MOST_BYTES:
+                    break
+                if received % RECORD_BYTES < len(data):
+                    record()
+    _check_size(address, partial, received)
     if total not in (None, received):
         raise _InterruptedError(f"the connection ended after {received} of {total} bytes")
     headers = response.headers
@@ -161,6 +172,15 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             )
         return super().redirect_request(request, file, code, message, headers, url)
 
+    def http_error_302(self, request, file, code, message, headers):
+        try:
+            return super().http_error_302(request, file, code, message, headers)
+        except ValueError as error:
+            reason = f"redirects to an invalid address ({error})"
+            raise urllib.error.HTTPError(request.full_url, code, reason, headers, file) from error
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
 
 class _PunctualConnection(http.client.HTTPConnection):
     """Closes the connection after `STALL_SECONDS` without complete headers, even if single bytes keep arriving."""
@@ -198,9 +218,8 @@ class _SecureConnections(urllib.request.HTTPSHandler):
         return self.do_open(_PunctualSecureConnection, request)
 
 
-def _open(address, partial, sha256):
-    headers = {"User-Agent": "keras_vit", **_range_headers(partial, sha256)}
-    request = urllib.request.Request(address, headers=headers)
+def _open(address, partial, range_headers):
+    request = urllib.request.Request(address, headers={"User-Agent": "keras_vit", **range_headers})
     try:
         opener = urllib.request.build_opener(_Redirects, _Connections, _SecureConnections)
         return opener.open(request, timeout=STALL_SECONDS)
@@ -219,19 +238,59 @@ def _open(address, partial, sha256):
         raise _InterruptedError(f"could not reach the server ({error})", retry=not is_unreachable) from error
 
 
-def _validator_file(partial):
-    """Path of the file that stores the ETag or Last-Modified date of a partial download (RFC 9110, section 13.1.5)."""
+def _record_file(partial):
     return partial.with_name(f"{partial.name}.validator")
 
 
-def _range_headers(partial, sha256):
+@contextlib.contextmanager
+def _recorded(file, validator, digest):
+    """Records the size and SHA-256 of a partial file now, at the end, and whenever the yielded function is called.
+
+    The record also contains the ETag or Last-Modified date of the file on the server (RFC 9110, section 13.1.5).
+    """
+    path = _record_file(pathlib.Path(file.name))
+
+    def record():
+        file.flush()
+        os.fsync(file.fileno())
+        text = json.dumps({"validator": validator, "size": file.tell(), "sha256": digest.hexdigest()})
+        # The older, shorter text is overwritten, which also succeeds if the disk is full.
+        with path.open("r+" if path.exists() else "w") as stored:
+            stored.write(text)
+
+    record()
+    try:
+        yield record
+    finally:
+        record()
+
+
+def _checked_part(partial):
+    """(SHA-256 object of a partial file, validator). The file is deleted if it does not start as it was recorded."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # There is no record, or it is damaged.
+        record = json.loads(_record_file(partial).read_text())
+        if record["size"] <= partial.stat().st_size:
+            os.truncate(partial, record["size"])  # If the process was killed, the last bytes are not in the record.
+            with partial.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256")
+            if digest.hexdigest() == record["sha256"]:
+                return digest, record["validator"]
+    _discard(partial)
+    return hashlib.sha256(), None
+
+
+def _range_headers(partial, validator, sha256):
     """Headers that request the rest of a partial file, or {} if no validator or SHA-256 can verify the result."""
-    if not partial.exists():
+    if not partial.exists() or not (validator or sha256):
         return {}
-    rest = {"Range": f"bytes={partial.stat().st_size}-"}
-    if _validator_file(partial).exists():
-        return rest | {"If-Range": _validator_file(partial).read_text()}
-    return rest if sha256 else {}
+    return {"Range": f"bytes={partial.stat().st_size}-"} | ({"If-Range": validator} if validator else {})
+
+
+def _validator(headers):
+    """ETag or Last-Modified date of a file if it identifies the bytes of the file, otherwise `None`."""
+    etag = headers.get("ETag", "")
+    validator = headers.get("Last-Modified") if etag.startswith("W/") or not etag else etag
+    return validator if re.fullmatch(r"[ -~]+", validator or "") else None  # Other characters cannot be sent back.
 
 
 def _extent(response, partial):
@@ -246,17 +305,12 @@ def _extent(response, partial):
         _discard(partial)
         raise _InterruptedError(f"the server did not send the part that starts at byte {size}")
     _discard(partial)
-    etag = response.headers.get("ETag", "")
-    validator = response.headers.get("Last-Modified") if etag.startswith("W/") or not etag else etag
-    if validator:
-        with writing(partial):
-            _validator_file(partial).write_text(validator)
     return 0, response.length
 
 
 def _discard(partial):
     partial.unlink(missing_ok=True)
-    _validator_file(partial).unlink(missing_ok=True)
+    _record_file(partial).unlink(missing_ok=True)
 
 
 def _check_size(address, partial, size):

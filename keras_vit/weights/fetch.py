@@ -2,6 +2,8 @@
 
 import contextlib
 import fnmatch
+import functools
+import glob
 import hashlib
 import json
 import os
@@ -9,8 +11,10 @@ import pathlib
 import re
 import string
 import urllib.parse
+import warnings
 
 from keras_vit.atomic_files import replace_file_atomically
+from keras_vit.checks import shown
 from keras_vit.weights.download import (
     FORBIDDEN_STATUSES,
     advice_for_gated,
@@ -27,8 +31,15 @@ ACCEPTED = (
     "because unencrypted files could be changed during the transfer"
 )
 
+LONGEST_ADDRESS = 4000
+"""Maximum number of characters of a source. Signed addresses have about 2,000."""
+LONGEST_NAME = 200
+"""Maximum number of characters of a name in an address. File systems limit names to 255, with their endings."""
 LONGEST_WAIT = 3600
 """Maximum number of seconds to wait for another process that downloads the same file."""
+
+LONGEST_WAIT_WITH_COPY = 3
+"""Maximum number of seconds to wait for an answer of the Hugging Face Hub if its cache has a copy of the repository."""
 
 COMPANIONS = ("lock", "origin", "partial", "validator")
 """Endings of the files that are stored beside a cached file, such as `vit.npz.lock`."""
@@ -38,6 +49,8 @@ HUB_DESCRIPTIONS = (
     "open_clip_config.json",
     *("metadata.json", "task.json", "preprocessor.json", "image_converter.json", "model.weights.json"),  # KerasHub
 )
+FILE_DESCRIPTIONS = ("README.md", "config.json", "preprocessor_config.json", "open_clip_config.json")
+"""Files in the folder of a single file on the Hub that are downloaded with it."""
 HUB_WEIGHTS = (
     *("model.safetensors", "model-*-of-*.safetensors", "*.weights.h5", "*.npz"),
     "open_clip_model.safetensors",
@@ -66,8 +79,8 @@ def locate(source):
     if "://" in text:
         return fetch(text)
     path = pathlib.Path(text).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(f"There is no file or folder {text!r} (working folder: {os.getcwd()}). {ACCEPTED}")
+    if not os.path.exists(path):  # `path.exists()` raises an error if the name is too long.
+        raise FileNotFoundError(f"There is no file or folder {shown(text)} (working folder: {os.getcwd()}). {ACCEPTED}")
     return path
 
 
@@ -110,6 +123,8 @@ def fetch(url, sha256=None):
     """
     address = _address(url)
     path = _cached_path(address)
+    if path.is_dir():
+        raise OSError(f"{path}, the place of {redacted(url)} in the cache, is a folder. Remove it, or move its files.")
     if not path.is_file():
         with _locked(path):
             if not path.is_file():
@@ -159,8 +174,8 @@ def fetch_from_hub(source):
 
     The repository's model card, its JSON files and one kind of weights are downloaded. The first kind that exists is
     used: `model.safetensors` (also in shards), the `.weights.h5` files of a KerasHub preset, the only `.npz` file, or
-    `open_clip_model.safetensors`.
-    Without network, the cached copy is used.
+    `open_clip_model.safetensors`. The Hub is asked for the newest version of the repository. If it cannot be reached,
+    the cached copy is used, and if it answers with an error, the cached copy is used with a warning.
 
     Args:
         source: `"hf://owner/repository"`, `"hf://owner/repository@revision"` (a slash in a revision is written `%2F`),
@@ -177,8 +192,8 @@ def fetch_from_hub(source):
             if a file in the Hub's cache has changed since its download.
     """
     parts = re.fullmatch(r"hf://([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.+))?", source.rstrip("/"))
-    if not parts or ".." in source.split("/"):
-        raise ValueError(f"{redacted(source)!r} is not a valid name on the Hugging Face Hub. {ACCEPTED}")
+    if not parts or ".." in source.split("/") or len(source) > LONGEST_ADDRESS:
+        raise ValueError(f"{shown(redacted(source))} is not a valid name on the Hugging Face Hub. {ACCEPTED}")
     try:
         import huggingface_hub as hub
     except ImportError as error:
@@ -188,43 +203,85 @@ def fetch_from_hub(source):
     repository, revision, file = parts.groups()
     revision = revision and urllib.parse.unquote(revision)
     try:
-        if file:
-            return _hub_file(hub, repository, revision, file)
-        return _hub_folder(hub, repository, revision)
+        folder = _hub_folder(hub, repository, revision, file)
     except OSError as error:
-        # The Hub's messages contain signed addresses, so the error is not chained and the signatures are removed.
-        problem = re.sub(r"(://[^\s?#]+)[?#]\S*", r"\1", str(error)).rstrip(".")
+        problem = _unsigned(error).rstrip(".")
         advice = "Without a network connection, pass the path of a local copy"
         if getattr(getattr(error, "response", None), "status_code", None) in FORBIDDEN_STATUSES:
             advice = advice_for_gated(repository)
+        # The error is not chained, because its message may contain signed addresses.
         raise OSError(f"Could not download {redacted(source)}: {problem}. Check the name. {advice}.") from None
+    return folder / file if file else folder
 
 
-def _hub_file(hub, repository, revision, file):
-    from huggingface_hub.errors import EntryNotFoundError
-
-    for name in ("README.md", "config.json", "preprocessor_config.json", "open_clip_config.json"):
-        with contextlib.suppress(EntryNotFoundError):
-            hub.hf_hub_download(repository, str(pathlib.PurePosixPath(file).with_name(name)), revision=revision)
-    return _checked_hub_file(pathlib.Path(hub.hf_hub_download(repository, file, revision=revision)))
-
-
-def _hub_folder(hub, repository, revision):
-    names = _hub_names(hub, repository, revision)
-    matches = (fnmatch.filter(names, pattern) for pattern in HUB_WEIGHTS)
-    weights = next(filter(None, matches), [])
-    if not weights or len(fnmatch.filter(weights, "*.npz")) > 1:
-        raise ValueError(
-            f"hf://{repository} must have a model.safetensors, a KerasHub preset (*.weights.h5), one .npz or an "
-            f"open_clip_model.safetensors. It has: "
-            f"{', '.join(names)}. Pass one .safetensors, .weights.h5 or .npz file as hf://{repository}/FILE, or pass "
-            f"another repository. Convert weights of other formats first."
-        )
-    wanted = [*HUB_DESCRIPTIONS, *weights]
-    folder = pathlib.Path(hub.snapshot_download(repository, revision=revision, allow_patterns=wanted))
+def _hub_folder(hub, repository, revision, file):
+    """Folder with one file of a repository or, if `file` is `None`, its weights, and the files that describe them."""
+    download = functools.partial(hub.snapshot_download, repository, revision=revision)
+    cached, problem = _cached_folder(download), None
+    try:
+        listing = hub.model_info(repository, revision=revision, timeout=_longest_wait_for_hub(cached))
+        names = [sibling.rfilename for sibling in listing.siblings or ()]
+    except Exception as error:  # The type of this error depends on the version of the library.
+        if cached is None:
+            raise (error if isinstance(error, OSError) else OSError(str(error))) from None
+        problem = _unsigned(error).split("\n")[0].rstrip(".")
+        if getattr(error, "response", None) is not None:
+            warnings.warn(f"hf://{repository} is used from the cache and may be outdated: {problem}", stacklevel=2)
+        names = [path.relative_to(cached).as_posix() for path in cached.rglob("*") if path.is_file()]
+        download = functools.partial(download, local_files_only=True)
+    try:
+        weights, patterns = _wanted_files(repository, names, file)
+        folder = pathlib.Path(download(allow_patterns=patterns))
+    except (OSError, ValueError) as error:
+        if problem is None:
+            raise
+        raise OSError(
+            f"{problem}. The copy in the cache is incomplete: {error} With a network connection, the missing files are "
+            f"downloaded"
+        ) from None
     for name in weights:
         _checked_hub_file(folder / name)
     return folder
+
+
+def _unsigned(error):
+    """Message of an error of the Hub's library. Signatures are removed from addresses."""
+    return re.sub(r"(://[^\s?#]+)[?#]\S*", r"\1", str(error))
+
+
+def _cached_folder(download):
+    """Folder of a repository in the Hub's cache, which may lack files, or `None`."""
+    try:
+        return pathlib.Path(download(allow_patterns=[], local_files_only=True))
+    except OSError:
+        return None
+
+
+def _longest_wait_for_hub(cached):
+    """Maximum number of seconds to wait for an answer of the Hub."""
+    from huggingface_hub import constants
+
+    is_short = cached and "HF_HUB_ETAG_TIMEOUT" not in os.environ
+    return LONGEST_WAIT_WITH_COPY if is_short else constants.HF_HUB_ETAG_TIMEOUT
+
+
+def _wanted_files(repository, names, file):
+    """Names of the weights in a list of names, and patterns that match the weights and the files that describe them."""
+    if file:
+        if file not in names:
+            raise FileNotFoundError(f"hf://{repository} has no {file}. It has: {', '.join(names)}.")
+        descriptions = [str(pathlib.PurePosixPath(file).with_name(name)) for name in FILE_DESCRIPTIONS]
+        return [file], [glob.escape(name) for name in (file, *descriptions)]
+    for number, pattern in enumerate(HUB_WEIGHTS, start=1):
+        weights = fnmatch.filter(names, pattern)
+        if len(weights) == 1 or (weights and pattern != "*.npz"):
+            # An incomplete cached copy may lack files of the previous patterns.
+            return weights, [*HUB_DESCRIPTIONS, *HUB_WEIGHTS[:number]]
+    raise ValueError(
+        f"hf://{repository} must have a model.safetensors, a KerasHub preset (*.weights.h5), one .npz or an "
+        f"open_clip_model.safetensors. It has: {', '.join(names)}. Pass one .safetensors, .weights.h5 or .npz file as "
+        f"hf://{repository}/FILE, or pass another repository. Convert weights of other formats first."
+    )
 
 
 def _checked_hub_file(path):
@@ -238,20 +295,6 @@ def _checked_hub_file(path):
     return path
 
 
-def _hub_names(hub, repository, revision):
-    """Names of the files in a repository or, without network, in its cached copy."""
-    try:
-        return hub.list_repo_files(repository, revision=revision)
-    except Exception as error:  # The type of this error depends on the version of the library.
-        try:
-            cached = hub.snapshot_download(
-                repository, revision=revision, allow_patterns="config.json", local_files_only=True
-            )
-        except OSError:
-            raise (error if isinstance(error, OSError) else OSError(str(error))) from None
-    return [path.relative_to(cached).as_posix() for path in pathlib.Path(cached).rglob("*") if path.is_file()]
-
-
 def _address(url):
     """The https or http address of a URL. Characters that are not allowed are percent-encoded."""
     if url.startswith("gs://"):
@@ -259,10 +302,20 @@ def _address(url):
         address = f"https://storage.googleapis.com/{path}"
     else:
         address = urllib.parse.quote(url, safe=string.punctuation.replace("\\", ""))
-    parts = urllib.parse.urlsplit(address)
-    if not (parts.hostname and (parts.scheme == "https" or is_local(address))) or "@" in parts.netloc:
-        raise ValueError(f"Weights cannot be downloaded from {redacted(url)!r}. {ACCEPTED}")
+    if not _is_accepted(address):
+        raise ValueError(f"Weights cannot be downloaded from {shown(redacted(url))}. {ACCEPTED}")
     return address
+
+
+def _is_accepted(address):
+    try:
+        parts = urllib.parse.urlsplit(address)
+        host, is_port = parts.hostname or "", parts.port != 0
+        is_host = bool(host.encode("idna")) and not {"%", "@"} & {*parts.netloc}
+    except ValueError:  # The port, the name of the host or its IPv6 address is not valid.
+        return False
+    is_safe = parts.scheme == "https" or is_local(address)
+    return is_host and is_port and is_safe and len(address) <= LONGEST_ADDRESS
 
 
 def _cached_path(address):
@@ -271,10 +324,10 @@ def _cached_path(address):
     port = 80 if parts.scheme == "http" and parts.port is None else parts.port
     host = parts.hostname if port is None else f"{parts.hostname}+{port}"
     names = parts.path.split("/")[1:]
-    if not names or any(urllib.parse.unquote(name) in ("", ".", "..") for name in names):
+    if not names or any(urllib.parse.unquote(name) in ("", ".", "..") or len(name) > LONGEST_NAME for name in names):
         raise ValueError(
-            f"{redacted(address)!r} does not contain a valid path. Accepted: names that are separated by single "
-            f"slashes, without '..'"
+            f"{shown(redacted(address))} does not contain a valid path. Accepted: names of at most {LONGEST_NAME} "
+            f"characters that are separated by single slashes, without '..'"
         )
     if parts.query:
         name = pathlib.PurePosixPath(names[-1])

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from keras_vit.architectures.vision_transformer import VARIANTS
-from keras_vit.checks import check_positive_integer, did_you_mean
+from keras_vit.checks import check_grid_size, check_positive_integer, did_you_mean, shown
 from keras_vit.weights.catalogue import FAMILIES
 
 
@@ -38,14 +38,11 @@ class Hints:
     def __post_init__(self):
         if self.family not in (None, *FAMILIES):
             hint = did_you_mean(self.family, FAMILIES)
-            raise ValueError(f"family={self.family!r} is not known.{hint} Accepted: {', '.join(FAMILIES)}")
+            raise ValueError(f"family={shown(self.family)} is not known.{hint} Accepted: {', '.join(FAMILIES)}")
         if self.num_heads is not None:
             check_positive_integer("num_heads", self.num_heads)
         if self.grid_size is not None:
-            if not isinstance(self.grid_size, (tuple, list)) or len(self.grid_size) != 2:
-                raise ValueError(f"grid_size must be (rows, columns). Received: {self.grid_size!r}")
-            grid_size = tuple(check_positive_integer("grid_size", side) for side in self.grid_size)
-            object.__setattr__(self, "grid_size", grid_size)
+            object.__setattr__(self, "grid_size", check_grid_size("grid_size", self.grid_size))
 
 
 def resolve_num_heads(config_num_heads, hidden_dim, num_layers, mlp_dim, hints):

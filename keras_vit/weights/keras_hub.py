@@ -156,7 +156,7 @@ def _pixels(converter, image_size):
     scales, offsets = (value if isinstance(value, list) else [value] for value in (scale, offset))
     std = [1 / (255 * value) for value in scales]
     mean = [-shift * deviation for shift, deviation in zip(offsets, std, strict=True)]
-    height, width = settings.get("image_size") or image_size
+    height, width = pair(settings.get("image_size")) or image_size
     # KerasHub crops to the model's aspect ratio, then resizes. For squares, the opposite order gives the same images.
     crops = height == width and settings.get("crop_to_aspect_ratio", True)
     return {

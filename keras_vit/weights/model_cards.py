@@ -6,11 +6,12 @@ import json
 import pathlib
 import re
 import typing
+import unicodedata
 import zlib
 
 from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.checks import check_positive_integer, is_number
+from keras_vit.checks import check_positive_integer, is_number, shown
 from keras_vit.licences import hub_identifier, restriction
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays, checksum
@@ -53,13 +54,13 @@ class Evaluation:
 
     def __post_init__(self):
         for name in ("dataset", "split"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise ValueError(f"{name} must be a name. Received: {getattr(self, name)!r}")
+            if not _is_name(getattr(self, name)):
+                raise ValueError(f"{name} must be a name in valid Unicode. Received: {shown(getattr(self, name))}")
         is_mapping = isinstance(self.metrics, collections.abc.Mapping)
         if not is_mapping or not self.metrics or not all(map(_is_metric, self.metrics.items())):
             raise ValueError(
                 f"metrics must be a dictionary of names and finite numbers, such as {{'accuracy': 0.93}}. Received: "
-                f"{self.metrics!r}"
+                f"{shown(self.metrics)}"
             )
         if self.num_images is not None:
             check_positive_integer("num_images", self.num_images)
@@ -67,7 +68,12 @@ class Evaluation:
 
 def _is_metric(item):
     name, value = item
-    return isinstance(name, str) and name != "" and is_number(value)
+    return _is_name(name) and is_number(value)
+
+
+def _is_name(value):
+    """Whether a value is text that is not empty and has no lone surrogates, which cannot be written to a file."""
+    return isinstance(value, str) and value != "" and not any(unicodedata.category(c) == "Cs" for c in value)
 
 
 def check_card(card, path, file):
@@ -212,7 +218,7 @@ def _result(facts):
 
 def _yaml(value):
     """A dictionary in YAML. The values are in JSON, which is valid in YAML."""
-    return "".join(f"{key}: {json.dumps(entry, ensure_ascii=False)}\n" for key, entry in value.items())
+    return "".join(f"{key}: {_visible(json.dumps(entry, ensure_ascii=False))}\n" for key, entry in value.items())
 
 
 def _table(rows):
@@ -223,7 +229,14 @@ def _table(rows):
 
 def _escaped(text):
     """Escapes Markdown and joins lines. Names of classes, models and sources come from users and their files."""
-    return " ".join(re.sub(r"([\\`*_\[\]<|])", r"\\\1", str(text)).split())
+    return " ".join(re.sub(r"([\\`*_\[\]<|])", r"\\\1", _visible(str(text))).split())
+
+
+def _visible(text):
+    """Removes control characters, such as marks that reverse the direction of a text, and lone surrogates."""
+    joiners = "\u200c\u200d"  # They are part of words and emojis.
+    hidden = ("Cc", "Cf", "Cs")
+    return "".join(c for c in text if c.isspace() or c in joiners or unicodedata.category(c) not in hidden)
 
 
 def _names(label_space):

@@ -8,6 +8,7 @@ import os
 import pathlib
 
 from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.checks import shown
 from keras_vit.licences import checked_licence, licence_of_card
 from keras_vit.weights import bit, google, huggingface, keras_hub, open_clip, timm, torchvision
 from keras_vit.weights.catalogue import FAMILY_ALIASES, entry_at, exact_entry, get_entry, protocol
@@ -86,8 +87,8 @@ def entry_of_source(source, variant=None):
         return get_entry(source, variant)
     except ValueError as error:
         raise ValueError(
-            f"{str(error).rstrip('.')}. There is no file or folder {source!r} either. For a repository on the Hugging "
-            f"Face Hub, pass 'hf://owner/repository'."
+            f"{str(error).rstrip('.')}. There is no file or folder {shown(source)} either. For a repository on the "
+            f"Hugging Face Hub, pass 'hf://owner/repository'."
         ) from error
 
 

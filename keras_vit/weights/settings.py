@@ -1,9 +1,6 @@
 """Reads sizes in the configuration of a file, and compares them with the arrays in the file."""
 
-from keras_vit.checks import check_positive_integer
-
-MAX_SIDE = 65_535
-"""Maximum side of a model's images in pixels, which is also the maximum of JPEG files."""
+from keras_vit.checks import MAX_SIDE, check_size, shown
 
 
 def patch_size_of(sides):
@@ -18,10 +15,8 @@ def pair(size):
         return None
     sides = (size, size) if isinstance(size, int) else tuple(size)
     if len(sides) != 2:
-        raise ValueError(f"An image size must be one number or (height, width). Received: {size!r}")
-    if max(sides := tuple(check_positive_integer("image size", side) for side in sides)) > MAX_SIDE:
-        raise ValueError(f"The sides of an image must be at most {MAX_SIDE} pixels. Received: {size!r}")
-    return sides
+        raise ValueError(f"An image size must be one number or (height, width). Received: {shown(size)}")
+    return tuple(check_size("Each side of an image", side, MAX_SIDE) for side in sides)
 
 
 def check_settings(settings, **facts):

@@ -2,7 +2,15 @@
 
 import pytest
 
-from benchmarks.records import PAGES
+from benchmarks.records import PAGES, append, read
+
+
+def test_results_in_a_new_folder(tmp_path):
+    path = tmp_path / "new" / "folder" / "results.jsonl"
+    with pytest.raises(SystemExit, match=r"results\.jsonl does not exist\. Measure first, or name another file"):
+        read(path)
+    append([{"seconds": 1.5}], path)
+    assert read(path) == [{"seconds": 1.5}]
 
 
 @pytest.mark.parametrize("command", PAGES)

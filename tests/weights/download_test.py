@@ -1,6 +1,7 @@
 import base64
 import functools
 import hashlib
+import json
 import resource
 import shutil
 import socket
@@ -77,13 +78,50 @@ def test_goes_on_in_a_later_call(server, tmp_path, monkeypatch):
     assert server.ranges() == [None, "bytes=30011-"]
 
 
+def _leave_part(folder, contents, validator='"one"'):
+    """Writes what an interrupted download leaves."""
+    record = {"validator": validator, "size": len(contents), "sha256": hashlib.sha256(contents).hexdigest()}
+    (folder / "vit.npz.partial").write_bytes(contents)
+    (folder / "vit.npz.partial.validator").write_text(json.dumps(record))
+
+
+@pytest.mark.combination("partial download, changed on this machine", "downloaded again from the start")
+def test_starts_again_if_the_part_has_changed(server, tmp_path):
+    for changed in (bytes(30_011), CONTENTS[:30_010], b""):
+        _leave_part(tmp_path, CONTENTS[:30_011])
+        (tmp_path / "vit.npz.partial").write_bytes(changed)
+        assert _download(server, tmp_path, file(CONTENTS)) == CONTENTS
+    for damaged in ('"one"', '{"size": "1"}', None):
+        _leave_part(tmp_path, bytes(30_011))
+        record = tmp_path / "vit.npz.partial.validator"
+        record.unlink() if damaged is None else record.write_text(damaged)
+        assert _download(server, tmp_path, file(CONTENTS)) == CONTENTS
+    assert server.ranges() == [None] * 6
+
+
+@pytest.mark.combination("partial download, the process was killed", "resumed where it was last recorded")
+def test_goes_on_where_a_part_was_last_recorded(server, tmp_path, monkeypatch):
+    _leave_part(tmp_path, CONTENTS[:30_011])
+    (tmp_path / "vit.npz.partial").write_bytes(CONTENTS[:30_011] + b"after the record")
+    records = []
+    record = tmp_path / "vit.npz.partial.validator"
+    monkeypatch.setattr(
+        module, "_progress", lambda *_: lambda _: records.append(json.loads(record.read_text())["size"])
+    )
+    monkeypatch.setattr(module, "CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(module, "RECORD_BYTES", 10_000)
+    assert _download(server, tmp_path, file(CONTENTS)) == CONTENTS
+    assert server.ranges() == ["bytes=30011-"]
+    assert len(set(records)) > 1
+
+
 def test_starts_again_if_the_file_has_changed(server, tmp_path):
     changed = file(OTHER, validator=("ETag", '"two"'))
     assert _download(server, tmp_path, file(CONTENTS, limit=30_011), changed) == OTHER
     assert server.ranges() == [None, "bytes=30011-"]
 
 
-@pytest.mark.parametrize("validator", [None, ("ETag", 'W/"weak"')])
+@pytest.mark.parametrize("validator", [None, ("ETag", 'W/"weak"'), ("ETag", '"\xe9"')])  # The last cannot be sent back.
 def test_joins_unmarked_parts_only_if_a_checksum_tells(server, tmp_path, validator):
     truncated, whole = (file(CONTENTS, validator=validator, limit=limit) for limit in (30_011, None))
     assert _download(server, tmp_path, truncated, whole) == CONTENTS
@@ -106,8 +144,7 @@ def test_refuses_another_part_than_it_asked_for(server, tmp_path, extent):
 
 
 def test_starts_again_if_it_has_more_than_the_server(server, tmp_path):
-    (tmp_path / "vit.npz.partial").write_bytes(CONTENTS + b"more")
-    (tmp_path / "vit.npz.partial.validator").write_text('"one"')
+    _leave_part(tmp_path, CONTENTS + b"more")
     assert _download(server, tmp_path, file(CONTENTS)) == CONTENTS
     assert server.ranges() == ["bytes=70007-", None]
 
@@ -303,7 +340,11 @@ def test_follows_redirects_with_the_range(server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "target", ["file:///etc/hostname", "ftp://localhost/vit.npz", "http://weights.example/vit.npz", "/some/vit.npz"]
+    "target",
+    [
+        *("file:///etc/hostname", "ftp://localhost/vit.npz", "http://weights.example/vit.npz", "/some/vit.npz"),
+        "http://[::1/vit.npz",
+    ],
 )
 def test_refuses_redirects(server, tmp_path, monkeypatch, target):
     monkeypatch.setattr(socket, "getaddrinfo", _only_localhost(socket.getaddrinfo))

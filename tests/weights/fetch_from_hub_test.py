@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import traceback
+import types
 import unittest.mock
 
 import pytest
@@ -25,36 +26,32 @@ class _Hub:
     def __init__(self, folder):
         self.folder = folder
         self.repositories = {}
-        self.is_reachable = True
+        self.problem = None
 
-    def list_repo_files(self, repo_id, *, revision=None):
-        if not self.is_reachable:
-            raise RuntimeError("ConnectError of some HTTP library")
+    def model_info(self, repo_id, *, revision=None, timeout=None):
+        if self.problem:
+            raise self.problem
         if repo_id not in self.repositories:
             raise OSError("404 Client Error")
-        return list(self.repositories[repo_id])
-
-    def hf_hub_download(self, repo_id, filename, *, revision=None):
-        from huggingface_hub.errors import LocalEntryNotFoundError
-
-        place = self.folder / repo_id.replace("/", "--") / (revision or "main") / filename
-        if self.is_reachable and filename in self.repositories.get(repo_id, {}):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(self.repositories[repo_id][filename])
-        if not place.exists():
-            raise LocalEntryNotFoundError(f"There is no {filename}.")
-        return str(place)
+        names = self.repositories[repo_id]
+        return types.SimpleNamespace(siblings=[types.SimpleNamespace(rfilename=name) for name in names])
 
     def snapshot_download(self, repo_id, *, revision=None, allow_patterns, local_files_only=False):
         from huggingface_hub.errors import LocalEntryNotFoundError
         from huggingface_hub.utils import filter_repo_objects
 
         place = self.folder / repo_id.replace("/", "--") / (revision or "main")
-        if self.is_reachable and not local_files_only:
-            for name in filter_repo_objects(self.repositories[repo_id], allow_patterns=allow_patterns):
-                self.hf_hub_download(repo_id, name, revision=revision)
+        contents = self.repositories.get(repo_id, {})
+        names = list(filter_repo_objects(contents, allow_patterns=allow_patterns))
+        if not local_files_only:
+            assert self.problem is None
+            for name in names:
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                (place / name).write_bytes(contents[name])
         if not place.exists():
             raise LocalEntryNotFoundError(f"There is no {repo_id}.")
+        if missing := [name for name in names if not (place / name).exists()]:
+            raise LocalEntryNotFoundError(f"There is no {missing}.")
         return str(place)
 
 
@@ -62,10 +59,11 @@ class _Hub:
 def hub(tmp_path, monkeypatch):
     huggingface_hub = pytest.importorskip("huggingface_hub")
     fake = _Hub(tmp_path / "hub")
-    for name in ("list_repo_files", "hf_hub_download", "snapshot_download"):
+    for name in ("model_info", "snapshot_download"):
         # The fakes have the signatures of the original functions.
         checked = unittest.mock.create_autospec(getattr(huggingface_hub, name), side_effect=getattr(fake, name))
         monkeypatch.setattr(huggingface_hub, name, checked)
+    fake.asked = huggingface_hub.model_info
     return fake
 
 
@@ -121,15 +119,64 @@ def test_brings_a_revision_and_a_file(hub):
     assert fetch_from_hub("hf://owner/name@refs%2Fpr%2F1/") == place / "refs" / "pr" / "1"
 
 
-def test_uses_an_earlier_copy_without_network(hub):
+NO_NETWORK = RuntimeError("ConnectError of some HTTP library")
+
+
+@pytest.mark.combination("hf://owner/repository without network, complete copy in the cache", "used after one attempt")
+@pytest.mark.parametrize(("variable", "seconds"), [(None, 3), ("20", 20)])
+def test_uses_an_earlier_copy_without_network(hub, monkeypatch, variable, seconds):
     hub.repositories["owner/name"] = dict.fromkeys({"config.json", "model.safetensors", "pytorch_model.bin"}, b"")
     folder = fetch_from_hub("hf://owner/name")
-    hub.is_reachable = False
+    hub.problem = NO_NETWORK
+    if variable:
+        monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", variable)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", seconds)
+    hub.asked.reset_mock()
     assert fetch_from_hub("hf://owner/name") == folder
+    hub.asked.assert_called_once_with("owner/name", revision=None, timeout=seconds)
     assert fetch_from_hub("hf://owner/name/model.safetensors") == folder / "model.safetensors"
     for source in ("hf://owner/other", "hf://owner/name@v2", "hf://owner/name/vit.npz"):
-        with pytest.raises(OSError, match=f"Could not download {source}: .*pass the path of a local copy"):
+        with pytest.raises(OSError, match=f"Could not download {source}: ConnectError .*pass the path of a local copy"):
             fetch_from_hub(source)
+
+
+@pytest.mark.combination("hf://owner/repository, a file has changed on the Hub since the last call", "the new file")
+def test_asks_for_a_newer_version(hub):
+    hub.repositories["owner/name"] = {"config.json": b"1", "model.safetensors": b"2"}
+    folder = fetch_from_hub("hf://owner/name")
+    hub.repositories["owner/name"]["model.safetensors"] = b"3"
+    assert fetch_from_hub("hf://owner/name") == folder
+    assert (folder / "model.safetensors").read_bytes() == b"3"
+
+
+@pytest.mark.combination("hf://owner/repository without network, incomplete copy in the cache", "refused")
+def test_says_what_a_copy_lacks(hub):
+    hub.repositories["owner/name"] = {"config.json": b"1", "model.safetensors": b"2", "vit.npz": b"3"}
+    folder = fetch_from_hub("hf://owner/name")
+    hub.problem = NO_NETWORK
+    (folder / "vit.npz").touch()  # The library would download the better file.
+    for removed, problem in {
+        "config.json": "no .'config.json'",
+        "model.safetensors": "no .*'model.safetensors'",
+    }.items():
+        (folder / removed).unlink()
+        with pytest.raises(
+            OSError, match=f"ConnectError .*copy in the cache is incomplete: .*{problem}.* With a network"
+        ):
+            fetch_from_hub("hf://owner/name")
+    (folder / "vit.npz").unlink()
+    with pytest.raises(OSError, match=r"incomplete: hf://owner/name must have a model\.safetensors.* With a network"):
+        fetch_from_hub("hf://owner/name")
+
+
+@pytest.mark.combination("hf://owner/repository, copy in the cache, the Hub answers 401 or 503", "the copy, a warning")
+def test_warns_that_a_copy_could_not_be_checked(hub):
+    hub.repositories["owner/name"] = {"model.safetensors": b"2"}
+    folder = fetch_from_hub("hf://owner/name")
+    hub.problem = OSError("503 for https://hf.co/a?X-Amz-Signature=secret\nmore")
+    hub.problem.response = types.SimpleNamespace(status_code=503)
+    with pytest.warns(UserWarning, match=r"owner/name is used from the cache .*outdated: 503 for https://hf\.co/a$"):
+        assert fetch_from_hub("hf://owner/name") == folder
 
 
 def test_says_that_a_repository_does_not_exist(hub):
@@ -167,7 +214,7 @@ def test_checks_what_is_in_the_hubs_cache(hub):
     blob = hub.folder / SHA256
     (folder / "model.safetensors").rename(blob)
     (folder / "model.safetensors").symlink_to(blob)
-    hub.is_reachable = False
+    hub.problem = NO_NETWORK
     for source in ("hf://owner/name", "hf://owner/name/model.safetensors"):
         blob.write_bytes(CONTENTS)
         fetch_from_hub(source)
@@ -191,6 +238,8 @@ def test_addresses_that_the_hub_has_signed_are_shown_nowhere(hub, monkeypatch):
 def test_refuses_other_names(hub, source):
     with pytest.raises(ValueError, match=f"'{source}' is not a valid name on the .*hf://owner/repository"):
         fetch_from_hub(source)
+    with pytest.raises(ValueError, match=r"'hf://owner/n+ … n+' is not a valid name"):
+        fetch_from_hub("hf://owner/" + "n" * 30_000)
 
 
 def test_says_what_to_install(monkeypatch):

@@ -78,6 +78,13 @@ def test_places_in_the_cache(downloads, cache, url, address, place):
     [
         *("http://a.org/vit.npz", "http://localhost.a.org/vit.npz", "file:///etc/hostname", "ftp://a.org/vit.npz"),
         *("https:///vit.npz", "https://ann:secret@a.org/vit.npz", "s3://bucket/vit.npz", "vit.npz", ""),
+        *(
+            "https://[::1/vit.npz",
+            "https://a.org:99999/vit.npz",
+            "https://a..org/vit.npz",
+            "https://\u2100.org/vit.npz",
+        ),
+        f"https://a.org/{'x/' * 3000}vit.npz",
     ],
 )
 def test_refuses_other_addresses(downloads, url):
@@ -86,7 +93,9 @@ def test_refuses_other_addresses(downloads, url):
     assert not downloads
 
 
-@pytest.mark.parametrize("path", ["", "/", "/x/", "/x//y", "/../x", "/x/..", "/%2e%2E/x", "/./x", "?x=1"])
+@pytest.mark.parametrize(
+    "path", ["", "/", "/x/", "/x//y", "/../x", "/x/..", "/%2e%2E/x", "/./x", "?x=1", f"/{'x' * 201}"]
+)
 def test_refuses_paths_that_lead_elsewhere(downloads, path):
     with pytest.raises(ValueError, match="does not contain a valid path"):
         fetch(f"https://a.org{path}")
@@ -157,6 +166,15 @@ def test_says_that_the_cache_cannot_be_written(server, cache):
         fetch(server.address("/vit.npz"))
     assert str(cache) in str(caught.value)
     assert not server.requests
+
+
+@pytest.mark.combination("a folder where a download is cached", "refused before the download")
+def test_says_that_a_folder_is_in_the_way(server, cache):
+    server.answers["/x/vit.npz"] = [file_server.file(CONTENTS)]
+    folder = fetch(server.address("/x/vit.npz")).parent
+    with pytest.raises(OSError, match=rf"{re.escape(str(folder))}, the place of .*/x in the cache, is a folder\."):
+        fetch(server.address("/x"))
+    assert len(server.requests) == 1
 
 
 # Imports the module without its package, which would import Keras. This import takes seconds.

@@ -184,6 +184,18 @@ def test_names_of_users_and_files_are_not_markdown(tmp_path):
     assert "[free]" not in card
 
 
+@pytest.mark.combination("names with marks that reverse the text, in a model card", "the card without the marks")
+def test_hidden_characters_are_left_out(tmp_path):
+    name = "a\u202eb\x07\u2066c\ud800\u200d"
+    model = licensed(make_shell())
+    model.name = name
+    text = model_card(model, "onnx", "a.onnx", keras_vit.Evaluation("a\u202eb", {"c\u202ed": 0.5}), 5)
+    assert "# abc\u200d\n" in text
+    assert "| cd | 0.5000 |" in text
+    assert '"type": "ab"' in text
+    text.encode()
+
+
 def test_classes_are_those_of_the_head():
     """A head that was added later does not have the classes of the published weights."""
     features = make(FORMATS["timm"], num_layers=1, include_top=False)
@@ -197,11 +209,18 @@ def test_classes_are_those_of_the_head():
 
 
 def test_fields_of_an_evaluation_are_checked():
-    for metrics in ({"accuracy": "93 %"}, {"accuracy": float("nan")}, {1: 0.5}, {}, [("accuracy", 0.5)]):
+    for metrics in (
+        {"accuracy": "93 %"},
+        {"accuracy": float("nan")},
+        {1: 0.5},
+        {"\ud800": 0.5},
+        {},
+        [("accuracy", 0.5)],
+    ):
         with pytest.raises(ValueError, match=r"metrics must be a dictionary of names and finite numbers.* Received: "):
             keras_vit.Evaluation("pets", metrics)
-    for name, value in (("dataset", None), ("split", ""), ("num_images", "many")):
-        with pytest.raises(ValueError, match=f"{name} must be a .* Received: {value!r}"):
+    for name, value in (("dataset", None), ("split", ""), ("dataset", "\ud800"), ("num_images", "many")):
+        with pytest.raises(ValueError, match=f"{name} must be a .* Received: {re.escape(repr(value))}"):
             keras_vit.Evaluation(**{"dataset": "pets", "metrics": {"accuracy": np.float32(0.5)}, name: value})
 
 

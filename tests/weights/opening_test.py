@@ -124,6 +124,12 @@ def test_parts_of_another_model_in_a_folder_are_not_mixed_in(saved, copy_of):
     with pytest.raises(ValueError, match=r"files of another model.*task\.json, task\.weights\.h5"):
         keras_vit.save_weights(make_shell(SMALL, SHAPE, include_top=False), preset, "keras_hub")
     assert_same_weights(keras_vit.from_pretrained(preset), weights)
+    converter = preset / "image_converter.json"
+    fields = json.loads(converter.read_text())
+    fields["config"]["image_size"] = [32, 10**12]
+    converter.write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match=r"Each side of an image must be at most 65,535\. Received: 1000000000000"):
+        keras_vit.from_pretrained(preset)
 
 
 def test_layers_around_the_model_keep_their_weights(folder):

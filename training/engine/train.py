@@ -25,10 +25,12 @@ from training.runs.folder import (
     add_result,
     hold,
     is_finished,
+    is_untrained,
     new_folder,
     open_run,
     program_path,
     read_record,
+    removed_if_untrained,
     resume_command,
 )
 from training.tasks import TASKS
@@ -61,13 +63,20 @@ def train(recipe, runs="runs", folder=None, leave=None):
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
         print(f"{sizes} in {len(dataset.class_names)} classes: {textwrap.shorten(', '.join(dataset.class_names), 300)}")
+    is_new = folder is None or not pathlib.Path(folder).exists()
     run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
     try:
-        with hold(run) if engine.is_chief else contextlib.nullcontext(), sigterm_as_keyboard_interrupt():
+        with contextlib.ExitStack() as stack:
+            if engine.is_chief:
+                stack.enter_context(hold(run))
+            stack.enter_context(sigterm_as_keyboard_interrupt())
+            if engine.is_chief and is_new:
+                stack.enter_context(removed_if_untrained(run))
             open_run(recipe, dataset, runs, run.folder, engine)
             return run, _fit_and_finish(Fitting(task, dataset, engine, run), leave or finish)
     except KeyboardInterrupt:
-        print(f"Stopped. To resume: {resume_command(run)}")
+        hint = "Nothing was trained yet." if is_untrained(run) else f"To resume: {resume_command(run)}"
+        print(f"Stopped. {hint}")
         return run, None
 
 
@@ -121,21 +130,21 @@ def _fit_and_finish(fitting, leave):
         evaluation = leave(fitting.task, fitting.dataset, run, weights, keeper) if engine.is_chief else None
         engine.end()
         return evaluation
-    except (InputError, OSError) as error:
-        raise InputError(f"{error} To resume: {resume_command(run)}") from None
     except Exception as error:
-        if is_out_of_memory(error):
-            shortage = describe_shortage(fitting.task.recipe, fitting.model, engine, free)
-            raise InputError(f"{shortage} To resume this run with more memory: {resume_command(run)}") from error
-        problem = _reading_problem(fitting, error)
-        if problem is None:
+        explanation = _explanation(fitting, error, free)
+        if explanation is None:
             raise
-        raise InputError(f"{problem} To resume: {resume_command(run)}") from error
+        resume = "" if is_untrained(run) else f" To resume: {resume_command(run)}"
+        raise InputError(f"{explanation}{resume}") from error
 
 
-def _reading_problem(fitting, error):
-    """Names the images that were deleted or damaged since the run began. `None` if an error has another cause."""
+def _explanation(fitting, error, free):
+    """Explains an error of a run to the user. `None` if the error is a defect of this program."""
     data = fitting.task.recipe.data
+    if isinstance(error, (InputError, OSError)):
+        return str(error)
+    if is_out_of_memory(error):
+        return describe_shortage(fitting.task.recipe, fitting.model, fitting.engine, free)
     if not isinstance(error, tf.errors.OpError):
         return None
     problems = find_problems(fitting.dataset.contents, data.directory) if data.dataset == "folder" else {}

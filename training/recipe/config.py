@@ -237,7 +237,7 @@ class Optimizer:
     kind: Literal["adamw", "muon", "sgd", "rmsprop"] = Field(
         "adamw", description="AdamW, Muon (stem, patch embedding, classifier, norms and biases: AdamW), SGD, RMSProp"
     )
-    learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
+    learning_rate: Annotated[float, Field(gt=0, le=1000)] = Field(1e-3, description="peak learning rate")
     weight_decay: NonNegativeFloat = Field(0.1, description="each step subtracts weight_decay x learning rate x kernel")
     momentum: Fraction = Field(0.9, description="beta 1 of AdamW (in Muon: 0.9), or momentum of Muon, SGD and RMSProp")
     square_momentum: Fraction | None = Field(
@@ -265,7 +265,7 @@ class Schedule:
         "cosine", description="how the learning rate changes after the warm-up"
     )
     warmup: Duration = Field("5%", description="duration of the warm-up to the peak learning rate")
-    start: NonNegativeFloat = Field(0.0, description="learning rate at the first step of the warm-up")
+    start: Annotated[float, Field(ge=0, le=1000)] = Field(0.0, description="learning rate at the start of the warm-up")
     end: NonNegativeFloat = Field(0.0, description="for cosine and linear: learning rate at the last step")
     rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="for exponential: factor by which the learning rate is multiplied"

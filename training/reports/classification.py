@@ -2,10 +2,10 @@
 
 import collections
 import datetime
-import importlib.metadata
 import os
 import pathlib
 import statistics
+import sys
 from html import escape
 
 import keras
@@ -286,7 +286,7 @@ def _provenance(facts):
         yield "files changed since the commit", ", ".join(line.split(maxsplit=1)[-1] for line in git["changed_files"])
     yield from facts["versions"].items()
     backend = keras.backend.backend()
-    yield "Keras backend", f"{backend} {importlib.metadata.version(backend)}"
+    yield "Keras backend", f"{backend} {sys.modules[backend].__version__}"
     yield "machine", facts["machine"]
     yield "CPU cores", str(os.cpu_count())
     accelerators = collections.Counter(_accelerators(backend))

@@ -9,6 +9,7 @@ import os
 import pathlib
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -217,9 +218,35 @@ def _initial_facts(recipe, dataset):
         "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
         "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "git": git_state(),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
         "machine": platform.platform(),
     }
+
+
+def _version(package):
+    """The version of a package. TensorFlow is asked itself, because it can also be installed as `tensorflow-cpu`."""
+    if package == "tensorflow":
+        import tensorflow
+
+        return tensorflow.__version__
+    return version(package)
+
+
+@contextlib.contextmanager
+def removed_if_untrained(run):
+    """Removes the folder of a run if an error ends the run before it has a checkpoint, a history or other files."""
+    try:
+        yield
+    except BaseException:
+        own = {run.recipe, run.splits, run.lock, *run.subfolders, *run.tensorboard.rglob("*")}
+        if own.issuperset(run.folder.rglob("*")):
+            shutil.rmtree(run.folder, ignore_errors=True)
+        raise
+
+
+def is_untrained(run):
+    """Whether a run has neither a checkpoint nor a row of the history, so that there is nothing to resume."""
+    return not run.history.exists() and not any(run.checkpoints.glob("*"))
 
 
 def resume_command(run):

@@ -82,7 +82,7 @@ class ResidualUnit(CompositeLayer):
         super().__init__(**kwargs)
         self.width = check_positive_integer("width", width)
         self.strides = check_positive_integer("strides", strides)
-        if expansion not in (1, 4):
+        if isinstance(expansion, bool) or expansion not in (1, 4):
             raise ValueError(f"expansion must be 4 (bottleneck) or 1 (basic unit). Received: {expansion!r}")
         check_choice("mixing", mixing, SPATIAL_MIXINGS)
         check_choice("attention", attention, (None, *_ATTENTIONS))

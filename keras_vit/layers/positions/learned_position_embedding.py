@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit import resampling
+from keras_vit.checks import check_count, check_grid_size
 from keras_vit.layers.configured import ConfiguredLayer
 
 
@@ -38,7 +39,7 @@ class LearnedPositionEmbedding(ConfiguredLayer):
         (B, T, D)
 
     Raises:
-        ValueError: If `interpolation` is unknown, if there are fewer tokens than rows, or if there are more tokens than
+        ValueError: If an argument is invalid, if there are fewer tokens than rows, or if there are more tokens than
             rows and `patches` is missing.
 
     Example:
@@ -62,8 +63,8 @@ class LearnedPositionEmbedding(ConfiguredLayer):
     ) -> None:
         super().__init__(**kwargs)
         resampling.check_method(interpolation)
-        self.grid_size = tuple(grid_size)
-        self.num_prefix_rows = num_prefix_rows
+        self.grid_size = check_grid_size("grid_size", grid_size)
+        self.num_prefix_rows = check_count("num_prefix_rows", num_prefix_rows)
         self.interpolation = interpolation
 
     def build(self, tokens_shape, patches_shape=None):

@@ -5,6 +5,7 @@ import typing
 import keras
 from keras import ops
 
+from keras_vit.checks import check_count
 from keras_vit.layers.configured import ConfiguredLayer
 
 
@@ -37,7 +38,7 @@ class AverageTokenPooling(ConfiguredLayer):
 
     def __init__(self, num_prefix_tokens: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        self.num_prefix_tokens = num_prefix_tokens
+        self.num_prefix_tokens = check_count("num_prefix_tokens", num_prefix_tokens)
 
     def call(self, tokens, sizes=None):
         patches = ops.cast(tokens[:, self.num_prefix_tokens :], "float32")

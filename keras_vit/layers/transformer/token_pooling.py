@@ -4,6 +4,7 @@ import typing
 
 import keras
 
+from keras_vit.checks import check_count
 from keras_vit.layers.configured import ConfiguredLayer
 
 
@@ -33,7 +34,7 @@ class TokenPooling(ConfiguredLayer):
 
     def __init__(self, index: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        self.index = index
+        self.index = check_count("index", index)
 
     def call(self, tokens):
         return tokens[:, self.index]

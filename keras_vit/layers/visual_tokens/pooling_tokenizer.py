@@ -5,7 +5,7 @@ import typing
 
 import keras
 
-from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.checks import check_flag, check_grid_size, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.convolutional.projections import build_projection
 from keras_vit.layers.visual_tokens.heads import as_pixels
@@ -51,9 +51,7 @@ class PoolingTokenizer(CompositeLayer):
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not isinstance(grid_size, (tuple, list)) or len(grid_size) != 2:
-            raise ValueError(f"grid_size must be (height, width). Received: {grid_size!r}")
-        self.grid_size = tuple(check_positive_integer("grid_size", size) for size in grid_size)
+        self.grid_size = check_grid_size("grid_size", grid_size)
         self.token_dim = token_dim if token_dim is None else check_positive_integer("token_dim", token_dim)
         self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
         self.projection = None

@@ -171,6 +171,35 @@ def test_folders_that_are_no_runs_or_another_recipes_are_refused(brief_recipe, t
     assert f"run={begun} is finished" in capsys.readouterr().out
 
 
+@pytest.mark.combination("a training that fails before its first checkpoint", "no folder is left")
+def test_a_failed_run_leaves_no_folder(brief_recipe, tmp_path, monkeypatch, capsys):
+    dataset = Dataset(("ant", "bee"), dict.fromkeys(("train", "validation", "test"), IndexedSource(5, None)))
+    monkeypatch.setattr(Task, "load", lambda self: dataset)
+    monkeypatch.setattr("training.runs.folder.git_state", lambda: None)
+
+    def fail(folder, error, *files):
+        def fitting(task, dataset, engine, run):
+            for path in (run.tensorboard / "events", *(run.folder / name for name in files)):
+                path.touch()
+            raise error
+
+        monkeypatch.setattr("training.engine.train.Fitting", fitting)
+        train(brief_recipe, tmp_path / "runs", folder)
+
+    existing, new = tmp_path / "existing", tmp_path / "new"
+    existing.mkdir()
+    for folder, files, is_kept in (
+        *((new / "0", (), False), (new / "1", ["of the user"], True), (new / "2", ["history.csv"], True)),
+        (existing, (), True),
+    ):
+        with pytest.raises(InputError, match="It is too large"):
+            fail(folder, InputError("It is too large."), *files)
+        assert folder.exists() == is_kept
+    fail(None, KeyboardInterrupt())
+    assert not list((tmp_path / "runs").iterdir())
+    assert "Stopped. Nothing was trained yet.\n" in capsys.readouterr().out
+
+
 def test_a_run_outlives_an_export_that_is_refused(brief_recipe, tmp_path, monkeypatch, capsys):
     def refuse(*arguments, **options):
         raise ValueError("What was written answers otherwise than the model.")

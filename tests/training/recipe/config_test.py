@@ -159,6 +159,7 @@ def test_number_stays_text_where_text_is_meant():
         assert override(folder, [f"data.directory={text}"]).data.directory == text
 
 
+@pytest.mark.combination("optimizer.learning_rate=1e9", "refused")
 def test_wrong_assignments_are_refused_with_what_is_right():
     for assignment, expected in (
         ("fit.bach_size=3", "fit.batch_size"),
@@ -167,6 +168,8 @@ def test_wrong_assignments_are_refused_with_what_is_right():
         ("optimizer.lr=0.1", "Did you mean optimizer.learning_rate"),
         ("fit.epochs=0", "greater than 0"),
         ("fit.label_smoothing=1", "less than 1"),
+        ("optimizer.learning_rate=1e9", "less than or equal to 1000. Received: 1000000000.0"),
+        ("model.config.hidden_dim=1000000001", r"hidden_dim must be at most 1,000,000. Received: 1000000001"),
         ("optimizer.learning_rate=nan", "finite number"),
         ("fit.precision=float8", "'mixed_bfloat16'"),
         ("augment.flip=maybe", "valid boolean"),

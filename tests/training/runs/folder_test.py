@@ -1,5 +1,6 @@
 """The folder of a run. A run resumes only with the settings and data that it began with."""
 
+import importlib.metadata
 import importlib.util
 import json
 import sys
@@ -86,3 +87,17 @@ def test_without_locks_a_run_is_held_with_a_word_of_caution(begin, monkeypatch, 
     run = begin()
     with module.hold(run):
         assert f"{run.folder} cannot be locked: import of fcntl" in capsys.readouterr().out
+
+
+@pytest.mark.combination("tensorflow-cpu in place of tensorflow", "trains; the version is recorded")
+def test_the_version_of_tensorflow_under_another_name(begin, monkeypatch):
+    usual = runs.version
+
+    def version(package):
+        if package == "tensorflow":
+            raise importlib.metadata.PackageNotFoundError(package)
+        return usual(package)
+
+    monkeypatch.setattr(runs, "version", version)
+    versions = json.loads(begin().recipe.read_text())["versions"]
+    assert versions["tensorflow"] == importlib.import_module("tensorflow").__version__
