@@ -75,7 +75,17 @@ def loaded_once():
 def test_leaves_everything_in_its_folder(brief_run, recipe):
     run, evaluation, facts, _ = brief_run
     assert re.fullmatch(r"digits-\d{8}-\d{6}(-\d+)?", run.folder.name)
-    names = {"recipe.json", "history.csv", "tensorboard", "checkpoints", "model.keras", "export", "figures", "samples"}
+    names = {
+        "recipe.json",
+        "splits.csv",
+        "history.csv",
+        "tensorboard",
+        "checkpoints",
+        "model.keras",
+        "export",
+        "figures",
+        "samples",
+    }
     assert {path.name for path in run.folder.iterdir()} == names | {"report.html"}
     assert (run.export / "1" / "saved_model.pb").is_file()
     assert {path.name for path in run.checkpoints.iterdir()} == {"step-000000002.npz", "step-000000004.npz"}

@@ -174,7 +174,7 @@ def test_folders_that_are_no_runs_or_another_recipes_are_refused(brief_recipe, t
 @pytest.mark.combination("a training that fails before its first checkpoint", "no folder is left")
 def test_a_failed_run_leaves_no_folder(brief_recipe, tmp_path, monkeypatch, capsys):
     dataset = Dataset(("ant", "bee"), dict.fromkeys(("train", "validation", "test"), IndexedSource(5, None)))
-    monkeypatch.setattr(Task, "load", lambda self: dataset)
+    monkeypatch.setattr(Task, "load", lambda self, record: dataset)
     monkeypatch.setattr("training.runs.folder.git_state", lambda: None)
 
     def fail(folder, error, *files):
