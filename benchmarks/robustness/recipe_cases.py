@@ -83,7 +83,8 @@ class Configs:
             keras_vit.VARIANTS["R50+B/16"],
         )
         self._configs = [("architecture", config.to_dict()) for config in configs]
-        self._configs.append(("preprocessing", Preprocessing().get_config()))
+        layer = Preprocessing().get_config()
+        self._configs.append(("preprocessing", {name: layer[name] for name in layer if name not in ("name", "dtype")}))
 
     @staticmethod
     def prepare(folder):

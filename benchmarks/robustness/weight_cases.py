@@ -80,8 +80,10 @@ class Settings(Weights):
         shutil.copytree(self._folder / format, case)
         files = sorted(case.glob("*.json"))
         file = files[rng.integers(len(files))]
-        for _ in range(rng.integers(1, 3)):
-            file.write_text(dump(mutate_json(json.loads(file.read_text()), rng)))
+        settings = json.loads(file.read_text())
+        if rng.random() < 0.5:
+            settings = mutate_json(settings, rng, depths=(3,))
+        file.write_text(dump(mutate_json(settings, rng)))
         return case, sum(file.stat().st_size for file in files)
 
 
