@@ -177,8 +177,8 @@ class Description:
     Args:
         config: `ViTConfig` of the model. For other kinds of models, a config of `keras_vit.architectures`.
         source: Source of the weights, or `None` if no weights were loaded.
-        adaptations: Dictionary. The keys are the names of adapted weights and of config fields that differ from the
-            file. The values describe the changes.
+        adaptations: Dictionary. The keys are the names of adapted weights, of config fields that differ from the file,
+            and of settings of the file that have no effect. The values describe them.
         pixels: Preparation of the images: mean, std, resize, crop and interpolation, as in `keras_vit.Preprocessing`;
             `normalize` is true if the model normalises the pixels itself.
         label_space: Classes of the model: `"imagenet1k"`, `"imagenet21k"`, a list of class names, or `None` if unknown.
