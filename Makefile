@@ -78,11 +78,12 @@ test-peers-full: .venv-peers/installed support-matrix
 	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[peers]'
 	@touch $@
 
-# Which models of timm and transformers are read: docs/support.md. Fails if one is read and wrong.
+# Which models of timm and transformers are read, and which settings of images: docs/support.md. Fails if one is wrong.
 MATRIX = KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 .venv-peers/bin/python -m benchmarks.support_matrix
 support-matrix: .venv-peers/installed
 	$(MATRIX) --document
 	$(MATRIX)_transformers --document
+	$(MATRIX)_settings --document
 
 # The default tier on TensorFlow with the lowest versions that setup.cfg allows: before a release.
 test-lowest: .venv/test.installed

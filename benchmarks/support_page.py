@@ -1,19 +1,34 @@
-"""The page docs/support.md. Two programs write it: one compares this package with timm, the other with transformers."""
+"""The page docs/support.md. Three programs write it.
+
+They compare models with timm, models with transformers, and the preparation of images with both.
+"""
 
 import pathlib
 
 _PAGE = pathlib.Path(__file__).parents[1] / "docs" / "support.md"
-_MARK = "\n<!-- python -m benchmarks.support_matrix_transformers writes the text below. -->\n\n"
-TIMM, TRANSFORMERS = 0, 1
+_MARKS = tuple(
+    f"\n<!-- python -m benchmarks.{program} writes the text below. -->\n\n"
+    for program in ("support_matrix_transformers", "support_matrix_settings")
+)
+TIMM, TRANSFORMERS, SETTINGS = range(3)
 
 
 def read_part(part):
-    """The text of a part of the page, `TIMM` or `TRANSFORMERS`."""
-    return [*_PAGE.read_text().split(_MARK), ""][part]
+    """The text of a part of the page, `TIMM`, `TRANSFORMERS` or `SETTINGS`."""
+    return _parts()[part]
 
 
 def write_part(part, text):
     """Replaces a part of the page by a text in Markdown."""
-    parts = [read_part(TIMM), read_part(TRANSFORMERS)]
+    parts = _parts()
     parts[part] = text
-    _PAGE.write_text(_MARK.join(parts))
+    first, *others = parts
+    _PAGE.write_text(first + "".join(mark + other for mark, other in zip(_MARKS, others, strict=True)))
+
+
+def _parts():
+    parts, rest = [], _PAGE.read_text()
+    for mark in _MARKS:
+        part, _, rest = rest.partition(mark)
+        parts.append(part)
+    return [*parts, rest]

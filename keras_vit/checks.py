@@ -81,9 +81,14 @@ def did_you_mean(name, names):
     return f" Did you mean {' or '.join(map(repr, similar_names))}?" if similar_names else ""
 
 
-def is_one_line(text):
-    """Whether a text has no line break."""
-    return text.splitlines() in ([], [text])
+def problem_of_class_names(names):
+    """Why names of classes cannot be used, or `None`. Names may repeat: ImageNet-1k has two classes named "crane"."""
+    for index, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip():
+            return f"the name of class {index} is empty or not a text. Received: {shown(name)}"
+        if "\0" in name or name.splitlines() != [name]:
+            return f"the name of class {index} contains a line break or a NUL character. Received: {shown(name)}"
+    return None
 
 
 def check_positive(name, value):

@@ -30,7 +30,8 @@ class Preprocessing(keras.layers.Layer):
             unknown.
         source: Source of the weights, or `None` for weights that were not loaded.
         architecture: The model's config as a dictionary: `to_dict()` of a config of `keras_vit.architectures`.
-        adaptations: Changes that adapted the loaded weights to the model: {changed part: description}.
+        adaptations: Changes that adapted the loaded weights to the model, and settings of the weights that have no
+            effect: {changed part or setting: description}.
         normalize: Whether the layer normalises pixels.
         origin: The published weights from which the model's weights are derived: a dictionary with `source`, `licence`
             (`None` if unknown) and `checksum` (`None` if the weights were adapted to the model). `None`: no weights

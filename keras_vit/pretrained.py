@@ -64,8 +64,9 @@ def from_pretrained(
     Returns:
         A `keras.Model`, as built by `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet`. Its image size is
         read from the file unless `input_shape` is given. If the file has a classifier, the model ends with this
-        classifier and a softmax. A model from a `.keras` file is built with the arguments of the saved model, but with
-        the current dtype policy. All weights are trainable.
+        classifier and a softmax. The `problem_type` of transformers' config.json may replace the softmax by a sigmoid
+        (several labels per image) or by nothing (regression). A model from a `.keras` file is built with the arguments
+        of the saved model, but with the current dtype policy. All weights are trainable.
 
     Raises:
         TypeError: If an argument is unknown; the message suggests the closest name.
@@ -113,7 +114,7 @@ def _with_defaults(given, checkpoint, classes, head):
         "include_top": classes is not None,
         "classes": classes,
         "input_shape": (*checkpoint.image_size, checkpoint.channels),
-        "classifier_activation": "softmax" if checkpoint.has_activation else None,
+        "classifier_activation": checkpoint.activation,
         **checkpoint.arguments,
     }
     if head == "reset":
@@ -176,8 +177,8 @@ class Description:
     Args:
         config: `ViTConfig` of the model. For other kinds of models, a config of `keras_vit.architectures`.
         source: Source of the weights, or `None` if no weights were loaded.
-        adaptations: Dictionary. The keys are the names of adapted weights and of config fields that differ from the
-            file. The values describe the changes.
+        adaptations: Dictionary. The keys are the names of adapted weights, of config fields that differ from the file,
+            and of settings of the file that have no effect. The values describe them.
         pixels: Preparation of the images: mean, std, resize, crop and interpolation, as in `keras_vit.Preprocessing`;
             `normalize` is true if the model normalises the pixels itself.
         label_space: Classes of the model: `"imagenet1k"`, `"imagenet21k"`, a list of class names, or `None` if unknown.

@@ -3,6 +3,7 @@
 Shapes: B batch, H W C image, h w grid of patches, D hidden, k classes returned.
 """
 
+import collections
 import collections.abc
 import contextlib
 import dataclasses
@@ -12,6 +13,7 @@ import json
 import os
 import pathlib
 import platform
+import warnings
 from importlib import metadata
 
 import keras
@@ -19,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.atomic_files import replace_atomically
-from keras_vit.checks import check_choice, check_flag, check_positive_integer, is_one_line
+from keras_vit.checks import check_choice, check_flag, check_positive_integer, problem_of_class_names
 from keras_vit.decoding import MAX_PIXELS, input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.model_server import check_no_openvino_versions
@@ -105,9 +107,10 @@ def export_saved_model(
         model: A classifier or segmentation model of this package, which may be nested in another model. If Keras does
             not run on TensorFlow, another process writes the SavedModel.
         path: Folder of all versions of the model.
-        labels: List of the names of the classes. By default the model's label space defines them. For `"imagenet1k"`,
-            they are the ImageNet-1k names. If the label space is a list, they are the names in this list. Otherwise
-            they are the indices of the classes.
+        labels: List of the names of the classes. Each is a text of one line that is not empty. A name that occurs twice
+            causes a warning. By default the model's label space defines the names. For `"imagenet1k"`, they are the
+            ImageNet-1k names. If the label space is a list, they are the names in this list. Otherwise they are the
+            indices of the classes.
         version: Version number.
         overwrite: Whether the folder of an existing version may be replaced, with all its files.
         top_k: Maximum number of returned classes. Masks have one class for each pixel.
@@ -240,16 +243,23 @@ def _batch_sizes(model, sizes):
 
 def _labels(model, labels):
     classes, preprocessing = model.output_shape[-1], preprocessing_layer(model)
-    if labels is None and preprocessing.label_space == "imagenet1k":
+    is_given = labels is not None
+    if not is_given and preprocessing.label_space == "imagenet1k" and classes == len(imagenet1k_classes()):
         labels = [name for _, name in imagenet1k_classes()]
-    elif labels is None:
+    elif not is_given:
         labels = preprocessing.class_names(classes) or [str(index) for index in range(classes)]
     if not isinstance(labels, (list, tuple)) or len(labels) != classes:
         raise ValueError(f"labels must be a list of names for the model's {classes} classes. Received: {labels!r}")
     labels = [str(label) for label in labels]
-    broken = [label for label in labels if not is_one_line(label)]
-    if broken:
-        raise ValueError(f"labels must have one line each, as in assets/labels.txt. Received: {broken[0]!r}")
+    if problem := problem_of_class_names(labels):
+        raise ValueError(f"labels must have one line each, as in assets/labels.txt, but {problem}")
+    repeated = [label for label, count in collections.Counter(labels).items() if count > 1]
+    if is_given and repeated:
+        warnings.warn(
+            f"labels contains {repeated[0]!r} more than once. Clients can only distinguish these classes by their "
+            f"indices, `classes`.",
+            stacklevel=3,
+        )
     return labels
 
 

@@ -9,7 +9,7 @@ from keras_vit.weights.depth import stage_depths_of
 from keras_vit.weights.names import Names, Rule
 from keras_vit.weights.renamed import Renamed
 from keras_vit.weights.settings import pair
-from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
+from keras_vit.weights.timm_pretrained_cfg import pretrained_cfg, read_config
 
 _UNIT = "stage_{s}_unit_{u}"
 
@@ -96,17 +96,20 @@ def describe(file, hints):
     depths = stage_depths_of(units, hints.source, BiTResNetConfig.title)
     width, channels = root[:2] if project == "timm" else root[:1:-1]
     bias = paths.get("predictions/bias")
-    settings = hints.config.get("pretrained_cfg", {})
-    size = pair(settings.get("input_size", ())[1:] or hints.image_size or hints.model_image_size or 224)
+    size = pretrained_cfg(hints.config).get("input_size", ())[1:]
+    size = pair(size or hints.image_size or hints.model_image_size or 224)
+    classes = None if bias is None else renamed.shapes[bias][0]
+    images = read_config(hints.config, classes, size)
     return Checkpoint(
         source=hints.source,
         format=project,
         config=BiTResNetConfig(depths, width, _ROOT_PADDINGS[project]),
         grid_size=None,
-        classes=None if bias is None else renamed.shapes[bias][0],
+        classes=classes,
         image_size=size,
         channels=channels,
-        pixels=read_pretrained_cfg(settings, size) or {**protocol("google", size), "label_space": None},
+        pixels=images["pixels"] or {**protocol("google", size), "label_space": None},
         read=lambda: names.decode(renamed, None),
         skipped=renamed.left_out(file),
+        ignored=images["ignored"],
     )

@@ -39,11 +39,13 @@ class Checkpoint:
             if they are unknown.
         skipped: Names of arrays in the file that are not part of the model.
         read: Function that reads the weights and returns {canonical path: array}.
-        has_activation: Whether the head's outputs are logits of classes, to which softmax can be applied.
+        activation: Activation that the head's outputs need: `"softmax"`, `"sigmoid"` for several labels an image, or
+            `None` if the outputs are not logits of classes.
         unsupported_head: Input of the file's classifier, if no classifier of this package has this input.
         arguments: Arguments that the file defines for the function that builds the model.
         origin: Source and licence of the published weights, a dictionary like `origin` of `keras_vit.Preprocessing`.
             The file contains these weights, or weights that are derived from them.
+        ignored: Settings beside the weights that have no effect, as in `LoadReport`.
     """
 
     source: str
@@ -56,10 +58,11 @@ class Checkpoint:
     pixels: dict | None
     read: Callable[[], dict[str, np.ndarray]]
     skipped: tuple[str, ...] = ()
-    has_activation: bool = True
+    activation: str | None = "softmax"
     unsupported_head: str | None = None
     arguments: dict = dataclasses.field(default_factory=dict)
     origin: dict | None = None
+    ignored: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def numerics(family):

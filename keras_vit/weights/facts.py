@@ -18,6 +18,7 @@ class Facts:
         pixels: mean, std, resize, crop and interpolation, as in `keras_vit.Preprocessing`.
         class_names: List of class names, or `None` if they are unknown.
         licence: Licence of the weights, or `None` if it is unknown.
+        has_sigmoid: Whether the model ends with a sigmoid, because an image can have several labels.
     """
 
     config: ViTConfig
@@ -27,6 +28,7 @@ class Facts:
     pixels: dict
     class_names: list[str] | None = None
     licence: str | None = None
+    has_sigmoid: bool = False
 
     @property
     def is_normalized_to_one(self):

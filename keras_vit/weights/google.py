@@ -121,7 +121,7 @@ def describe(file, hints):
         pixels=protocol(family, image_size),
         read=lambda: NAMES.decode(file, num_heads),
         skipped=file.left_out(everything),
-        has_activation=not prefix.endswith("img/"),
+        activation=None if prefix.endswith("img/") else "softmax",
     )
 
 

@@ -16,7 +16,7 @@ from keras_vit.weights.hints import resolve_image_size, resolve_num_heads, resol
 from keras_vit.weights.huggingface_names import KINDS, kind_of, without_prefix
 from keras_vit.weights.names import with_head_bias
 from keras_vit.weights.renamed import Renamed
-from keras_vit.weights.settings import check_settings, pair, patch_size_of
+from keras_vit.weights.settings import activation_of_problem, check_settings, pair, patch_size_of
 
 _BLOCK = re.compile(r"(?:encoder\.)?layers?\.(\d+)\.")
 _POSITIONS = ("embeddings.position_embeddings", "embeddings.position_embedding.weight")
@@ -44,7 +44,8 @@ def recognises(file):
 def describe(file, hints):
     """The `Checkpoint` of a file. Raises ValueError if a needed setting is in neither the file nor the hints."""
     settings = {**hints.config, **hints.config.get("vision_config", {})}
-    huggingface_config.check_kind(file, hints.config, settings)
+    ignored = huggingface_config.check_kind(file, hints.config, settings)
+    ignored |= huggingface_config.check_processor(hints.processor)
     file = Renamed(file, {without_prefix(name): name for name in file})
     kind = KINDS[kind_of(file)]
     shapes = {name: shape for name, shape in file.shapes.items() if not kind.names.ignores(name)}
@@ -55,6 +56,8 @@ def describe(file, hints):
     family = hints.family or kind.family
     classes = next((shapes[name][0] for name in _CLASSIFIERS if name in shapes), None)
     pixels = huggingface_config.read_processor(hints.processor, size) or (protocol(family, size) if family else None)
+    is_classifier = not shapes.keys().isdisjoint(_CLASSIFIERS[:2])
+    names, unusable = huggingface_config.read_class_names(hints.config, classes) if is_classifier else (None, {})
     return Checkpoint(
         source=hints.source,
         format="huggingface",
@@ -63,11 +66,12 @@ def describe(file, hints):
         classes=classes,
         image_size=size,
         channels=next(shapes[name][1] for name in _PATCHES if name in shapes),
-        pixels=pixels and {**pixels, "label_space": huggingface_config.read_class_names(hints.config, classes)},
+        pixels=pixels and {**pixels, "label_space": names},
         read=lambda: _read(file, kind, config),
         skipped=tuple(name for name in file if name not in shapes),
-        has_activation="visual_projection.weight" not in shapes,
+        activation=None if "visual_projection.weight" in shapes else activation_of_problem(hints.config, classes),
         unsupported_head=kind.classifier if "classifier.weight" in shapes else None,
+        ignored=ignored | unusable,
     )
 
 

@@ -98,6 +98,8 @@ def _settings(config, facts, kind):
     }
     if facts.classes is not None:
         settings |= huggingface_config.write_class_names(facts)
+    if facts.has_sigmoid:
+        settings["problem_type"] = "multi_label_classification"
     return settings
 
 

@@ -7,8 +7,10 @@ these files, layers are named after their classes, in snake case, and the variab
 import functools
 import math
 import re
+import typing
 
 import keras
+import numpy as np
 
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights.catalogue import protocol
@@ -17,7 +19,7 @@ from keras_vit.weights.depth import count_blocks
 from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.names import Names, Rule, block_rules
 from keras_vit.weights.renamed import Renamed
-from keras_vit.weights.settings import check_settings, pair, patch_size_of
+from keras_vit.weights.settings import PREPARE_YOURSELF, check_settings, check_supported, pair, patch_size_of
 
 _EMBEDDING = "vi_t_patching_and_embedding"
 _BLOCK = "vi_t_encoder/encoder_layers/vi_t_encoder_block_{i}/"
@@ -87,6 +89,7 @@ def describe(file, hints):
     _check_table(file, settings, grid_size)
     classes, representation_dim = _head_sizes(file)
     check_settings(task, num_classes=classes, intermediate_dim=representation_dim)
+    pixels, ignored = _read_pixels(hints.processor, (height, width))
     config = ViTConfig(
         **sizes,
         patch_size=patch_size_of(patch),
@@ -106,9 +109,15 @@ def describe(file, hints):
         classes=classes,
         image_size=(height, width),
         channels=channels,
-        pixels=_pixels(hints.processor, (height, width)) or (hints.family and protocol(hints.family, (height, width))),
+        pixels=pixels or (hints.family and protocol(hints.family, (height, width))),
         read=lambda: NAMES.decode(file, config.num_heads),
         skipped=file.left_out(everything),
+        activation="sigmoid" if task.get("activation") == "sigmoid" else "softmax",
+        ignored={
+            **check_supported("config.json", settings, _BACKBONE),
+            **check_supported("task.json", task, _TASK),
+            **ignored,
+        },
     )
 
 
@@ -147,25 +156,66 @@ def _renamed(file, settings, task):
     return Renamed(file, names)
 
 
-def _pixels(converter, image_size):
-    """Arguments of `Preprocessing` from the preset's image converter."""
+_LAYER = dict.fromkeys(("name", "trainable", "dtype", "data_format"), ANY)
+_BACKBONE: dict[str, typing.Any] = {
+    **_LAYER,
+    **dict.fromkeys(("image_shape", "patch_size", "num_layers", "num_heads", "hidden_dim", "mlp_dim"), ANY),
+    **dict.fromkeys(("layer_norm_epsilon", "use_class_token", "dropout_rate", "attention_dropout"), ANY),
+    **dict.fromkeys(("use_mha_bias", "use_mlp_bias", "use_patch_bias"), (True,)),
+}
+"""{setting of the backbone: supported values}"""
+_TASK: dict[str, typing.Any] = {
+    **_LAYER,
+    **dict.fromkeys(("backbone", "preprocessor", "num_classes", "pooling", "intermediate_dim", "dropout"), ANY),
+    "activation": ("softmax", "sigmoid", "linear"),
+    "head_dtype": ANY,
+}
+"""{setting of the task: supported values}"""
+_CONVERTER: dict[str, typing.Any] = {
+    **_LAYER,
+    **dict.fromkeys(("image_size", "scale", "offset", "antialias", "crop_to_aspect_ratio"), ANY),
+    "bounding_box_format": ANY,
+    "interpolation": ("bilinear", "bicubic"),
+    "pad_to_aspect_ratio": (False,),
+}
+"""{setting of the image converter: supported values}"""
+
+
+def _read_pixels(converter, image_size):
+    """(arguments of `Preprocessing` from the preset's image converter or `None`, ignored settings)"""
     settings = converter.get("config", {})
     if settings.get("scale") is None:
-        return None
-    scale, offset = settings["scale"], settings.get("offset") or 0.0
-    scales, offsets = (value if isinstance(value, list) else [value] for value in (scale, offset))
-    std = [1 / (255 * value) for value in scales]
-    mean = [-shift * deviation for shift, deviation in zip(offsets, std, strict=True)]
-    height, width = pair(settings.get("image_size")) or image_size
-    # KerasHub crops to the model's aspect ratio, then resizes. For squares, the opposite order gives the same images.
-    crops = height == width and settings.get("crop_to_aspect_ratio", True)
-    return {
-        "mean": mean[0] if len(set(mean)) == 1 else tuple(mean),
-        "std": std[0] if len(set(std)) == 1 else tuple(std),
-        "resize": height if crops else (height, width),
-        "crop": (height, width) if crops else None,
+        return None, {}
+    ignored = check_supported("image_converter.json", settings, _CONVERTER, PREPARE_YOURSELF)
+    scale, offset = np.broadcast_arrays(settings["scale"], settings.get("offset") or 0.0)
+    std = 1 / (255 * scale)
+    mean = -offset * std
+    if settings.get("image_size") is None:
+        size: dict[str, typing.Any] = {"resize": None, "crop": None}
+    else:
+        height, width = pair(settings["image_size"])
+        # KerasHub crops to the model's aspect ratio, then resizes. For squares, the opposite order gives the same
+        # images.
+        crops = settings.get("crop_to_aspect_ratio", True)
+        size = {"resize": (height, width), "crop": None}
+        if crops and height == width:
+            size = {"resize": height, "crop": (height, width)}
+        elif crops:
+            ignored["crop_to_aspect_ratio"] = "images are resized to the size of the model without a crop"
+        if not settings.get("antialias"):
+            ignored["antialias"] = "False in image_converter.json has no effect: images are resized with antialiasing"
+    pixels = {
+        "mean": _one_or_all(mean),
+        "std": _one_or_all(std),
+        **size,
         "interpolation": settings.get("interpolation", "bilinear"),
     }
+    return pixels, ignored
+
+
+def _one_or_all(values):
+    values = np.atleast_1d(values).tolist()
+    return values[0] if len(set(values)) == 1 else tuple(values)
 
 
 def write(weights, facts):
@@ -196,6 +246,7 @@ def write(weights, facts):
         "num_classes": facts.classes,
         "pooling": "token" if facts.config.pooling == "token" else "gap",
         "intermediate_dim": facts.config.representation_dim,
+        **({"activation": "sigmoid"} if facts.has_sigmoid else {}),
     }
     head = {}
     for name in filter(is_head.get, arrays):

@@ -40,6 +40,8 @@ class LoadReport:
         skipped: Dictionary. The keys are names or canonical paths of weights that were left out. The values are the
             reasons.
         initialized: Canonical paths of weights, or names of whole layers, that were not loaded from the file.
+        ignored: Dictionary. The keys are names of settings in the file's configuration that are unknown, or that cannot
+            be used. The values describe them. Such settings have no effect.
 
     Example:
 
@@ -55,11 +57,13 @@ class LoadReport:
     adapted: dict[str, str]
     skipped: dict[str, str]
     initialized: tuple[str, ...]
+    ignored: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __repr__(self):
         return (
             f"LoadReport(source={self.source!r}, format={self.format!r}, loaded=<{len(self.loaded)} weights>, "
-            f"adapted={self.adapted}, skipped=<{len(self.skipped)} arrays>, initialized={self.initialized})"
+            f"adapted={self.adapted}, skipped=<{len(self.skipped)} arrays>, initialized={self.initialized}, "
+            f"ignored={self.ignored})"
         )
 
 
@@ -73,7 +77,8 @@ def load_weights(
     """Loads published weights into a model.
 
     Weights for another image size, patch size or number of channels are adapted to the model. If the model averages its
-    patch tokens, the file's class token is left out. Each adaptation is logged and reported. Any other difference
+    patch tokens, the file's class token is left out. Each adaptation, and each setting of the file that has no effect,
+    is logged and reported. Any other difference
     raises an error, and the model's weights remain unchanged. The model's `preprocessing` layer is set to the
     preprocessing of the weights.
 
@@ -174,6 +179,7 @@ def _load(model, checkpoint, target, head, assign):
     except ValueError as error:
         raise ValueError(f"{checkpoint.source}: {error}") from error
     origin = _origin(checkpoint, adaptation)
+    adaptation.adapted |= _other_activation(model, checkpoint, target, head)
     if origin is not None:
         warn_if_restricted(origin["licence"], origin["source"])
     assign(adaptation.weights, variables)
@@ -184,6 +190,7 @@ def _load(model, checkpoint, target, head, assign):
         adapted=adaptation.adapted,
         skipped={**dict.fromkeys(checkpoint.skipped, "not part of the model"), **adaptation.skipped},
         initialized=tuple(adaptation.initialized),
+        ignored=checkpoint.ignored,
     )
     _record(model, protocol, report, origin)
     return report
@@ -230,6 +237,17 @@ def _check_classes(checkpoint, target, head):
     )
 
 
+def _other_activation(model, checkpoint, target, head):
+    """{"classifier_activation": text} if the model's activation is wrong for the outputs of the file's head."""
+    if checkpoint.activation == "softmax" or target.classes is None or head == "reset":
+        return {}
+    activation = vision_model(model).layers[-1].activation
+    if activation in (keras.activations.linear, keras.activations.get(checkpoint.activation)):
+        return {}
+    name = getattr(activation, "__name__", activation)
+    return {"classifier_activation": f"the weights were made for {checkpoint.activation!r}, the model has {name!r}"}
+
+
 def _read(checkpoint):
     """Reads the weights of a checkpoint and checks its preprocessing."""
     weights, pixels = checkpoint.read(), checkpoint.pixels or {}  # `read` closes the file.
@@ -267,7 +285,11 @@ def _record(model, protocol, report, origin):
     """Records the report and the protocol in the model's `preprocessing` layer, and logs the adaptations."""
     layer = preprocessing_layer(model)
     layer.source, layer.origin = report.source, origin
-    layer.adaptations = {**report.adapted, **dict.fromkeys(report.initialized, "not loaded from the file")}
+    layer.adaptations = {
+        **report.ignored,
+        **report.adapted,
+        **dict.fromkeys(report.initialized, "not loaded from the file"),
+    }
     if protocol is not None:
         layer.set_protocol(**protocol)
     for function in ("train_function", "test_function", "predict_function"):  # They still contain the old protocol.

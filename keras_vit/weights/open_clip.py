@@ -21,7 +21,7 @@ from keras_vit.weights.expressible import ANY
 from keras_vit.weights.hints import resolve_image_size, resolve_num_heads, resolve_positions
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, merged_rules, norm_rules, with_head_bias
 from keras_vit.weights.renamed import Renamed
-from keras_vit.weights.settings import check_settings, pair, patch_size_of
+from keras_vit.weights.settings import PREPARE_YOURSELF, check_settings, check_supported, pair, patch_size_of
 
 
 def _attention(names):
@@ -75,6 +75,24 @@ _SETTINGS: dict[str, typing.Any] = {
     **dict.fromkeys(("timm_drop", "timm_drop_path"), ANY),
 }
 """{setting in `vision_cfg`: supported values}"""
+_FILE = "open_clip_config.json"
+_MODEL: dict[str, typing.Any] = {
+    **dict.fromkeys(("vision_cfg", "quick_gelu", "embed_dim", "model_cfg", "preprocess_cfg"), ANY),
+    # These affect only the text tower, the loss or the precision.
+    **dict.fromkeys(("text_cfg", "custom_text", "multimodal_cfg", "init_logit_scale", "init_logit_bias"), ANY),
+    **dict.fromkeys(("nonscalar_logit_scale", "cast_dtype", "output_dict", "tokenizer_cfg"), ANY),
+}
+"""{setting in `model_cfg`: supported values}"""
+_PREPROCESSING: dict[str, typing.Any] = {
+    **dict.fromkeys(("mean", "std"), ANY),
+    "mode": ("RGB",),
+    # OpenCLIP draws the interpolation in training only. With "random", it evaluates with "bicubic".
+    "interpolation": ("bilinear", "bicubic", "random"),
+    "resize_mode": ("shortest", "squash"),
+    # The size is that of the model, and images are not padded with the colour.
+    **dict.fromkeys(("size", "fill_color"), ANY),
+}
+"""{setting in `preprocess_cfg`: supported values}"""
 
 
 def recognises(file):
@@ -98,8 +116,18 @@ def describe(file, hints):
         checkpoint = _timm_tower(file, vision, hints)
     else:
         checkpoint = _own_tower(file, vision, model_settings.get("quick_gelu", False), hints)
-    pixels = _read_preprocessing(settings.get("preprocess_cfg", {}), checkpoint.image_size)
-    return dataclasses.replace(checkpoint, format="open_clip", pixels=pixels or checkpoint.pixels, has_activation=False)
+    preprocessing = settings.get("preprocess_cfg", {})
+    pixels = _read_preprocessing(preprocessing, checkpoint.image_size)
+    return dataclasses.replace(
+        checkpoint,
+        format="open_clip",
+        pixels=pixels or checkpoint.pixels,
+        activation=None,
+        ignored={
+            **check_supported(f"model_cfg of {_FILE}", model_settings, _MODEL),
+            **check_supported(f"preprocess_cfg of {_FILE}", preprocessing, _PREPROCESSING, PREPARE_YOURSELF),
+        },
+    )
 
 
 def _own_tower(everything, vision, quick_gelu, hints):
@@ -248,13 +276,10 @@ def _timm_tower(everything, vision, hints):
 
 def _read_preprocessing(settings, image_size):
     """Arguments of `Preprocessing` from `preprocess_cfg`, or `None` if it has no mean."""
-    if "mean" not in settings:
+    if settings.get("mean") is None or settings.get("std") is None:
         return None
-    mode = settings.get("resize_mode", "shortest")
-    if mode not in ("shortest", "squash"):
-        raise ValueError(f"open_clip_config.json has resize_mode={mode!r}. Supported: 'shortest', 'squash'")
     is_square = len(set(image_size)) == 1
-    crops = mode == "shortest"
+    crops = settings.get("resize_mode") != "squash"
     return {
         "mean": tuple(settings["mean"]),
         "std": tuple(settings["std"]),

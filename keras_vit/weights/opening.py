@@ -64,7 +64,7 @@ def open_checkpoint(source, variant=None, **given):
         hints = Hints(source=redacted(str(source)), **given)
         checkpoint = _with_given_settings(_describe(locate(source), hints), given)
         entry, has_its_weights = entry_at(str(source))
-        checkpoint = _with_quick_gelu(checkpoint, entry) if has_its_weights else checkpoint
+        checkpoint = _with_facts_of_address(checkpoint, entry) if has_its_weights else checkpoint
         return _with_origin(checkpoint, entry, has_its_weights)
     known = {"family": entry.family, "image_size": pair(entry.image_size)}
     hints = Hints(source=entry.name, **{**known, "num_heads": published_config(entry).num_heads, **given})
@@ -129,8 +129,16 @@ def _with_catalogue_facts(checkpoint, entry):
         checkpoint,
         config=config,
         pixels={**checkpoint.pixels, "label_space": entry.label_space},
-        has_activation=checkpoint.has_activation and not entry.has_projection,
+        activation=None if entry.has_projection else checkpoint.activation,
     )
+
+
+def _with_facts_of_address(checkpoint, entry):
+    """The checkpoint at the address of a catalogue entry, with the entry's activation and classes."""
+    checkpoint, pixels = _with_quick_gelu(checkpoint, entry), checkpoint.pixels
+    if pixels is None or pixels.get("label_space") or checkpoint.classes != entry.classes:
+        return checkpoint
+    return dataclasses.replace(checkpoint, pixels={**pixels, "label_space": entry.label_space})
 
 
 def _with_quick_gelu(checkpoint, entry):

@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import io
 import pickle
 import pickletools
 import re
@@ -48,9 +49,16 @@ def _check_archive(path):
         raise _too_long(_MAX_PICKLE_BYTES)
 
 
+class _ShortReads(io.BufferedReader):
+    """A file that reads at most 1 MB at a time. A damaged length would otherwise be allocated."""
+
+    def read(self, size=-1, /):
+        return super().read(min(size, _MAX_OLD_PICKLE_BYTES))
+
+
 def _check_pickles(path):
     """Checks the size of the old format's five pickles: magic number, version, machine, dictionary, storage names."""
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as raw, _ShortReads(raw) as file:
         for _ in range(5):
             for _, _, position in pickletools.genops(file):
                 if position is not None and position > _MAX_OLD_PICKLE_BYTES:

@@ -152,4 +152,6 @@ def _facts(model, target):
         pixels={**pixels, "resize": pixels["resize"] or image_size},
         class_names=layer.class_names(target.classes),
         licence=(origin_of(layer) or {}).get("licence"),
+        has_sigmoid=target.classes is not None
+        and vision_model(model).layers[-1].activation is keras.activations.sigmoid,
     )

@@ -1,6 +1,7 @@
 """Reads sizes in the configuration of a file, and compares them with the arrays in the file."""
 
-from keras_vit.checks import MAX_SIDE, check_size, shown
+from keras_vit.checks import MAX_SIDE, check_size, problem_of_class_names, shown
+from keras_vit.weights.expressible import ANY
 
 
 def patch_size_of(sides):
@@ -31,6 +32,67 @@ def check_settings(settings, **facts):
         value = pair(value) if isinstance(fact, tuple) else value
         if value is not None and value != fact:
             raise ValueError(
-                f"The configuration beside the weights belongs to another model: it contains {name}={value!r:.200}, "
+                f"The configuration beside the weights belongs to another model: it contains {name}={shown(value)}, "
                 f"but the arrays have {fact!r}."
             )
+
+
+def check_supported(file, settings, supported, advice=""):
+    """Checks the values of settings, and finds the settings that are unknown. `None` is the same as no setting.
+
+    Args:
+        file: Name of the file or of the part of it that contains the settings.
+        settings: Contents of the configuration.
+        supported: {setting: supported values, or `ANY`}. It contains all settings that the project writes.
+        advice: End of the error message.
+
+    Returns:
+        {setting: text that names its value} for all unknown settings that are not off. They could change the outputs.
+
+    Raises:
+        ValueError: If a value is not supported.
+    """
+    ignored = {}
+    for name, value in settings.items():
+        if name not in supported:
+            if value is not None and value is not False:
+                ignored[name] = f"{shown(value)} in {file} is unknown and has no effect"
+        elif value is not None and supported[name] is not ANY and value not in supported[name]:
+            accepted = " or ".join(map(repr, supported[name]))
+            raise ValueError(
+                f"{file} contains {name}={shown(value)}. This package supports only {name}={accepted}.{advice}"
+            )
+    return ignored
+
+
+PREPARE_YOURSELF = (
+    " To load the weights nevertheless, set it to a supported value in the file, and prepare the images yourself where "
+    "the result differs."
+)
+"""Advice for the image preparation, which does not change the weights."""
+
+
+def usable_class_names(names, file, setting):
+    """(names of classes that can be used or `None`, what `LoadReport.ignored` contains about them)."""
+    if names is None or not (problem := problem_of_class_names(names)):
+        return names, {}
+    return None, {setting: f"the labels in {file} are left out, because {problem}"}
+
+
+_PROBLEM_TYPES = (None, "single_label_classification", "multi_label_classification", "regression")
+
+
+def activation_of_problem(config, classes):
+    """The activation of a classifier, as in the pipelines of transformers. `None`: the outputs are not probabilities.
+
+    Args:
+        config: Contents of a `config.json` with or without a `problem_type`.
+        classes: Number of outputs of the classifier.
+    """
+    kind = config.get("problem_type")
+    if kind not in _PROBLEM_TYPES:
+        accepted = ", ".join(map(repr, _PROBLEM_TYPES[1:]))
+        raise ValueError(f"config.json contains problem_type={shown(kind)}. Accepted: {accepted}")
+    if kind == "regression":
+        return None
+    return "sigmoid" if kind == "multi_label_classification" or classes == 1 else "softmax"

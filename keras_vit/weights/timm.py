@@ -12,7 +12,7 @@ from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import count_blocks, stage_depths_of
 from keras_vit.weights.hints import resolve_image_size, resolve_num_heads, resolve_positions
-from keras_vit.weights.settings import check_settings, pair, patch_size_of
+from keras_vit.weights.settings import activation_of_problem, check_settings, pair, patch_size_of
 from keras_vit.weights.timm_architectures import (
     activation_of,
     arguments_of,
@@ -24,7 +24,7 @@ from keras_vit.weights.timm_architectures import (
     rotary_of,
 )
 from keras_vit.weights.timm_names import NAMES, decode
-from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
+from keras_vit.weights.timm_pretrained_cfg import pretrained_cfg, read_config
 
 _PATCH_KERNEL, _STEM_KERNEL = "patch_embed.proj.weight", "patch_embed.backbone.stem.conv.weight"
 MLP_BY_ACTIVATION = {"gelu": "gelu_exact", "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "silu": "swiglu"}
@@ -49,12 +49,14 @@ def describe(file, hints):
     config = _config(shapes, hints)
     if family is not None:
         config = config.replace(position_interpolation=FAMILIES[family].position_interpolation)
-    settings = hints.config.get("pretrained_cfg", {})
+    settings = pretrained_cfg(hints.config)
     size = hints.config.get("model_args", {}).get("img_size") or settings.get("input_size", ())[1:]
     size = pair(size or None)
     config, grid_size = _positions(shapes, config, hints, size)
     image_size = resolve_image_size(grid_size, config.total_stride, hints, size)
     classes = shapes["head.weight"][0] if "head.weight" in shapes else None
+    is_classifier = has_classifier(hints.config, classes) and (is_described or family != "eva_clip")
+    images = read_config(hints.config, classes, image_size)
     return Checkpoint(
         source=hints.source,
         format="timm",
@@ -63,10 +65,11 @@ def describe(file, hints):
         classes=classes,
         image_size=image_size,
         channels=shapes[_PATCH_KERNEL if config.stem is None else _STEM_KERNEL][1],
-        pixels=read_pretrained_cfg(settings, image_size) or (protocol(family, image_size) if family else None),
+        pixels=images["pixels"] or (protocol(family, image_size) if family else None),
         read=lambda: originals.without_masked_biases(decode(file, config), file),
         skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
-        has_activation=has_classifier(hints.config, classes) and (is_described or family != "eva_clip"),
+        activation=activation_of_problem(hints.config, classes) if is_classifier else None,
+        ignored=images["ignored"],
     )
 
 

@@ -279,5 +279,5 @@ def has_classifier(config, classes):
         classes: Number of outputs of the head.
     """
     is_projected = _PROJECTED.search(config.get("architecture", "")) and classes in _PROJECTION_WIDTHS
-    tag = config.get("pretrained_cfg", {}).get("tag")
+    tag = config.get("pretrained_cfg", config).get("tag")
     return not (is_projected and tag and "_ft_" not in tag)

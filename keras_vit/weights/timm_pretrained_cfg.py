@@ -1,19 +1,93 @@
-"""Reads and writes `pretrained_cfg` of timm's `config.json`, which defines how images are prepared."""
+"""Reads and writes what timm's `config.json` contains about images and classes, mostly in its `pretrained_cfg`."""
+
+import typing
+
+from keras_vit.weights.expressible import ANY
+from keras_vit.weights.settings import PREPARE_YOURSELF, check_settings, check_supported, usable_class_names
+
+_FILE = "config.json"
+_SETTINGS = (
+    *("architecture", "num_classes", "num_features", "global_pool", "model_args", "pretrained_cfg"),
+    *("label_names", "label_descriptions", "labels", "layer_norm_eps", "license", "problem_type"),
+    *("open_clip", "task", "architectures", "model_type", "dtype", "torch_dtype", "transformers_version"),
+    *("initializer_range", "do_pooling"),
+)
+"""Settings of `config.json`. transformers adds some of them."""
+_LABELS = ("label_names", "label_descriptions", "labels")
+# By default, timm does not use the settings for tests.
+_WITHOUT_EFFECT = (
+    *("test_input_size", "test_crop_pct", "test_pool_size", "min_input_size", "fixed_input_size"),
+    *("pool_size", "first_conv", "classifier", "num_features", "custom_load", "url", "file", "state_dict"),
+    *("hf_hub_id", "hf_hub_filename", "source", "description", "origin_url", "paper_name", "paper_ids"),
+    "notes",
+)
+_PRETRAINED_CFG: dict[str, typing.Any] = {
+    **dict.fromkeys(("mean", "std", "crop_pct", "input_size", "num_classes", "tag", "architecture", "license"), ANY),
+    **dict.fromkeys((*_LABELS, *_WITHOUT_EFFECT), ANY),
+    "interpolation": ("bilinear", "bicubic"),
+    "crop_mode": ("center", "squash"),
+    "label_offset": (0,),
+}
+"""{setting of pretrained_cfg: supported values}"""
+_DEFAULT_CROP_PCT = 0.875
+
+
+def read_config(config, classes, image_size):
+    """Reads what timm's `config.json` contains about images, classes and the activation.
+
+    Args:
+        config: Contents of the file, or `{}`.
+        classes: Number of classes of the head, or `None`.
+        image_size: (height, width) of the model's images.
+
+    Returns:
+        `pixels` and `ignored` of a `Checkpoint`, as a dictionary. `pixels` is `None` if the file has no mean.
+
+    Raises:
+        ValueError: If a value is not supported, or if the file belongs to a model with another number of classes.
+    """
+    settings = pretrained_cfg(config)
+    ignored = check_supported("pretrained_cfg of config.json", settings, _PRETRAINED_CFG, PREPARE_YOURSELF)
+    if "architecture" in config and settings is not config:
+        ignored |= check_supported(_FILE, config, dict.fromkeys(_SETTINGS, ANY))
+    if classes is not None:
+        check_settings({"num_classes": config.get("num_classes", settings.get("num_classes"))}, num_classes=classes)
+    names, unusable = usable_class_names(_class_names(config, settings, classes), _FILE, "label_names")
+    pixels = read_pretrained_cfg(settings, image_size)
+    if pixels is not None:
+        is_imagenet = classes == 1000 and (settings.get("tag") or "").endswith("in1k")
+        pixels["label_space"] = names or ("imagenet1k" if is_imagenet else None)
+    return {"pixels": pixels, "ignored": ignored | unusable}
+
+
+def pretrained_cfg(config):
+    """The `pretrained_cfg` of a `config.json`. In timm's first files, the whole file is the `pretrained_cfg`."""
+    return config.get("pretrained_cfg", config if "mean" in config else {})
+
+
+def _class_names(config, settings, classes):
+    """Descriptions of the classes or, without them, their names, in their order. `None` if there are no names."""
+    names, descriptions = (config.get(key) or settings.get(key) for key in ("label_names", "label_descriptions"))
+    names = names or config.get("labels") or settings.get("labels")
+    if isinstance(names, dict):
+        names = [names.get(str(index)) for index in range(classes or 0)]
+    if not names or len(names) != classes or None in names:
+        return None
+    return [(descriptions or {}).get(name, name) for name in names]
 
 
 def read_pretrained_cfg(settings, image_size):
     """Arguments of `Preprocessing` for a model's image size (height, width), or `None` if the settings have no mean."""
-    if "mean" not in settings:
+    if settings.get("mean") is None or settings.get("std") is None:
         return None
-    ratio = settings.get("crop_pct") or 1.0
+    ratio = settings.get("crop_pct") or _DEFAULT_CROP_PCT
     if not isinstance(ratio, (int, float)) or not 0.1 <= ratio <= 10:
         raise ValueError(f"crop_pct must be a number near 1. Received: {ratio!r}")
     return {
         "mean": tuple(settings["mean"]),
         "std": tuple(settings["std"]),
         **resize_and_crop(image_size, ratio, settings.get("crop_mode") == "squash"),
-        "interpolation": settings.get("interpolation") if settings.get("interpolation") == "bilinear" else "bicubic",
-        "label_space": "imagenet1k" if settings.get("tag", "").endswith("in1k") else None,
+        "interpolation": settings.get("interpolation") or "bicubic",
     }
 
 
@@ -41,6 +115,7 @@ def write_pretrained_cfg(facts):
         "std": facts.by_channel("std"),
         "first_conv": _first_convolution(facts.config.stem),
         "classifier": ["head", "head_dist"] if facts.config.distillation_token else "head",
+        **({"label_names": facts.class_names} if facts.class_names else {}),
     }
 
 

@@ -75,6 +75,7 @@ def write(weights, facts):
             "layer_norm_eps": config.layer_norm_epsilon,
             "model_args": (_eva_arguments if is_eva else _vision_transformer_arguments)(config, facts),
             "pretrained_cfg": write_pretrained_cfg(facts),
+            **({"problem_type": "multi_label_classification"} if facts.has_sigmoid else {}),  # timm does not use it.
         },
     }
 

@@ -9,7 +9,7 @@ from keras_vit.weights.depth import stage_depths_of
 from keras_vit.weights.names import Names, Rule, dense_rules, norm_rules
 from keras_vit.weights.renamed import Renamed
 from keras_vit.weights.settings import pair
-from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
+from keras_vit.weights.timm_pretrained_cfg import pretrained_cfg, read_config
 
 _BLOCK = "layer{s}.{u}"
 _UNIT = "stage_{s}_unit_{u}"
@@ -79,19 +79,21 @@ def describe(file, hints):
         expansion=4 if "layer0.0.conv3.weight" in shapes else 1,
     )
     _check_units(renamed, names, config)
-    settings = hints.config.get("pretrained_cfg", {})
-    size = pair(settings.get("input_size", ())[1:] or 224)
+    size = pair(pretrained_cfg(hints.config).get("input_size", ())[1:] or 224)
+    classes = shapes["fc.weight"][0] if "fc.weight" in shapes else None
+    images = read_config(hints.config, classes, size)
     return Checkpoint(
         source=hints.source,
         format="torchvision",
         config=config,
         grid_size=None,
-        classes=shapes["fc.weight"][0] if "fc.weight" in shapes else None,
+        classes=classes,
         image_size=size,
         channels=shapes["conv1.weight"][1],
-        pixels=read_pretrained_cfg(settings, size) or _protocol(hints.source, size),
+        pixels=images["pixels"] or _protocol(hints.source, size),
         read=lambda: NAMES.decode(renamed, None),
         skipped=(*renamed.left_out(file), *(names[name] for name in renamed if NAMES.ignores(name))),
+        ignored=images["ignored"],
     )
 
 

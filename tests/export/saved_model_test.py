@@ -85,9 +85,24 @@ def _perceptron(classes=4, **protocol):
     return keras.Sequential([keras.Input((8, 12, 3)), *layers])
 
 
-def test_default_labels(tmp_path, nothing_written):
-    keras_vit.export_saved_model(_perceptron(1000, label_space="imagenet1k"), tmp_path)
-    assert nothing_written.options["labels"] == [name for _, name in imagenet1k_classes()]
+@pytest.mark.parametrize(
+    ("label_space", "classes", "labels"),
+    [
+        ("imagenet1k", 1000, [name for _, name in imagenet1k_classes()]),
+        ("imagenet1k", 2, ["0", "1"]),
+        (["ant", "ant"], 2, ["ant", "ant"]),
+        (["ant", "bee"], 3, ["0", "1", "2"]),
+    ],
+)
+def test_default_labels(label_space, classes, labels, recwarn):
+    assert saved_model._labels(_perceptron(classes, label_space=label_space), None) == labels
+    assert not recwarn
+
+
+@pytest.mark.combination("labels= with a repeated name", "a warning names it")
+def test_repeated_labels():
+    with pytest.warns(UserWarning, match="labels contains 'ant' more than once. Clients can only distinguish these"):
+        assert saved_model._labels(_perceptron(3), ["ant", "bee", "ant"]) == ["ant", "bee", "ant"]
 
 
 def test_weights_that_were_adapted_are_named(tmp_path, nothing_written):
@@ -149,7 +164,9 @@ def test_refused_arguments(tmp_path):
         ({"labels": ["a", "b"]}, r"labels must be a list of names for the model's 4 classes. Received: \['a', 'b'\]"),
         ({"top_k": 0}, "top_k must be a positive integer. Received: 0"),
         ({"precision": "int4"}, "precision must be one of 'float32', 'bfloat16', 'int8'. Received: 'int4'"),
-        ({"labels": ["a", "b", "c", "d\ne"]}, r"labels must have one line each.*Received: 'd\\ne'"),
+        ({"labels": ["a", "b", "c", "d\ne"]}, r"labels must have one line each.*class 3 .*Received: 'd\\ne'"),
+        ({"labels": ["a", "", "c", "d"]}, "labels must have one line each.* class 1 is empty"),
+        ({"labels": ["a\0", "b", "c", "d"]}, "labels must have one line each.* class 0 contains a .* NUL character"),
         ({"batch_sizes": (1, 0)}, "batch_sizes must be a positive integer. Received: 0"),
         ({"batch_sizes": ()}, "batch_sizes must contain at least one"),
         ({"name": "my pets"}, "name must be made of letters.*Received: 'my pets'"),

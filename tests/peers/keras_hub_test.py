@@ -104,6 +104,47 @@ def test_pixels_of_a_square(tmp_path):
     assert (pixels["resize"], pixels["crop"], pixels["interpolation"]) == (40, [40, 40], "bicubic")
 
 
+@pytest.mark.combination("KerasHub: activation of the classifier", "obeyed or refused")
+def test_activation(tmp_path):
+    theirs = make(tmp_path / "sigmoid", {}, {"activation": "sigmoid"})
+    model = keras_vit.from_pretrained(tmp_path / "sigmoid", family="google")
+    compare(model, theirs)
+    keras_vit.save_weights(model, tmp_path / "ours", "keras_hub")
+    compare(model, keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path / "ours")))
+    make(tmp_path / "relu", {}, {"activation": "relu"})
+    with pytest.raises(ValueError, match=r"task\.json contains activation='relu'\. This package supports"):
+        keras_vit.from_pretrained(tmp_path / "relu", family="google")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "resize", "ignored"),
+    [
+        ({"antialias": True, "crop_to_aspect_ratio": False}, [*SIZE], set()),
+        ({"antialias": False}, [*SIZE], {"antialias", "crop_to_aspect_ratio"}),
+        ({"image_size": None}, None, set()),
+        ({"antialias": True, "crop_to_aspect_ratio": False, "offset": None}, [*SIZE], set()),
+    ],
+)
+@pytest.mark.combination("KerasHub: antialias=False, or a crop to an image that is not square", "a warning names it")
+def test_settings_that_have_no_effect_are_named(arguments, resize, ignored, tmp_path):
+    converter = keras_hub.layers.ViTImageConverter(
+        **{"image_size": SIZE, "scale": [0.1, 0.2, 0.3], "offset": 1.0} | arguments
+    )
+    preprocessor = keras_hub.models.ViTImageClassifierPreprocessor(image_converter=converter)
+    make(tmp_path, {}, {}, preprocessor=preprocessor)
+    model = keras_vit.from_pretrained(tmp_path)
+    assert keras_vit.describe(model).pixels["resize"] == resize
+    assert keras_vit.describe(model).adaptations.keys() == ignored
+    images = np.random.default_rng(2).integers(0, 256, (2, *SIZE, 3)).astype("uint8")
+    assert_close(keras_vit.preprocess_input(images, model), to_numpy(preprocessor(images)))
+
+
+def test_padding_is_refused(tmp_path):
+    make(tmp_path, {}, {}, preprocessor=preprocessor(crop_to_aspect_ratio=False, pad_to_aspect_ratio=True))
+    with pytest.raises(ValueError, match=r"pad_to_aspect_ratio=True\. This package supports only .*=False"):
+        keras_vit.from_pretrained(tmp_path)
+
+
 def ours(**changes):
     """A model of this package with random weights."""
     arguments = {"input_shape": (*OTHER, 3), "classes": 7, "classifier_activation": None, **changes}

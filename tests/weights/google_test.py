@@ -124,7 +124,9 @@ def test_finds_the_model_in_a_training_state(prefix, tmp_path):
     _assert_same_model(file, arrays, tmp_path)
     checkpoint, _ = _read(file, tmp_path)
     assert set(checkpoint.skipped) == set(OTHERS[prefix])
-    assert checkpoint.has_activation == (not prefix.endswith("img/"))  # A model of images and texts has no classes.
+    assert checkpoint.activation == (
+        None if prefix.endswith("img/") else "softmax"
+    )  # A model of images and texts has no classes.
 
 
 def test_both_generations_of_names(tmp_path):

@@ -68,6 +68,10 @@ def test_there_and_back(case, tmp_path):
     run_converter_test("huggingface", tmp_path, **{"num_layers": 2 if case == "vit" else 1, **CASES[case]})
 
 
+def edit_json(file, changes):
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
 @pytest.fixture
 def vit(saved, copy_of):
     """(weights of a model, folder of its files)"""
@@ -174,6 +178,29 @@ def test_an_activation_that_is_not_said_is_that_of_its_kind(vit):
     assert open_checkpoint(path).config.mlp == "gelu_exact"
 
 
+@pytest.mark.combination("weights=PATH of a model whose config.json has id2label", "the names are the model's labels")
+@pytest.mark.combination("problem_type=multi_label_classification in a model with a softmax", "a warning names it")
+def test_a_factory_reads_settings_and_names_what_it_cannot_use(vit, caplog):
+    _, path = vit
+    names = ["a", "b", "c", "d", "e"]
+    labels = {"id2label": dict(enumerate(names)), "problem_type": "multi_label_classification", "gamma": 7}
+    edit_json(path / "config.json", labels)
+    edit_json(path / "preprocessor_config.json", {"crop_pct": 0.9})
+    assert open_checkpoint(path).activation == "sigmoid"
+    model = keras_vit.ViT(EXACT, weights=path, classes=5)
+    assert keras_vit.describe(model).label_space == names
+    adaptations = {
+        "gamma": "7 in config.json is unknown and has no effect",
+        "crop_pct": "0.9 in preprocessor_config.json is unknown and has no effect",
+        "classifier_activation": "the weights were made for 'sigmoid', the model has 'softmax'",
+    }
+    assert keras_vit.describe(model).adaptations == adaptations
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: {name}: {text}" for name, text in adaptations.items()
+    ]
+    assert keras_vit.load_weights(model, path).ignored.keys() == {"gamma", "crop_pct"}
+
+
 @pytest.mark.slow
 def test_names_of_classes_survive_the_round_trip(vit, tmp_path):
     _, path = vit
@@ -183,7 +210,9 @@ def test_names_of_classes_survive_the_round_trip(vit, tmp_path):
     (path / "config.json").write_text(json.dumps(config | labels))
     model = keras_vit.from_pretrained(path)
     assert keras_vit.describe(model).label_space == names
+    model = keras_vit.from_pretrained(path, classifier_activation="sigmoid")
     again = json.loads((save(model, tmp_path / "again", "huggingface") / "config.json").read_text())
+    assert again["problem_type"] == "multi_label_classification"
     assert again["id2label"] == {str(index): name for index, name in enumerate(names)}
     assert again["label2id"] == labels["label2id"]
     other = keras_vit.from_pretrained(path, classes=3)

@@ -95,12 +95,23 @@ def test_image_preparation(settings, crop, arrays, tmp_path):
         ({"pool_type": "none"}, {}, "has pool_type='none', which is not supported"),
         ({"pool_typ": "tok"}, {}, r"has pool_typ='tok', which is not supported\. Did you mean 'pool_type'"),
         ({"width": 24}, {}, "contains width=24, but the arrays have 12"),
-        ({}, {"preprocess_cfg": {**MEANS, "resize_mode": "longest"}}, "resize_mode='longest'. Supported: 'shortest'"),
+        ({}, {"preprocess_cfg": {**MEANS, "resize_mode": "longest"}}, "only resize_mode='shortest' or 'squash'"),
+        ({}, {"preprocess_cfg": {**MEANS, "interpolation": "lanczos"}}, "only interpolation='bilinear' or 'bicubic'"),
+        ({}, {"preprocess_cfg": {**MEANS, "mode": "L"}}, "only mode='RGB'"),
     ],
 )
 def test_other_settings_are_refused(vision, settings, message, arrays, tmp_path):
     with pytest.raises(ValueError, match=message):
         open_checkpoint(write(tmp_path, arrays, {**VISION, **vision}, **settings))
+
+
+def test_unknown_settings_are_named(arrays, tmp_path):
+    settings = {**MEANS, "size": 8, "mode": "RGB", "interpolation": "random", "fill_color": 0, "gamma": 2}
+    checkpoint = open_checkpoint(write(tmp_path, arrays, preprocess_cfg=settings))
+    assert checkpoint.ignored == {
+        "gamma": "2 in preprocess_cfg of open_clip_config.json is unknown and has no effect",
+    }
+    assert checkpoint.pixels["interpolation"] == "bicubic"  # OpenCLIP draws one in training only.
 
 
 def test_files_without_a_config_need_a_family(arrays, tmp_path):

@@ -217,11 +217,11 @@ def published(folder, monkeypatch):
 def test_the_catalogue_knows_what_a_file_does_not_say(published):
     published("small@own", has_projection=True)
     checkpoint = open_checkpoint("small@own")
-    assert (checkpoint.config.mlp, checkpoint.has_activation) == ("gelu_exact", False)
+    assert (checkpoint.config.mlp, checkpoint.activation) == ("gelu_exact", None)
     assert keras_vit.from_pretrained("small@own").get_layer("predictions").activation is keras.activations.linear
     published("small@own", has_projection=False, changes={"mlp": "quick_gelu"})
     checkpoint = open_checkpoint("small@own")
-    assert (checkpoint.config.mlp, checkpoint.has_activation) == ("quick_gelu", True)
+    assert (checkpoint.config.mlp, checkpoint.activation) == ("quick_gelu", "softmax")
 
 
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)
@@ -231,6 +231,15 @@ def test_the_address_of_an_entry_has_the_activation_of_the_entry(revision, mlp, 
     published("small@own")
     entry = get_entry("B/32@clip-openai-224")
     assert open_checkpoint(entry.url + revision).config.mlp == mlp
+
+
+@pytest.mark.parametrize("folder", ["timm"], indirect=True)
+def test_the_address_of_an_entry_has_the_classes_of_the_entry(folder, monkeypatch):
+    monkeypatch.setattr(opening, "locate", lambda source: folder)
+    for classes, label_space in ((5, "imagenet1k"), (6, None)):
+        entry = dataclasses.replace(get_entry("B/32@clip-openai-224"), classes=classes, label_space="imagenet1k")
+        monkeypatch.setattr(opening, "entry_at", lambda address, entry=entry: (entry, True))
+        assert open_checkpoint(entry.url).pixels["label_space"] == label_space
 
 
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)

@@ -235,6 +235,19 @@ def test_positions_without_an_array_are_none_only_if_a_config_says_so(token):
         open_checkpoint(path)
 
 
+@pytest.mark.slow
+def test_names_of_classes_survive_the_round_trip(token, tmp_path):
+    _, path = token
+    config = json.loads((path / "config.json").read_text())
+    names = [f"class {index}" for index in range(config["num_classes"])]
+    (path / "config.json").write_text(json.dumps(config | {"label_names": names}))
+    model = keras_vit.from_pretrained(path, classifier_activation="sigmoid")
+    assert keras_vit.describe(model).label_space == names
+    again = save(model, tmp_path / "again", "timm")
+    assert contents(again)["config.json"]["pretrained_cfg"]["label_names"] == names
+    assert open_checkpoint(again).activation == "sigmoid"
+
+
 @pytest.mark.parametrize("text", ["[1]", "{", "\xff"])
 def test_refuses_a_broken_config(text, token):
     _, path = token

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from keras_vit.checks import is_one_line
+from keras_vit.checks import problem_of_class_names
 from training.data.contents import Contents
 from training.data.sources import IndexedSource, StreamedSource
 from training.errors import InputError
@@ -26,9 +26,8 @@ class Dataset:
         return self.list_contents()
 
     def __post_init__(self):
-        for name in self.class_names:
-            if not is_one_line(name):  # Each class is a line in an export's labels.txt.
-                raise InputError(f"The name of a class must be one line of text. Received: {name!r}. Rename the class.")
+        if problem := problem_of_class_names(self.class_names):  # Each class is a line in an export's labels.txt.
+            raise InputError(f"The name of a class must be one line of text, but {problem}. Rename the class.")
 
     def source(self, split):
         """The source of a split. Raises an InputError if the data set does not have the split."""

@@ -229,7 +229,7 @@ def test_names_of_classes_are_lines_of_text(tmp_path):
         for i in range(3):
             PIL.Image.new("L", (4, 4), i).save(tmp_path / name / f"{i}.png")
     recipe = override(recipes.load("folder"), [f"data.directory={tmp_path}"])
-    with pytest.raises(InputError, match=r"must be one line of text\. Received: 'bee\\nor wasp'\. Rename"):
+    with pytest.raises(InputError, match=r"must be one line of text, .*class 1 .*Received: 'bee\\nor wasp'\. Rename"):
         load_dataset(recipe.data)
 
 

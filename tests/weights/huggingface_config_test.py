@@ -1,0 +1,129 @@
+"""Settings in transformers' JSON files. tests/peers/settings_test.py compares them with transformers."""
+
+import pytest
+
+from keras_vit.weights.huggingface_config import check_processor, read_class_names, read_processor
+
+SIZE = (32, 40)
+CROP = {"do_center_crop": True, "crop_size": [32, 40]}
+MEANS = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.1, 0.2, 0.4]}
+THE_SAME = "the pixels of transformers"
+
+
+def row(combination, *values):
+    return pytest.param(*values, marks=pytest.mark.combination(f"transformers: {combination}", THE_SAME))
+
+
+@pytest.mark.parametrize(
+    ("changes", "mean", "std"),
+    [
+        ({"rescale_factor": 1 / 255}, (0.5, 0.4, 0.3), (0.1, 0.2, 0.4)),
+        row("rescale_factor", {"rescale_factor": 2 / 255}, (0.25, 0.2, 0.15), (0.05, 0.1, 0.2)),
+        row("do_rescale=False", {"do_rescale": False, "image_std": 0.51}, (0.5 / 255, 0.4 / 255, 0.3 / 255), 0.002),
+        ({"do_normalize": False, "rescale_factor": 2 / 255}, 0.0, 0.5),
+        ({"image_mean": 0.25, "image_std": 0.5}, 0.25, 0.5),
+    ],
+)
+def test_normalization(changes, mean, std):
+    pixels = read_processor({**MEANS, **changes}, SIZE)
+    assert (pixels["mean"], pixels["std"]) == (pytest.approx(mean), pytest.approx(std))
+
+
+@pytest.mark.parametrize(
+    ("settings", "resize", "crop", "interpolation"),
+    [
+        ({"resample": 3}, SIZE, None, "bicubic"),
+        ({"resample": None, "do_center_crop": None}, SIZE, None, "bilinear"),
+        row("do_resize=False", {"do_resize": False}, None, None, "bilinear"),
+        ({"do_pad": True, "pad_size": {"height": 32, "width": 40}}, SIZE, None, "bilinear"),
+        ({"size": [40, 48], **CROP}, (40, 48), SIZE, "bilinear"),
+        ({"size": 48, **CROP}, 48, SIZE, "bilinear"),
+        ({"size": {"shortest_edge": 48, "longest_edge": None}, **CROP}, 48, SIZE, "bilinear"),
+        row(
+            "defaults of the type of image processor",
+            *({"feature_extractor_type": "DeiTFeatureExtractor", "crop_size": [32, 40]}, (256, 256), SIZE, "bicubic"),
+        ),
+        ({"image_processor_type": "BitImageProcessorFast", "crop_size": [32, 40]}, 224, SIZE, "bicubic"),
+    ],
+)
+def test_size(settings, resize, crop, interpolation):
+    settings = {**MEANS, **settings}
+    pixels = read_processor(settings, SIZE)
+    assert (pixels["resize"], pixels["crop"], pixels["interpolation"]) == (resize, crop, interpolation)
+    assert check_processor(settings) == {}
+
+
+def test_pixels_that_are_not_defined():
+    for settings in ({}, {"resample": 3}, {"image_mean": [0.5], "image_std": None}):
+        assert read_processor(settings, SIZE) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        *[
+            pytest.param(
+                *({"resample": number}, f"contains resample={number}. This package supports only resample=2 or 3"),
+                marks=pytest.mark.combination("transformers: resample 0, 1, 4, 5", "ValueError"),
+            )
+            for number in (0, 1, 4, 5)
+        ],
+        pytest.param(
+            *({"do_flip_channel_order": True}, "do_flip_channel_order=True.*set it to a supported value in the file"),
+            marks=pytest.mark.combination("transformers: do_flip_channel_order=True", "ValueError"),
+        ),
+        pytest.param(
+            *({"do_pad": True, "pad_size": {"height": 48, "width": 48}}, "do_pad=True and pad_size=.* does not pad"),
+            marks=pytest.mark.combination("transformers: do_pad, to another size", "ValueError"),
+        ),
+        pytest.param(
+            *({"do_center_crop": True}, "do_center_crop=True with crop_size=None. Add crop_size"),
+            marks=pytest.mark.combination("transformers: do_center_crop without crop_size", "ValueError"),
+        ),
+        ({"do_center_crop": True, "crop_size": {"shortest_edge": 3}}, "do_center_crop=True with crop_size="),
+        ({"size": 30, **CROP}, r"crop_size=\[32, 40\], which is larger than size=30\. .* does not pad"),
+        ({"size": {"shortest_edge": 30, "longest_edge": 40}}, "contains size=.*supports only height and width, or"),
+        ({"rescale_factor": 0}, "rescale_factor must be a positive number"),
+    ],
+)
+def test_refused(settings, message):
+    settings = {**MEANS, **settings}
+    with pytest.raises(ValueError, match=message):
+        check_processor(settings) or read_processor(settings, SIZE)
+
+
+@pytest.mark.combination("transformers: a setting that is unknown", "a warning names it")
+def test_unknown_settings_are_named():
+    unknown = {"crop_pct": 0.9, "offset": True, "image_processor_type": "ConvNextImageProcessor"}
+    ignored = check_processor({**MEANS, **unknown, "size": {"shortest_edge": 8}, "do_blur": False, "gamma": None})
+    assert ignored.keys() == {*unknown, "size"}
+    assert ignored["crop_pct"] == "0.9 in preprocessor_config.json is unknown and has no effect"
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ({"0": "crane", "1": "crane"}, ["crane", "crane"]),  # ImageNet-1k has two classes of this name.
+        ({"0": "LABEL_0", "1": "LABEL_1"}, None),
+        ({}, None),
+    ],
+)
+def test_class_names(labels, names):
+    assert read_class_names({"id2label": labels}, 2) == (names, {})
+
+
+@pytest.mark.parametrize(
+    "labels", [{"0": "a", "1": name} for name in ("", " ", "b\0", "b\n", 7)] + [{"1": "a", "2": "b"}]
+)
+@pytest.mark.combination("id2label with an empty name, a line break or a missing number", "no labels, and a warning")
+def test_class_names_that_cannot_be_used(labels):
+    names, ignored = read_class_names({"id2label": labels}, 2)
+    assert names is None
+    assert "the labels in config.json are left out, because the name of class" in ignored["id2label"]
+
+
+@pytest.mark.combination("more labels in config.json than classes in the file", "ValueError")
+def test_another_number_of_classes():
+    for config in ({"id2label": {"0": "a", "1": "b"}}, {"num_labels": 2}):
+        with pytest.raises(ValueError, match="another model: it contains 2 labels, but the classifier has 3 classes"):
+            read_class_names(config, 3)

@@ -1,0 +1,105 @@
+"""Settings in timm's config.json. tests/peers/settings_test.py compares them with timm."""
+
+import pytest
+
+from keras_vit.weights.timm_pretrained_cfg import read_config
+
+SETTINGS = {"mean": (0.5, 0.4, 0.3), "std": (0.3, 0.2, 0.1)}
+SIZE = (40, 32)
+
+
+def config(**settings):
+    return {"architecture": "vit", "pretrained_cfg": {**SETTINGS, **settings}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "pixels"),
+    [
+        ({"interpolation": "bilinear"}, {"interpolation": "bilinear"}),
+        ({"interpolation": None, "crop_mode": None}, {"interpolation": "bicubic", "crop": SIZE}),
+        ({"crop_pct": None}, {"resize": 36}),  # timm's default is 0.875.
+        ({"test_crop_pct": 0.5, "crop_pct": 0.8}, {"resize": 40}),
+    ],
+)
+def test_pixels(settings, pixels):
+    result = read_config(config(**settings), None, SIZE)
+    assert {name: result["pixels"][name] for name in pixels} == pixels
+    assert result["ignored"] == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param(
+            *(
+                {"interpolation": word},
+                f"interpolation='{word}'. This package supports only .*'bilinear' or .*'bicubic'",
+            ),
+            marks=pytest.mark.combination("timm: interpolation lanczos, nearest, hamming or random", "ValueError"),
+        )
+        for word in ("lanczos", "nearest", "hamming", "random")
+    ]
+    + [
+        pytest.param(
+            *({"crop_mode": word}, f"crop_mode='{word}'. This package supports only crop_mode='center' or 'squash'"),
+            marks=pytest.mark.combination("timm: crop_mode border or an unknown word", "ValueError"),
+        )
+        for word in ("border", "circle")
+    ]
+    + [
+        ({"label_offset": 1}, "label_offset=1. This package supports only label_offset=0"),
+        pytest.param(
+            *({"num_classes": 5}, "belongs to another model: it contains num_classes=5, but the arrays have 3"),
+            marks=pytest.mark.combination("another num_classes in config.json than classes in the file", "ValueError"),
+        ),
+    ],
+)
+def test_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        read_config(config(**settings), 3, SIZE)
+
+
+@pytest.mark.combination("timm: a setting that is unknown", "a warning names it")
+def test_unknown_settings_are_named():
+    result = read_config({**config(gamma=2, blur=False), "frames": 3}, 3, SIZE)
+    assert result["ignored"] == {
+        "gamma": "2 in pretrained_cfg of config.json is unknown and has no effect",
+        "frames": "3 in config.json is unknown and has no effect",
+    }
+    # In timm's first files, pretrained_cfg is the whole file.
+    first = read_config({"architecture": "vit", "gamma": 2, "num_features": 12, **SETTINGS}, 3, SIZE)
+    assert first["pixels"]["mean"] == SETTINGS["mean"]
+    assert first["ignored"].keys() == {"gamma"}
+
+
+NAMES = ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "classes", "label_space"),
+    [
+        pytest.param(
+            *({"label_names": NAMES}, 3, NAMES), marks=pytest.mark.combination("timm: label_names", "the labels")
+        ),
+        ({"label_names": dict(zip("012", NAMES, strict=True))}, 3, NAMES),
+        ({"label_names": NAMES, "label_descriptions": {"a": "ant", "c": "cat"}}, 3, ["ant", "b", "cat"]),
+        ({"label_names": NAMES}, 2, None),
+        ({"label_names": {"0": "a", "2": "c"}}, 3, None),
+        ({"tag": "augreg_in21k_ft_in1k"}, 1000, "imagenet1k"),
+        pytest.param(
+            *({"tag": "augreg_in1k"}, 3, None),
+            marks=pytest.mark.combination("timm: a tag that ends in in1k, with three classes", "no labels of ImageNet"),
+        ),
+        ({"tag": "in1k", "label_names": NAMES}, 3, NAMES),
+    ],
+)
+def test_labels(settings, classes, label_space):
+    assert read_config(config(**settings), classes, SIZE)["pixels"]["label_space"] == label_space
+    above = {**config(tag=settings.get("tag")), **{key: x for key, x in settings.items() if key.startswith("label")}}
+    assert read_config(above, classes, SIZE)["pixels"]["label_space"] == label_space
+
+
+def test_labels_that_cannot_be_used():
+    result = read_config(config(label_names=["a", "b\0", "c"]), 3, SIZE)
+    assert result["pixels"]["label_space"] is None
+    assert "because the name of class 1 contains a line break or a NUL" in result["ignored"]["label_names"]
