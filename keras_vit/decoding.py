@@ -28,8 +28,9 @@ _LARGE_SIDE = 512  # `check_decoding_cost` gets no model, so it assumes a resize
 def image_decoder(model, size=None):
     """Makes a function that decodes the contents of an image file to the pixels that a model expects.
 
-    The pixels are the same as from Pillow, except for rounding: the resize and the conversion of CMYK may each change
-    them by one level. These files can be decoded:
+    The pixels are the same as from Pillow, except for rounding. The conversion of CMYK and a bilinear resize may each
+    change them by one level. A bicubic resize may change them by two levels, but changes fewer than 1 % of the values.
+    These files can be decoded:
 
     * JPEG: gray, color, CMYK, progressive; the EXIF orientation is applied.
     * PNG: gray, color, palette, interlaced; 16 bits (the upper 8 are used); animations (the still image is used).
@@ -183,9 +184,12 @@ def _most_pixels(sizes, resized):
 
     sides = tf.cast(sizes, tf.float64)
     pixels, long, short = sides[..., 0] * sides[..., 1], tf.reduce_max(sides, -1), tf.reduce_min(sides, -1)
-    # The height is changed before the width. In between, the image has its new height and its old width.
-    height, width = resized if isinstance(resized, list) else (resized, resized * long / tf.maximum(short, 1))
-    return tf.where(pixels > 0, tf.reduce_max([pixels, height * long, height * width * tf.ones_like(long)], axis=0), 0)
+    # One side is resized before the other. In between, the image has one new side and one old side.
+    if isinstance(resized, list):
+        between, after = max(resized) * long, resized[0] * resized[1] * tf.ones_like(long)
+    else:
+        between, after = resized * long, resized * resized * long / tf.maximum(short, 1)
+    return tf.where(pixels > 0, tf.reduce_max([pixels, between, after], axis=0), 0)
 
 
 def _most_scans(sizes, max_pixels):
@@ -366,14 +370,44 @@ def _decode_other():
 
 
 def resize(image, size, interpolation, crop=None):
-    """Resizes an image to `size` (height, width), antialiased and rounded as in Pillow, and crops the centre: uint8."""
+    """Resizes an image to `size` (height, width), antialiased as in Pillow, and crops the centre: uint8 (H, W, C).
+
+    Pillow resizes the width, rounds to 8 bits, and then resizes the height. TensorFlow resizes both sides and rounds
+    once. With bilinear interpolation, the results differ by at most one level. Bicubic interpolation overshoots at
+    edges, and Pillow clips each pass to [0, 255], so one rounding would differ by more than 20 levels. So the bicubic
+    resize has two passes here too.
+    """
     import tensorflow as tf
 
-    image = tf.image.resize(image, size, interpolation, antialias=True)
-    if crop is not None:
-        top, left = tf.unstack((tf.shape(image)[:2] - crop) // 2)
-        image = tf.slice(image, [top, left, 0], [*crop, image.shape[-1]])
-    return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8)
+    if interpolation == "bicubic":
+        height, width = tf.unstack(size)
+        image = _resize_rows(tf.transpose(image, [1, 0, 2]), width, interpolation)
+        image = _resize_rows(tf.transpose(image, [1, 0, 2]), height, interpolation)
+    else:
+        image = _to_uint8(tf.image.resize(image, size, interpolation, antialias=True))
+    if crop is None:
+        return image
+    top, left = tf.unstack((tf.shape(image)[:2] - crop) // 2)
+    return tf.slice(image, [top, left, 0], [*crop, image.shape[-1]])
+
+
+def _resize_rows(image, num_rows, interpolation):
+    """Resizes the first axis of an image (H, W, C): uint8 (num_rows, W, C)."""
+    import tensorflow as tf
+
+    rows, columns = tf.unstack(tf.shape(image)[:2])
+    channels = image.shape[-1]
+    # TensorFlow adds the values of a pixel together. It is fast if a row is one pixel with many channels.
+    image = tf.reshape(image, [rows, 1, columns * channels])
+    image = _to_uint8(tf.image.resize(image, tf.stack([num_rows, 1]), interpolation, antialias=True))
+    return tf.reshape(image, [num_rows, columns, channels])
+
+
+def _to_uint8(image):
+    import tensorflow as tf
+
+    # Pillow rounds halves up.
+    return tf.cast(tf.clip_by_value(tf.floor(image + 0.5), 0, 255), tf.uint8)
 
 
 def luma(image):

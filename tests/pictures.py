@@ -16,10 +16,7 @@ def picture(height, width, mode="RGB"):
 
 
 def noise(height, width):
-    """Independent pixels, which show whether a downsized picture uses all of them.
-
-    The values stay away from 0 and 255, because Pillow clips between its two passes.
-    """
+    """Independent pixels from 64 to 191, which show whether a downsized picture uses all of them."""
     return PIL.Image.fromarray(np.random.default_rng(0).integers(64, 192, (height, width, 3)).astype("uint8"))
 
 
