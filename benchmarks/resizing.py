@@ -20,8 +20,8 @@ import PIL.Image
 import tensorflow as tf
 
 from benchmarks.records import markdown_table
-from keras_vit.decoding import resize
 from keras_vit.export.parity import PHOTOGRAPHS
+from keras_vit.resampling import resize_image
 
 SIZES = ((224, 224), (248, 331), (331, 248), (384, 384), (32, 48))
 ROUNDS = 21
@@ -65,7 +65,7 @@ def differences(images, interpolation, reference):
     largest, shares = 0, []
     for image in images:
         for size in SIZES:
-            resized = resize(tf.constant(image), size, interpolation).numpy().astype(int)
+            resized = resize_image(tf.constant(image), size, interpolation).numpy().astype(int)
             difference = np.abs(resized - reference(image, size, interpolation))
             largest = max(largest, difference.max())
             shares.append((difference > 0).mean())
@@ -89,7 +89,7 @@ def main():
     noise = np.random.default_rng(0).integers(0, 2, (375, 500, 3), "uint8") * np.uint8(255)
     rows = []
     for interpolation in ("bilinear", "bicubic"):
-        ours = tf.function(lambda image, size, interpolation: resize(image, size, interpolation), autograph=False)
+        ours = tf.function(resize_image, autograph=False)
         tensor = tf.constant(noise)
         rows.append((interpolation, "keras_vit", "", "", "", "", f"{milliseconds(ours, tensor, interpolation):.1f}"))
         for name, reference in REFERENCES.items():

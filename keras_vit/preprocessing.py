@@ -168,11 +168,13 @@ def preprocess_input(images: typing.Any, model: keras.Model | None = None) -> ty
     >>> print(keras_vit.preprocess_input(np.array([[[[0, 127.5, 255]]]]))[0, 0, 0])
     [-1.  0.  1.]
     """
-    owner, layer = (None, Preprocessing(normalize=True)) if model is None else _find(model)
+    layer, input_shape = Preprocessing(normalize=True), None
+    if model is not None:
+        owner, layer = _find(model)
+        input_shape = owner.input_shape
     array = images if hasattr(images, "dtype") else np.asarray(images)
     # A model with several inputs has a list of shapes.
-    is_known = owner is not None and isinstance(owner.input_shape, tuple)
-    _check_images(array, owner.input_shape[-1] if is_known else None)
+    _check_images(array, input_shape[-1] if isinstance(input_shape, tuple) else None)
     if model is not None and layer.normalize:
         normalized = ops.cast(images, "float32")
     else:

@@ -18,10 +18,8 @@ from keras_vit.decoding import (
     decode_upright,
     image_decoder,
     input_protocol,
-    resize,
 )
-from keras_vit.export.parity import PHOTOGRAPHS
-from tests.pictures import encoded, exif_segment, noise, picture
+from tests.pictures import FILTERS, encoded, exif_segment, noise, picture, resized_by_pillow
 from tests.test_case import TENSORFLOW, rest_slow
 
 pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow decodes the images")
@@ -118,39 +116,11 @@ def test_decodes_to_gray():
         assert np.abs(decoded[..., 0].astype(int) - np.asarray(image.convert("L"))).max() <= (mode == "RGB")
 
 
-FILTERS = {"bilinear": (PIL.Image.Resampling.BILINEAR, 1), "bicubic": (PIL.Image.Resampling.BICUBIC, 2)}
-"""{interpolation: (Pillow's filter, largest difference from Pillow)}"""
-
-
-def _resized(image, size, interpolation):
-    """Resizes with Pillow to `size` (height, width). Pillow 13 resizes the height first for some sizes."""
-    filter, _ = FILTERS[interpolation]
-    return image.resize((size[1], image.height), filter).resize(size[::-1], filter)
-
-
-def _black_and_white_noise(height, width):
-    """Bicubic interpolation overshoots in it by the most, so Pillow clips most values between its passes."""
-    return PIL.Image.fromarray(np.random.default_rng(0).integers(0, 2, (height, width, 3), "uint8") * 255)
-
-
-@pytest.mark.combination("bilinear and bicubic resize of noise and photographs", "as Pillow, within 1 and 2 levels")
-@pytest.mark.parametrize("interpolation", FILTERS)
-def test_resizes_like_pillow(interpolation):
-    photographs = [PIL.Image.open(path).convert("RGB") for path in sorted(PHOTOGRAPHS.glob("*.jpg"))]
-    noises = [_black_and_white_noise(*size) for size in ((61, 97), (97, 61), (20, 31))]
-    for image in [*photographs, *noises]:
-        expected = np.asarray(_resized(image, (48, 70), interpolation)).astype(int)
-        difference = np.abs(resize(np.asarray(image), (48, 70), interpolation).numpy() - expected)
-        assert difference.max() <= FILTERS[interpolation][1]
-        # TensorFlow's bilinear resize does not round between the sides.
-        assert (difference > 0).mean() < {"bilinear": 0.25, "bicubic": 0.01}[interpolation]
-
-
 @pytest.mark.parametrize("interpolation", FILTERS)
 @pytest.mark.parametrize("size", [(61, 97), (20, 31)])
 def test_decoder_resizes(size, interpolation):
     image = noise(*size)
-    expected = np.asarray(_resized(image, (22, 30), interpolation)).astype(int)
+    expected = np.asarray(resized_by_pillow(image, (22, 30), interpolation)).astype(int)
     decoded = _decode(encoded(image, "PNG"), (22, 30), interpolation=interpolation)
     assert np.abs(decoded - expected).max() <= FILTERS[interpolation][1]
 
@@ -161,7 +131,7 @@ def test_resizes_the_short_side_and_crops_the_centre(size):
     short = min(size)
     height, width = (round(side * 32 / short) for side in size)
     top, left = (height - 24) // 2, (width - 30) // 2
-    resized = _resized(image, (height, width), "bilinear")
+    resized = resized_by_pillow(image, (height, width), "bilinear")
     expected = np.asarray(resized.crop((left, top, left + 30, top + 24))).astype(int)
     decoded = _decode(encoded(image, "PNG"), (24, 30), resize=32, crop=(24, 30))
     assert np.abs(decoded - expected).max() <= 1

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from keras_vit.architectures import read_architecture
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_flag
-from keras_vit.decoding import decode_upright, resize
+from keras_vit.decoding import decode_upright
 from keras_vit.export import calibration
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.formats.exporting import FromPixels
@@ -26,6 +26,7 @@ from keras_vit.export.parity import Parity, check_limits, compare, computes_in_f
 from keras_vit.export.signatures import check_output, is_segmenter
 from keras_vit.graph import is_quantized
 from keras_vit.preprocessing import preprocessing_layer
+from keras_vit.resampling import resize_image
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
 
 _BATCH_SIZES = (1, 3)
@@ -165,10 +166,7 @@ def export_model(
     cards = [path.with_name(CARD)] if card else []
     with _new_files([*cards, *targets]) as folder:
         parity = verified(write, model, folder, precision == "float32", tolerance, min_agreement)
-        speed = None
-        if precision == "int8":
-            calibration.warn_of_few_classes(len(parity.predicted_classes), parity.images, model.output_shape[-1])
-            speed = _relative_speed(format, folder, path.name, batches)
+        speed = _judged_int8(model, format, folder, path.name, batches, parity) if precision == "int8" else None
         if card:
             text = model_card(model, format, path.name, card, model.output_shape[-1], precision)
             (folder / CARD).write_text(text, encoding="utf-8")
@@ -176,8 +174,8 @@ def export_model(
         remove_card(path.with_name(CARD), path.name)
     write_server_files(path)
     num_bytes = sum(target.stat().st_size for target in targets)
-    difference = parity.max_difference["serving_default"]
-    agreement, num_classes = parity.top_1_agreement, len(parity.predicted_classes)
+    difference, num_classes = parity.max_difference["serving_default"], len(parity.predicted_classes)
+    agreement = parity.top_1_agreement
     return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, agreement, num_classes, speed)
 
 
@@ -195,7 +193,7 @@ def write_file(model, file, format, precision, photographs, sizes):
     FORMATS[format].module.write(FromPixels(model), file, precision)
     *_, channels = model.input_shape
     images = [decode_upright(contents, channels) for contents in read_images(None)] if sizes else []
-    np.savez(photographs, *(np.stack([resize(image, size, "bicubic") for image in images]) for size in sizes))
+    np.savez(photographs, *(np.stack([resize_image(image, size, "bicubic") for image in images]) for size in sizes))
 
 
 def _compare(model, format, file, batches):
@@ -221,8 +219,12 @@ def _chunks(model, images):
     return [images[start : start + size] for start in range(0, len(images), size)]
 
 
-def _relative_speed(format, folder, name, batches):
-    """Compares the speed of an int8 file with that of its float32 file. Logs a warning if it is slower."""
+def _judged_int8(model, format, folder, name, batches, parity):
+    """Returns the speed of an int8 file relative to its float32 file.
+
+    Logs a warning if the file is slower, or if its comparison with the model shows little.
+    """
+    calibration.warn_of_few_classes(len(parity.predicted_classes), parity.images, model.output_shape[-1])
     open_file = FORMATS[format].module.open_file
     float_run, run = open_file(str(_float_file(folder, name))), open_file(str(folder / name))
     speed = calibration.relative_speed(float_run, run, batches[0][:1].astype("float32"))
