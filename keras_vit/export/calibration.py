@@ -19,11 +19,11 @@ _SMALL_SPREAD = 20
 It is 60 levels of 255 for photographs, and 70 or more for digits. Files of a published Ti/16 were calibrated with
 photographs of less contrast, and predicted other photographs. With half the contrast, the class was the same for 93 %
 in ONNX Runtime and 63 % in OpenVINO (full contrast: 96 and 94 %); with a quarter, 90 and 37 %; with gray surfaces (3 to
-20 levels) or nearly black photographs, 53 to 69 % and 0 to 10 %. Sets with half the contrast are common, such as
-photographs of skin, so they cause no warning.
+20 levels) or nearly black images, 48 to 69 % and 0 to 10 %. The limit is below half the contrast, so that images of
+moderate contrast cause no warning.
 """
 _FEW_CLASSES = 0.25
-"""A warning is logged if a model predicts a smaller share of the classes that are possible for the compared images.
+"""A warning is logged if a model predicts at most this share of the classes that are possible for the compared images.
 
 For 50 images of one photograph that was shifted, cropped, or changed by noise, Ti/16 predicts 1 to 7 classes, a share
 of at most 0.14. Files that such images calibrate keep the class of 81 % of other photographs in ONNX Runtime. The share
@@ -94,7 +94,7 @@ def warn_of_few_classes(predicted_classes, num_images, num_classes):
         num_images: Number of these images.
         num_classes: Number of classes of the model.
     """
-    if predicted_classes < max(2, _FEW_CLASSES * min(num_images, num_classes)):
+    if predicted_classes <= max(1, _FEW_CLASSES * min(num_images, num_classes)):
         logger.warning(
             "The model predicts only %d of its %d classes for the %d images that are compared. So the agreement of the "
             "int8 file with the model shows little, and the ranges of its integers may be wrong for other images. Give "

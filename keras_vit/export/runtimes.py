@@ -91,7 +91,9 @@ def export_model(
     With `precision="int8"`, products of matrices and convolutions are computed with 8-bit integers (post-training
     quantization). The ranges of the integers are chosen by `images`, so pass a few hundred images like those that will
     be served. Three quarters of them calibrate the file. Every fourth image is kept back, and the comparison uses only
-    these. The file's speed is compared with that of the float32 file. If it is slower, a warning is logged.
+    these. A warning is logged if these images show little about the file: if they are few, if they have little
+    contrast, or if the model predicts few classes for them. The file's speed is compared with that of the float32 file.
+    If it is slower, a warning is logged.
     docs/serving/eight_bits.md describes the settings of each format.
 
     If the format is `"openvino"` and the name of the file's folder is a version number, as in `models/pets/1/pets.xml`,

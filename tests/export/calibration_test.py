@@ -74,7 +74,8 @@ def test_enough_contrast(caplog):
     ("predicted", "num_images", "num_classes", "is_few"),
     [
         (7, 50, 1000, True),
-        (13, 50, 1000, False),
+        (3, 12, 1000, True),
+        (4, 12, 1000, False),
         (42, 80, 1000, False),
         (2, 75, 10, True),
         (3, 75, 10, False),
