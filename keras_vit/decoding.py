@@ -31,7 +31,8 @@ def image_decoder(model, size=None):
 
     The pixels are the same as from Pillow, except for rounding. The conversion of CMYK and a bilinear resize may each
     change them by one level. A bicubic resize may change them by two levels, but changes fewer than 1 % of the values.
-    These files can be decoded:
+    Pillow 13 resizes the height first for some sizes, which changes pixels by up to 7 levels in photographs of this
+    package. These files can be decoded:
 
     * JPEG: gray, color, CMYK, progressive; the EXIF orientation is applied.
     * PNG: gray, color, palette, interlaced; 16 bits (the upper 8 are used); animations (the still image is used).
