@@ -174,10 +174,10 @@ def _apply(rows, columns, maps):
 def resize_image(image, size, interpolation, crop=None):
     """Resizes an image to `size` (height, width), antialiased as in Pillow, and crops the centre: uint8 (H, W, C).
 
-    Pillow resizes the width, rounds to 8 bits, and then resizes the height. (Pillow 13 resizes the height first for some
-    sizes.) TensorFlow resizes both sides and rounds once. With bilinear interpolation, the results differ by at most one
-    level. Bicubic interpolation overshoots at edges, and Pillow clips each pass to [0, 255], so one rounding would
-    differ by more than 20 levels. So the bicubic resize has two passes here too.
+    Pillow resizes the width, rounds to 8 bits, and then resizes the height. (Pillow 13 resizes the height first for
+    some sizes.) TensorFlow resizes both sides and rounds once. With bilinear interpolation, the results differ by at
+    most one level. Bicubic interpolation overshoots at edges, and Pillow clips each pass to [0, 255], so one rounding
+    would differ by more than 20 levels. So the bicubic resize has two passes here too.
     """
     import tensorflow as tf
 
