@@ -16,18 +16,19 @@ _FEW = 80
 _SMALL_SPREAD = 20
 """A warning is logged if the standard deviation of the pixels of an image, the median of all images, is smaller.
 
-It is 60 levels of 255 for photographs, and 70 or more for digits. Files of a published Ti/16 were calibrated with
-photographs of less contrast, and predicted other photographs. With half the contrast, the class was the same for 93 %
-in ONNX Runtime and 63 % in OpenVINO (full contrast: 96 and 94 %); with a quarter, 90 and 37 %; with gray surfaces (3 to
-20 levels) or nearly black images, 48 to 69 % and 0 to 10 %. The limit is below half the contrast, so that images of
-moderate contrast cause no warning.
+It is about 60 levels of 255 for photographs, and 96 for the digits of scikit-learn. Files of a published Ti/16 were
+calibrated with 36 images of less contrast, and predicted 120 photographs. With photographs of half the contrast, the
+class was the same for 93 % in ONNX Runtime and 63 % in OpenVINO (full contrast: 96 and 94 %); with a quarter, 90 and
+37 %; with gray surfaces (3 to 20 levels) or nearly black images, 48 to 69 % and 0 to 10 %. The limit is below half the
+contrast, so that images of moderate contrast cause no warning.
 """
 _FEW_CLASSES = 0.25
 """A warning is logged if a model predicts at most this share of the classes that are possible for the compared images.
 
 For 50 images of one photograph that was shifted, cropped, or changed by noise, Ti/16 predicts 1 to 7 classes, a share
-of at most 0.14. Files that such images calibrate keep the class of 81 % of other photographs in ONNX Runtime. The share
-is at least 0.4 for photographs of one kind of object, and 0.53 for eight kinds. A model for digits predicts all ten.
+of at most 0.14. Files that 36 such images calibrate (shifted, or with noise) keep the class of 81 % of the photographs
+in ONNX Runtime. The share is at least 0.4 for photographs of one kind of object, and 0.53 for eight kinds. A model for
+digits predicts all ten.
 """
 _SLOWER = 0.97
 """Relative speed below which an int8 file is slower. Smaller differences are noise."""
