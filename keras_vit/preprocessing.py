@@ -2,6 +2,7 @@
 
 import collections.abc
 import typing
+import warnings
 
 import keras
 import numpy as np
@@ -145,10 +146,11 @@ def _check_channels(shape, mean, std):
 def preprocess_input(images: typing.Any, model: keras.Model | None = None) -> typing.Any:
     """Normalises pixels as a model expects them.
 
-    The images are not resized. Resize them to the model's input size first.
+    The images are not resized. Resize them to the model's input size first. Gray images are not converted to RGB. If a
+    NumPy array of floats has no pixel above 1, a warning says that pixels from 0 to 255 are expected.
 
     Args:
-        images: (B, H, W, C) or (H, W, C), pixels in [0, 255]: an array or a tensor of any numeric type.
+        images: (B, H, W, C) or (H, W, C), pixels in [0, 255]: an array or a tensor of any integer or float type.
         model: A model of this package. Its `preprocessing` layer defines the mean and the standard deviation. If the
             model was built with `include_preprocessing=True`, the pixels are returned unchanged, because the model
             normalises images itself. `None`: pixels are mapped to [-1, 1], as Google's ViT, AugReg and SAM weights
@@ -158,8 +160,9 @@ def preprocess_input(images: typing.Any, model: keras.Model | None = None) -> ty
         The images in float32, of the same shape. If `images` is a NumPy array, the result is a NumPy array too.
 
     Raises:
-        ValueError: If `model` has no `preprocessing` layer, or `images` have another number of channels than this
-            layer.
+        TypeError: If `images` are not integers or floats.
+        ValueError: If `model` has no `preprocessing` layer, if `images` are not (H, W, C) or (B, H, W, C), or if they
+            have another number of channels than the model takes.
 
     Example:
 
@@ -167,12 +170,43 @@ def preprocess_input(images: typing.Any, model: keras.Model | None = None) -> ty
     >>> print(keras_vit.preprocess_input(np.array([[[[0, 127.5, 255]]]]))[0, 0, 0])
     [-1.  0.  1.]
     """
-    layer = Preprocessing(normalize=True) if model is None else preprocessing_layer(model)
+    layer, input_shape = Preprocessing(normalize=True), None
+    if model is not None:
+        owner, layer = _find(model)
+        input_shape = owner.input_shape
+    array = images if hasattr(images, "dtype") else np.asarray(images)
+    # A model with several inputs has a list of shapes.
+    _check_images(array, input_shape[-1] if isinstance(input_shape, tuple) else None)
     if model is not None and layer.normalize:
         normalized = ops.cast(images, "float32")
     else:
         normalized = normalize_pixels(images, layer.mean, layer.std)
     return ops.convert_to_numpy(normalized) if isinstance(images, np.ndarray) else normalized
+
+
+def _check_images(images, channels):
+    """Checks images for `preprocess_input`. `channels` is `None` if their number is unknown."""
+    dtype = str(getattr(images.dtype, "name", images.dtype)).rpartition(".")[-1]
+    if not dtype.startswith(("uint", "int", "float", "bfloat")):
+        raise TypeError(f"images must be integers or floats in [0, 255]. Received: images of type {dtype}")
+    if getattr(images.shape, "rank", 0) is None:  # TensorFlow does not know the shape of some tensors in graphs.
+        return
+    shape = tuple(images.shape)
+    if len(shape) not in (3, 4) or (None not in (shape[-1], channels) and shape[-1] != channels):
+        hints = {
+            (1, 3): " Convert gray images with np.repeat(images, 3, axis=-1).",
+            (4, 3): " Leave out the alpha channel: images[..., :3].",
+        }
+        accepted = " or ".join(f"({axes}, {channels or 'C'})" for axes in ("H, W", "B, H, W"))
+        hint = hints.get((*shape[-1:], channels), "")
+        raise ValueError(f"images must have the shape {accepted}. Received: images of shape {shape}.{hint}")
+    if isinstance(images, np.ndarray) and images.dtype.kind == "f" and images.any() and images.max() <= 1:
+        warnings.warn(
+            f"preprocess_input expects pixels from 0 to 255, but the largest value of these images is "
+            f"{images.max():.3g}. If they were scaled to [0, 1], multiply them by 255. If they were normalised, do not "
+            f"call preprocess_input.",
+            stacklevel=3,
+        )
 
 
 def preprocessing_layer(model):

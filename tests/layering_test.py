@@ -66,6 +66,7 @@ IN_FUNCTIONS = {
     "keras_vit.layers.ops.attention_kernels": {"tensorflow"},
     "keras_vit.layers.ops.drawn_seed": {"tensorflow"},
     "keras_vit.models.step_variables": {"tensorflow"},
+    "keras_vit.resampling": {"tensorflow"},
     "keras_vit.weights.containers": {"h5py", "safetensors"},
     "keras_vit.weights.fetch": {"filelock", "huggingface_hub"},
     "keras_vit.weights.files": {"h5py", "safetensors"},

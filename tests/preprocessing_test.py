@@ -1,4 +1,5 @@
 import re
+import warnings
 
 import keras
 import numpy as np
@@ -140,6 +141,57 @@ def test_preprocess_input_as_a_model_says():
     assert_close(keras_vit.preprocess_input(pixels, nested), (pixels / 255 - MEAN) / STD)
     normalizing = make_shell(CONFIG, (8, 12, 3), include_preprocessing=True)
     np.testing.assert_array_equal(keras_vit.preprocess_input(pixels, normalizing), pixels.astype("float32"))
+
+
+@pytest.mark.combination(
+    "gray or RGBA images into preprocess_input of an RGB model", "refusal that says how to convert"
+)
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((8, 12), r"shape \(8, 12\)\.$"),
+        ((2, 8, 12), r"\(H, W, 3\) or \(B, H, W, 3\)\. Received: images of shape \(2, 8, 12\)\.$"),
+        ((2, 8, 12, 1), r"shape \(2, 8, 12, 1\)\. Convert gray images with np\.repeat\(images, 3, axis=-1\)"),
+        ((8, 12, 4), r"shape \(8, 12, 4\)\. Leave out the alpha channel: images\[\.\.\., :3\]"),
+        ((1, 2, 8, 12, 3), r"shape \(1, 2, 8, 12, 3\)"),
+    ],
+)
+def test_preprocess_input_checks_shapes(shape, message):
+    inputs = keras.Input((8, 12, 3))
+    model = keras.Model(inputs, keras_vit.Preprocessing()(inputs))
+    images = _pixels(*shape)
+    for received in (images, keras.ops.convert_to_tensor(images)):
+        with pytest.raises(ValueError, match=message):
+            keras_vit.preprocess_input(received, model)
+    if len(shape) in (3, 4):  # Without a model, the number of channels is unknown.
+        assert keras_vit.preprocess_input(images).shape == shape
+    else:
+        with pytest.raises(ValueError, match=r"\(H, W, C\) or \(B, H, W, C\)"):
+            keras_vit.preprocess_input(images)
+
+
+def test_preprocess_input_of_other_objects():
+    for received, dtype in (([["a.jpg"]], "str"), (None, "object"), (np.zeros((8, 12, 3), bool), "bool")):
+        with pytest.raises(TypeError, match=f"must be integers or floats in .0, 255.* of type {dtype}"):
+            keras_vit.preprocess_input(received)
+    assert keras_vit.preprocess_input(_pixels(0, 8, 12, 3)).shape == (0, 8, 12, 3)
+
+
+@pytest.mark.combination("pixels in [0, 1] or [-1, 1] into preprocess_input", "warning")
+def test_preprocess_input_warns_of_scaled_pixels():
+    pixels = _pixels(2, 8, 12, 3)
+    for scaled, largest in ((pixels / 255, "1"), ((pixels / 127.5 - 1).astype("float32"), "1"), (pixels / 510, "0.5")):
+        with pytest.warns(UserWarning, match=rf"from 0 to 255, but the largest value of these images is {largest}\. "):
+            keras_vit.preprocess_input(scaled)
+    with warnings.catch_warnings(action="error"):
+        for images in (
+            pixels,
+            pixels * 1.0,
+            np.zeros((8, 12, 3)),
+            np.ones((8, 12, 3), "uint8"),
+            np.zeros((0, 8, 12, 3)),
+        ):
+            keras_vit.preprocess_input(images)
 
 
 def test_preprocess_input_needs_one_preprocessing_layer():

@@ -39,12 +39,14 @@ class Parity:
             same class, in [0, 1].
         effect: Largest difference of a probability between two images (masks: between two pixels). If it is zero, the
             model's output does not depend on the image, and the comparison proves nothing.
+        predicted_classes: Sorted indices of the classes that the model predicts for these images (masks: pixels).
     """
 
     images: int
     max_difference: dict
     top_1_agreement: float
     effect: float
+    predicted_classes: list
 
     def check(self, exact, tolerance, min_agreement):
         """Raises a `ValueError` if the export differs too much from the model.
@@ -156,8 +158,8 @@ def compare(model, pixels, answers):
         known = expected[function][: len(answer)]
         difference = np.abs(answer - known) if _has_probabilities(name) else _norms(answer - known) / _norms(known)
         differences[name] = float(np.max(difference))
-    best = [array.argmax(axis=-1) for array in (answers["serving_default"], expected[probabilities])]
-    return Parity(len(pixels), differences, float((best[0] == best[1]).mean()), effect)
+    best, known = [array.argmax(axis=-1) for array in (answers["serving_default"], expected[probabilities])]
+    return Parity(len(pixels), differences, float((best == known).mean()), effect, np.unique(known).tolist())
 
 
 def compare_masks(model, pixels, answers):
@@ -171,7 +173,7 @@ def compare_masks(model, pixels, answers):
     Returns:
         A `Parity`.
     """
-    differences, num_equal, effect = dict.fromkeys(answers, 0.0), 0, 0.0
+    differences, num_equal, effect, classes = dict.fromkeys(answers, 0.0), 0, 0.0, set()
     for start in range(0, len(pixels), _MASK_BATCH_SIZE):
         batch = slice(start, start + _MASK_BATCH_SIZE)
         known = _computed(probabilities, model, preprocess_input(pixels[batch], model))
@@ -182,9 +184,11 @@ def compare_masks(model, pixels, answers):
             errors = [np.abs(scores - known_scores), expected.max(axis=-1) - known_scores]
             differences[name] = float(np.max([differences[name], *(np.max(each, initial=0) for each in errors)]))
         effect = float(np.max([effect, np.ptp(known, axis=(0, 1, 2)).max()]))
-        num_equal += np.sum(answers["serving_default"][batch][..., 0] == known.argmax(axis=-1))
+        best = known.argmax(axis=-1)
+        num_equal += np.sum(answers["serving_default"][batch][..., 0] == best)
+        classes.update(np.unique(best).tolist())
     num_pixels = answers["serving_default"][..., 0].size
-    return Parity(len(pixels), differences, float(num_equal / num_pixels), effect)
+    return Parity(len(pixels), differences, float(num_equal / num_pixels), effect, sorted(classes))
 
 
 def _has_probabilities(signature):

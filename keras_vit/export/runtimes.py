@@ -6,7 +6,6 @@ Keras's own exporters write them. The runtimes are imported only inside function
 import contextlib
 import dataclasses
 import importlib.util
-import logging
 import os
 import pathlib
 
@@ -17,8 +16,8 @@ from numpy.typing import ArrayLike
 from keras_vit.architectures import read_architecture
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_flag
-from keras_vit.decoding import decode_upright, resize
-from keras_vit.export.calibration import relative_speed, split_images
+from keras_vit.decoding import decode_upright
+from keras_vit.export import calibration
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.formats.exporting import FromPixels
 from keras_vit.export.formats.table import FORMATS
@@ -27,14 +26,11 @@ from keras_vit.export.parity import Parity, check_limits, compare, computes_in_f
 from keras_vit.export.signatures import check_output, is_segmenter
 from keras_vit.graph import is_quantized
 from keras_vit.preprocessing import preprocessing_layer
+from keras_vit.resampling import resize_image
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
-
-logger = logging.getLogger(__name__)
 
 _BATCH_SIZES = (1, 3)
 _MESSAGE_BYTES = 2**31 - 1
-_SLOWER = 0.97
-"""Relative speed of an int8 file below which a warning is logged. Smaller differences are noise."""
 _OUTPUT_BYTES = 2**28
 """Size of the outputs that are compared at a time, if they have a value for each pixel."""
 
@@ -52,6 +48,8 @@ class RuntimeFile:
             example because its classifier is new, a copy of the model with a random classifier was compared instead.
         top_1_agreement: Share of the images, or of their pixels, for which the file and the model have the same most
             probable class, in [0, 1].
+        predicted_classes: Number of different classes that the model predicts for these images, or for their pixels. If
+            it is small, the agreement shows little.
         relative_speed: For an int8 file, the time of the float32 file divided by the time of this file, for one image
             on this machine. It is the median of alternate measurements. Otherwise `None`.
     """
@@ -62,6 +60,7 @@ class RuntimeFile:
     batch_sizes: tuple
     max_difference: float
     top_1_agreement: float
+    predicted_classes: int
     relative_speed: float | None = None
 
 
@@ -92,7 +91,9 @@ def export_model(
     With `precision="int8"`, products of matrices and convolutions are computed with 8-bit integers (post-training
     quantization). The ranges of the integers are chosen by `images`, so pass a few hundred images like those that will
     be served. Three quarters of them calibrate the file. Every fourth image is kept back, and the comparison uses only
-    these. The file's speed is compared with that of the float32 file. If it is slower, a warning is logged.
+    these. A warning is logged if these images show little about the file: if they are few, if they have little
+    contrast, or if the model predicts few classes for them. The file's speed is compared with that of the float32 file.
+    If it is slower, a warning is logged.
     docs/serving/eight_bits.md describes the settings of each format.
 
     If the format is `"openvino"` and the name of the file's folder is a version number, as in `models/pets/1/pets.xml`,
@@ -167,7 +168,7 @@ def export_model(
     cards = [path.with_name(CARD)] if card else []
     with _new_files([*cards, *targets]) as folder:
         parity = verified(write, model, folder, precision == "float32", tolerance, min_agreement)
-        speed = _relative_speed(format, folder, path.name, batches) if precision == "int8" else None
+        speed = _judged_int8(model, format, folder, path.name, batches, parity) if precision == "int8" else None
         if card:
             text = model_card(model, format, path.name, card, model.output_shape[-1], precision)
             (folder / CARD).write_text(text, encoding="utf-8")
@@ -175,8 +176,9 @@ def export_model(
         remove_card(path.with_name(CARD), path.name)
     write_server_files(path)
     num_bytes = sum(target.stat().st_size for target in targets)
-    difference = parity.max_difference["serving_default"]
-    return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, parity.top_1_agreement, speed)
+    difference, num_classes = parity.max_difference["serving_default"], len(parity.predicted_classes)
+    agreement = parity.top_1_agreement
+    return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, agreement, num_classes, speed)
 
 
 def write_file(model, file, format, precision, photographs, sizes):
@@ -193,7 +195,7 @@ def write_file(model, file, format, precision, photographs, sizes):
     FORMATS[format].module.write(FromPixels(model), file, precision)
     *_, channels = model.input_shape
     images = [decode_upright(contents, channels) for contents in read_images(None)] if sizes else []
-    np.savez(photographs, *(np.stack([resize(image, size, "bicubic") for image in images]) for size in sizes))
+    np.savez(photographs, *(np.stack([resize_image(image, size, "bicubic") for image in images]) for size in sizes))
 
 
 def _compare(model, format, file, batches):
@@ -207,7 +209,8 @@ def _compare(model, format, file, batches):
     # Unlike `max`, `np.max` propagates NaN.
     difference = {"serving_default": float(np.max(differences))}
     effect = max(parity.effect for parity in parities)
-    return Parity(sum(counts) // len(_BATCH_SIZES), difference, float(agreement), effect)
+    classes = sorted(set().union(*(parity.predicted_classes for parity in parities)))
+    return Parity(sum(counts) // len(_BATCH_SIZES), difference, float(agreement), effect, classes)
 
 
 def _chunks(model, images):
@@ -218,18 +221,16 @@ def _chunks(model, images):
     return [images[start : start + size] for start in range(0, len(images), size)]
 
 
-def _relative_speed(format, folder, name, batches):
-    """Compares the speed of an int8 file with that of its float32 file. Logs a warning if it is slower."""
+def _judged_int8(model, format, folder, name, batches, parity):
+    """Returns the speed of an int8 file relative to its float32 file.
+
+    Logs a warning if the file is slower, or if its comparison with the model shows little.
+    """
+    calibration.warn_of_few_classes(len(parity.predicted_classes), parity.images, model.output_shape[-1])
     open_file = FORMATS[format].module.open_file
     float_run, run = open_file(str(_float_file(folder, name))), open_file(str(folder / name))
-    speed = relative_speed(float_run, run, batches[0][:1].astype("float32"))
-    if speed < _SLOWER:
-        logger.warning(
-            "On this machine, the int8 file %s takes %.2f times as long as the float32 file, for one image. Use a "
-            "float32 file, unless the size matters.",
-            name,
-            1 / speed,
-        )
+    speed = calibration.relative_speed(float_run, run, batches[0][:1].astype("float32"))
+    calibration.warn_if_slower(name, speed)
     return speed
 
 
@@ -352,7 +353,7 @@ def _images_for(model, images, precision):
             f"{model.input_shape} with pixels in [0, 255]. Received: images=None"
         )
     batches = None if images is None else _checked_images(model, images)
-    return split_images(batches) if precision == "int8" else (None, batches)
+    return calibration.split_images(batches) if precision == "int8" else (None, batches)
 
 
 def _checked_images(model, images):

@@ -154,6 +154,7 @@ def test_the_difference_of_masks():
     parity = compare_masks(model, pixels, answers)
     assert parity.images == 3
     assert parity.top_1_agreement == pytest.approx(1 - 1 / (3 * SIZE[0] * SIZE[1]))
+    assert parity.predicted_classes == np.unique(known.argmax(-1)).tolist()
     margin = known[0, 4, 5].max() - known[0, 4, 5, second]
     assert margin > 1e-4
     expected = {"serving_default": margin, "predict_pixels": 0, "predict_pixels_float": 0.125}

@@ -28,6 +28,7 @@ def test_the_difference_of_each_signature():
     expected = {"serving_default": 0, "predict_pixels": 0.125, "embed": 0.5, "tokens": 0, "explain": 0}
     assert parity.max_difference == pytest.approx(expected, abs=1e-5)
     assert parity.top_1_agreement == 1
+    assert parity.predicted_classes == sorted(set(probabilities.argmax(axis=1)))
     negative = model.predict(keras_vit.preprocess_input(255 - pixels[:1], model), verbose=0)
     effect = np.abs(to_numpy(keras.ops.softmax(negative)) - probabilities).max()
     assert parity.effect == pytest.approx(effect, abs=1e-5)
@@ -63,7 +64,7 @@ def _precision():
 
 def test_check():
     def check(**differences):
-        Parity(8, differences, 1.0, 1.0).check(exact=True, tolerance=1e-5, min_agreement=0.0)
+        Parity(8, differences, 1.0, 1.0, [0]).check(exact=True, tolerance=1e-5, min_agreement=0.0)
 
     check(serving_default=1e-5, embed=1e-4)
     for differences, message in (
@@ -75,8 +76,8 @@ def test_check():
         with pytest.raises(ValueError, match=message):
             check(**differences)
     with pytest.raises(ValueError, match="'embed' by nan"):
-        Parity(8, {"serving_default": 0.0, "embed": float("nan")}, 1.0, 1.0).check(False, 0.0, 0.0)
-    smaller = Parity(8, {"serving_default": 0.1}, 0.875, 1.0)
+        Parity(8, {"serving_default": 0.0, "embed": float("nan")}, 1.0, 1.0, [0]).check(False, 0.0, 0.0)
+    smaller = Parity(8, {"serving_default": 0.1}, 0.875, 1.0, [0])
     smaller.check(exact=False, tolerance=0.0, min_agreement=0.875)
     with pytest.raises(ValueError, match=r"87.5% of 8 images, but min_agreement=0.9 requires 90.0%"):
         smaller.check(exact=False, tolerance=0.0, min_agreement=0.9)

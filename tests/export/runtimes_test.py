@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.export import runtimes
+from keras_vit.export import calibration, runtimes
 from keras_vit.export.runtimes import export_model
 from tests.export.exports import FILES, rotary
 from tests.models.tiny import tiny_model
@@ -132,7 +132,8 @@ def test_other_models(name, tmp_path):
     ("format", "precision", "size"),
     [("onnx", "int8", 0.4), ("litert", "float16", 0.6), ("litert", "int8", 0.4), ("openvino", "int8", 0.7)],
 )
-def test_smaller_weights(format, precision, size, tmp_path):
+def test_smaller_weights(format, precision, size, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(calibration, "_FEW_CLASSES", 1.0)  # As many classes as the model has are few.
     model = randomize(_tiny(num_layers=3, hidden_dim=96, mlp_dim=384, classes=3), scale=0.1)
     images = np.random.default_rng(4).integers(0, 256, (12, 8, 9, 3))
     path = tmp_path / f"tiny{SUFFIXES[format]}"
@@ -143,8 +144,10 @@ def test_smaller_weights(format, precision, size, tmp_path):
     assert 0 < np.abs(answers - expected).max() < 0.1
     agreement = (answers.argmax(axis=1) == expected.argmax(axis=1)).mean()
     compared = slice(3, None, 4) if precision == "int8" else slice(None)
-    classes = (array[compared].argmax(axis=1) for array in (answers, expected))
+    classes = [array[compared].argmax(axis=1) for array in (answers, expected)]
     assert (written.images, written.top_1_agreement) == (len(answers[compared]), np.equal(*classes).mean())
+    assert written.predicted_classes == len(set(classes[1]))
+    assert (f"predicts only {written.predicted_classes} of its 3 classes" in caplog.text) == (precision == "int8")
     assert (written.relative_speed is not None) == (precision == "int8")
     assert agreement > 0.5
 

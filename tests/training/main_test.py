@@ -251,7 +251,8 @@ def test_export_writes_the_next_version(brief_run, exports, tmp_path, capsys):
     run, *_ = brief_run
     (tmp_path / "2").mkdir()
     assert not main(["export", str(run.folder), "--path", str(tmp_path)])
-    assert "Compared with the model on 8 images: largest difference of a probability" in capsys.readouterr().out
+    text = r"Compared with the model on 8 images, for which the model predicts one class: largest difference of a "
+    assert re.search(text, capsys.readouterr().out)
     assert not main(["export", str(run.model), "--path", str(tmp_path / "new"), "--name", "ten"])
     names = tmp_path / "names.txt"
     names.write_text("".join(f"digit {i}\n" for i in range(10)))
@@ -285,7 +286,7 @@ def test_export_for_other_runtimes(brief_run, tmp_path, capsys, monkeypatch):
 
     def export_model(model, path, format, images=None, **options):
         calls.append((path, format, images, options))
-        return RuntimeFile(path, int(2e6), 8, (1, 3), 1e-7, 1.0, 2.5 if options["precision"] == "int8" else None)
+        return RuntimeFile(path, int(2e6), 8, (1, 3), 1e-7, 1.0, 1, 2.5 if options["precision"] == "int8" else None)
 
     with monkeypatch.context() as patch:
         patch.setattr(keras_vit, "export_model", export_model)
@@ -294,7 +295,7 @@ def test_export_for_other_runtimes(brief_run, tmp_path, capsys, monkeypatch):
         # The decoder of a model takes seconds for hundreds of images, because it is not traced.
         patch.setattr(export_module, "image_decoder", lambda model: lambda content: tf.io.decode_png(content, 1))
         assert not main([*export[:-1], "openvino", "--precision", "int8"])
-    text = r"(?s)2\.0 MB\. Compared .* on 8 images: largest difference of a probability 1\.0e-07.* 2\.50 times as fast"
+    text = r"(?s)2\.0 MB\. Compared .* on 8 images, .* predicts one class: largest .* 1\.0e-07.* 2\.50 times as fast"
     assert re.search(text, capsys.readouterr().out)
     (path, format, compared, options), (int8_path, _, training_images, _) = calls
     assert (int8_path, np.unique(training_images, axis=0).shape) == (tmp_path / "1" / "digits.xml", (300, 8, 8, 1))

@@ -8,6 +8,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit.decoding import image_decoder
+from keras_vit.export.calibration import describe_speed
 from keras_vit.export.formats.table import FORMATS
 from training import recipes
 from training.data.images import decoded, read_image
@@ -76,9 +77,10 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
             pixels = images and np.stack([_decoded(model, image) for image in images])
         path = path / f"{name}{FORMATS[format].suffixes[-1]}"
         written = keras_vit.export_model(model, path, format, images=pixels, **options)
-        sentence = _sentence(written.num_bytes, written.images, written.max_difference, written.top_1_agreement)
+        difference, agreement = written.max_difference, written.top_1_agreement
+        sentence = _sentence(written.num_bytes, written.images, difference, agreement, written.predicted_classes)
         if written.relative_speed is not None:
-            sentence += f" One image: {written.relative_speed:.2f} times as fast as the float32 file."
+            sentence += f" {describe_speed(written.relative_speed)}"
         return path, sentence
     except FileExistsError as error:
         raise InputError(str(error).replace("overwrite=True", "--overwrite")) from None
@@ -121,7 +123,9 @@ def _export_saved_model(model, path, run, labels=None, version=None, **options):
     facts = json.loads((folder / "keras_vit.json").read_text())
     parity = facts["parity"]
     difference = parity["max_difference"]["serving_default"]
-    return folder, _sentence(facts["bytes"]["weights"], parity["images"], difference, parity["top_1_agreement"])
+    num_classes = len(parity["predicted_classes"])
+    agreement = parity["top_1_agreement"]
+    return folder, _sentence(facts["bytes"]["weights"], parity["images"], difference, agreement, num_classes)
 
 
 def _next_version(path):
@@ -136,8 +140,9 @@ def _decoded(model, image):
         raise InputError(f"--images: {image} cannot be read as a JPEG, PNG, GIF, BMP or WebP file. {error}") from None
 
 
-def _sentence(num_bytes, images, difference, agreement):
+def _sentence(num_bytes, images, difference, agreement, num_classes):
+    classes = "one class" if num_classes == 1 else f"{num_classes} classes"
     return (
-        f"{num_bytes / 1e6:.1f} MB. Compared with the model on {images} images: largest difference of a probability "
-        f"{difference:.1e}, the same class for {agreement:.1%}."
+        f"{num_bytes / 1e6:.1f} MB. Compared with the model on {images} images, for which the model predicts "
+        f"{classes}: largest difference of a probability {difference:.1e}, the same class for {agreement:.1%}."
     )

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, image_decoder, input_protocol, resize
+from keras_vit.decoding import decode_upright, image_decoder, input_protocol
+from keras_vit.resampling import resize_image
 from training.data.augment.affine import flip, move
 from training.data.augment.cropping import inception_crop, random_window
 from training.data.augment.erasing import erase
@@ -81,7 +82,7 @@ def _decoder(model, config):
             f"Choose at least {max(size)}."
         )
     side = config.crop_from
-    return lambda image_bytes: resize(decode_upright(image_bytes, channels), [side, side], protocol.interpolation)
+    return lambda image_bytes: resize_image(decode_upright(image_bytes, channels), [side, side], protocol.interpolation)
 
 
 def _crops(config, size, channels, interpolation):

@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, luma, orientation_reader, resize, upright
+from keras_vit.decoding import decode_upright, luma, orientation_reader, upright
+from keras_vit.resampling import resize_image
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
 _DIVISORS = (1, 2, 4, 8)  # A JPEG file can be decoded with its sides divided by one of these numbers.
@@ -57,7 +58,7 @@ def inception_crop(image_bytes, seed, size, channels, area, interpolation):
 
     window = tf.cond(tf.io.is_jpeg(image_bytes), from_jpeg, from_other)
     window.set_shape([None, None, 3])
-    return resize(luma(window) if channels == 1 else window, size, interpolation)
+    return resize_image(luma(window) if channels == 1 else window, size, interpolation)
 
 
 def _draw_window(sides, seed, area):

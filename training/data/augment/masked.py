@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, image_decoder, input_protocol, resize
+from keras_vit.decoding import decode_upright, image_decoder, input_protocol
+from keras_vit.resampling import resize_image
 from training.data.augment.affine import flip
 from training.data.augment.building import Augmentation
 from training.data.augment.operations import brightness, color, contrast
@@ -52,7 +53,7 @@ def _scaled_window(image, mask_bytes, seed, size, scale_range, protocol):
     draws = tf.random.stateless_uniform([3], seed)
     scale = scale_range[0] + draws[0] * (scale_range[1] - scale_range[0])
     scaled = tf.maximum(tf.cast(tf.round(scale * tf.cast(size, tf.float32)), tf.int32), 1)
-    image, mask = resize(image, scaled, protocol.interpolation), decode_mask(mask_bytes, scaled)
+    image, mask = resize_image(image, scaled, protocol.interpolation), decode_mask(mask_bytes, scaled)
     positions = tf.cast(draws[1:] * tf.cast(tf.abs(scaled - size) + 1, tf.float32), tf.int32)
     begin = tf.where(scaled > size, positions, 0)
     extent = tf.minimum(scaled, size)
