@@ -7,19 +7,20 @@ from keras_vit.weights.huggingface_config import check_processor, read_class_nam
 SIZE = (32, 40)
 CROP = {"do_center_crop": True, "crop_size": [32, 40]}
 MEANS = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.1, 0.2, 0.4]}
-THE_SAME = "the pixels of transformers"
-
-
-def row(combination, *values):
-    return pytest.param(*values, marks=pytest.mark.combination(f"transformers: {combination}", THE_SAME))
 
 
 @pytest.mark.parametrize(
     ("changes", "mean", "std"),
     [
         ({"rescale_factor": 1 / 255}, (0.5, 0.4, 0.3), (0.1, 0.2, 0.4)),
-        row("rescale_factor", {"rescale_factor": 2 / 255}, (0.25, 0.2, 0.15), (0.05, 0.1, 0.2)),
-        row("do_rescale=False", {"do_rescale": False, "image_std": 0.51}, (0.5 / 255, 0.4 / 255, 0.3 / 255), 0.002),
+        pytest.param(
+            *({"rescale_factor": 2 / 255}, (0.25, 0.2, 0.15), (0.05, 0.1, 0.2)),
+            marks=pytest.mark.combination("transformers: rescale_factor", "the pixels of transformers"),
+        ),
+        pytest.param(
+            *({"do_rescale": False, "image_std": 0.51}, (0.5 / 255, 0.4 / 255, 0.3 / 255), 0.002),
+            marks=pytest.mark.combination("transformers: do_rescale=False", "the pixels of transformers"),
+        ),
         ({"do_normalize": False, "rescale_factor": 2 / 255}, 0.0, 0.5),
         ({"image_mean": 0.25, "image_std": 0.5}, 0.25, 0.5),
     ],
@@ -34,14 +35,17 @@ def test_normalization(changes, mean, std):
     [
         ({"resample": 3}, SIZE, None, "bicubic"),
         ({"resample": None, "do_center_crop": None}, SIZE, None, "bilinear"),
-        row("do_resize=False", {"do_resize": False}, None, None, "bilinear"),
+        pytest.param(
+            *({"do_resize": False}, None, None, "bilinear"),
+            marks=pytest.mark.combination("transformers: do_resize=False", "the pixels of transformers"),
+        ),
         ({"do_pad": True, "pad_size": {"height": 32, "width": 40}}, SIZE, None, "bilinear"),
         ({"size": [40, 48], **CROP}, (40, 48), SIZE, "bilinear"),
         ({"size": 48, **CROP}, 48, SIZE, "bilinear"),
         ({"size": {"shortest_edge": 48, "longest_edge": None}, **CROP}, 48, SIZE, "bilinear"),
-        row(
-            "defaults of the type of image processor",
+        pytest.param(
             *({"feature_extractor_type": "DeiTFeatureExtractor", "crop_size": [32, 40]}, (256, 256), SIZE, "bicubic"),
+            marks=pytest.mark.combination("transformers: no size or resample", "the defaults of the image processor"),
         ),
         ({"image_processor_type": "BitImageProcessorFast", "crop_size": [32, 40]}, 224, SIZE, "bicubic"),
     ],
