@@ -14,7 +14,8 @@ MAX_SCANS = 100
 """Maximum number of scans of a JPEG file. Real files have up to about a dozen scans."""
 _MAX_RUN = 1024  # Maximum number of consecutive GIF blocks of the same length that are skipped in one step.
 _MAX_ENTRIES = 1000  # Maximum number of entries of an EXIF directory that are read. Real directories have tens.
-_EXIF_BYTES = 2**16  # An EXIF block is shorter than this, because it lies in one JPEG segment.
+_EXIF_BYTES = 2**16  # Number of bytes of an EXIF block that are read. In JPEG files, blocks are shorter than this.
+_END_BYTES = 2**17  # The EXIF block of a PNG or WebP file is searched in this many bytes at both ends of the file.
 
 
 def as_operation(function):
@@ -58,6 +59,9 @@ def encoded_size(image_bytes):
 def exif_orientation(image_bytes):
     """Reads the EXIF orientation of encoded images, from 1 to 8. Files without an orientation have 1 (upright).
 
+    JPEG, PNG and WebP files can have an orientation. In PNG and WebP files, the EXIF block must start in the first or
+    last 128 KB.
+
     Args:
         image_bytes: String tensor of any shape, the contents of files.
 
@@ -68,7 +72,8 @@ def exif_orientation(image_bytes):
 
     is_jpeg = tf.strings.substr(image_bytes, 0, 3) == b"\xff\xd8\xff"
     _, exif = find_frame(image_bytes, is_jpeg)
-    return _orientation_at(image_bytes, exif)
+    other = tf.cond(tf.reduce_all(is_jpeg), lambda: tf.zeros_like(exif), lambda: _other_exif(image_bytes))
+    return _orientation_at(image_bytes, tf.where(exif > 0, exif + 10, other))
 
 
 def read_header(image_bytes):
@@ -79,12 +84,14 @@ def read_header(image_bytes):
     head = _bytes_at(image_bytes, tf.zeros_like(length), 66)
     is_jpeg = _starts_with(head, b"\xff\xd8\xff")
     frame, exif = find_frame(image_bytes, is_jpeg)
-    # In most batches all files are JPEG files. Then the sizes in other formats are not computed.
-    none = tf.zeros_like(head[..., :2])
-    other = tf.cond(tf.reduce_all(is_jpeg), lambda: none, lambda: _other_size(image_bytes))
-    size = _jpeg_size(image_bytes, frame) + other
+    # In most batches all files are JPEG files. Then the headers of other formats are not read.
+    none = tf.zeros_like(head[..., :2]), tf.zeros_like(exif)
+    other_size, other_exif = tf.cond(
+        tf.reduce_all(is_jpeg), lambda: none, lambda: (_other_size(image_bytes), _other_exif(image_bytes))
+    )
+    size = _jpeg_size(image_bytes, frame) + other_size
     is_possible = tf.reduce_all((size > 0) & (size < 2**31), axis=-1)
-    return _where(is_possible, size), _orientation_at(image_bytes, exif)
+    return _where(is_possible, size), _orientation_at(image_bytes, tf.where(exif > 0, exif + 10, other_exif))
 
 
 def is_animated_webp(image_bytes):
@@ -334,25 +341,56 @@ def _end_of_blocks(content, start):
     return tf.where((content[end] == 0) & (end < size), end + 1, 0)
 
 
-def _orientation_at(image_bytes, segment):
-    """Returns the result of `_tiff_orientation`, but runs it only if at least one file has an EXIF segment."""
-    import tensorflow as tf
-
-    return tf.cond(
-        tf.reduce_any(segment > 0), lambda: _tiff_orientation(image_bytes, segment), lambda: tf.ones_like(segment)
-    )
-
-
 @as_operation
-def _tiff_orientation(image_bytes, segment):
-    """The orientation in the TIFF directory of an EXIF segment (Exif 2.32, section 4.6.4), or 1 if there is none.
+def _other_exif(image_bytes):
+    """The positions of the TIFF directories in the EXIF blocks of PNG and WebP files, int32, or 0 if there is none.
 
-    `segment` contains the position of each file's EXIF segment, or 0 if the file has none.
+    The names of the blocks are searched, because a walk over the chunks of a large PNG file would take thousands of
+    steps. The header of the directory follows the name, so that compressed pixels are not mistaken for a block.
     """
     import tensorflow as tf
 
     length = tf.strings.length(image_bytes)
-    start = tf.minimum(tf.where(segment > 0, segment + 10, length), length)
+    head = _bytes_at(image_bytes, tf.zeros_like(length), 21)
+    is_webp = _starts_with(head, b"RIFF") & _starts_with(head[..., 8:], b"WEBPVP8X") & (head[..., 20] // 8 % 2 == 1)
+    tail = tf.minimum(tf.maximum(length - _END_BYTES, _END_BYTES), length)
+    ends = [
+        tf.strings.substr(image_bytes, tf.minimum(start, length), tf.fill(tf.shape(length), _END_BYTES))
+        for start in (tf.zeros_like(length), tail)
+    ]
+    ends = tf.strings.join(ends)
+
+    def position(is_format, name, num_bytes):
+        # RE2 finds a pattern that starts with fixed characters as fast as it can read them.
+        candidates = tf.where(is_format, ends, b"")
+        before = tf.strings.regex_replace(candidates, name + r"(Exif\x00\x00)?(II\*\x00|MM\x00\*)\C*", "")
+        start = tf.strings.length(before)
+        is_present = start < tf.strings.length(candidates)
+        start += tf.where(start >= _END_BYTES, tail - _END_BYTES, 0) + num_bytes
+        start += tf.where(_starts_with(_bytes_at(image_bytes, start, 4), b"Exif"), 6, 0)
+        return tf.where(is_present, start, 0)
+
+    # A chunk of a WebP file has a length of four bytes after its name.
+    return position(_starts_with(head, b"\x89PNG"), "eXIf", 4) + position(is_webp, r"EXIF\C{4}", 8)
+
+
+def _orientation_at(image_bytes, tiff):
+    """Returns the result of `_tiff_orientation`, but runs it only if at least one file has an EXIF block."""
+    import tensorflow as tf
+
+    return tf.cond(tf.reduce_any(tiff > 0), lambda: _tiff_orientation(image_bytes, tiff), lambda: tf.ones_like(tiff))
+
+
+@as_operation
+def _tiff_orientation(image_bytes, tiff):
+    """The orientation in a TIFF directory (Exif 2.32, section 4.6.4), or 1 if there is none.
+
+    `tiff` contains the position of each file's directory, or 0 if the file has none.
+    """
+    import tensorflow as tf
+
+    length = tf.strings.length(image_bytes)
+    start = tf.minimum(tf.where(tiff > 0, tiff, length), length)
     content = tf.strings.substr(image_bytes, start, tf.fill(tf.shape(length), _EXIF_BYTES - 1))
     # A damaged directory may point anywhere, so the content is padded with zeros.
     content = tf.io.decode_raw(content, tf.uint8, fixed_length=_EXIF_BYTES)

@@ -135,7 +135,7 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
     # that use them. With XLA, all weights are variables, because XLA does not support TensorFlow's fused operations.
     limit = 0 if jit_compile else _LARGEST_CONSTANT
     rounded_ids = {id(weight) for weight, *_ in rounded}
-    small = [weight for weight in model.weights if math.prod(weight.shape) <= limit and id(weight) not in rounded_ids]
+    small = [weight for weight in model.variables if math.prod(weight.shape) <= limit and id(weight) not in rounded_ids]
     small = [(weight, weight.numpy()) for weight in small]
 
     def weights():

@@ -16,6 +16,8 @@ import time
 import keras
 import numpy as np
 
+from keras_vit.graph import all_layers
+from keras_vit.preprocessing import Preprocessing
 from training.engine.averages import Averages
 from training.errors import InputError
 from training.reports.tables import write_csv
@@ -250,8 +252,11 @@ class Keeper(keras.callbacks.Callback):
             self.model.stop_training = self.stop.accepted
 
     def _groups(self):
+        # The variables of preprocessing layers follow from the recipe.
+        layers = [layer for layer in all_layers(self.kept) if isinstance(layer, Preprocessing)]
+        constants = {id(variable) for layer in layers for variable in layer.variables}
         return {
-            "weights": self.kept.variables,
+            "weights": [variable for variable in self.kept.variables if id(variable) not in constants],
             "optimizer": self.model.optimizer.variables,
             "metrics": self.model.metrics_variables,
         }
