@@ -7,15 +7,13 @@ imported inside the functions only.
 
 import functools
 
+from keras_vit.exif import DIRECTORY_BYTES, find_directory, orientation_in
 from keras_vit.jpeg_markers import FRAME_MARKERS, MAX_SEGMENTS, count_scans, find_frame
 
 _MAX_STEPS = 2000  # Maximum number of blocks of a GIF file that are read. Real files have tens of blocks.
 MAX_SCANS = 100
 """Maximum number of scans of a JPEG file. Real files have up to about a dozen scans."""
 _MAX_RUN = 1024  # Maximum number of consecutive GIF blocks of the same length that are skipped in one step.
-_MAX_ENTRIES = 1000  # Maximum number of entries of an EXIF directory that are read. Real directories have tens.
-_EXIF_BYTES = 2**16  # Number of bytes of an EXIF block that are read. In JPEG files, blocks are shorter than this.
-_END_BYTES = 2**17  # The EXIF block of a PNG or WebP file is searched in this many bytes at both ends of the file.
 
 
 def as_operation(function):
@@ -60,7 +58,7 @@ def exif_orientation(image_bytes):
     """Reads the EXIF orientation of encoded images, from 1 to 8. Files without an orientation have 1 (upright).
 
     JPEG, PNG and WebP files can have an orientation. In PNG and WebP files, the EXIF block must start in the first or
-    last 128 KB.
+    last 64 KB.
 
     Args:
         image_bytes: String tensor of any shape, the contents of files.
@@ -72,8 +70,9 @@ def exif_orientation(image_bytes):
 
     is_jpeg = tf.strings.substr(image_bytes, 0, 3) == b"\xff\xd8\xff"
     _, exif = find_frame(image_bytes, is_jpeg)
-    other = tf.cond(tf.reduce_all(is_jpeg), lambda: tf.zeros_like(exif), lambda: _other_exif(image_bytes))
-    return _orientation_at(image_bytes, tf.where(exif > 0, exif + 10, other))
+    none = tf.zeros_like(image_bytes)
+    other = tf.cond(tf.reduce_all(is_jpeg), lambda: none, lambda: as_operation(find_directory)(image_bytes))
+    return _orientation(image_bytes, exif, other)
 
 
 def read_header(image_bytes):
@@ -85,13 +84,15 @@ def read_header(image_bytes):
     is_jpeg = _starts_with(head, b"\xff\xd8\xff")
     frame, exif = find_frame(image_bytes, is_jpeg)
     # In most batches all files are JPEG files. Then the headers of other formats are not read.
-    none = tf.zeros_like(head[..., :2]), tf.zeros_like(exif)
+    none = tf.zeros_like(head[..., :2]), tf.zeros_like(image_bytes)
     other_size, other_exif = tf.cond(
-        tf.reduce_all(is_jpeg), lambda: none, lambda: (_other_size(image_bytes), _other_exif(image_bytes))
+        tf.reduce_all(is_jpeg),
+        lambda: none,
+        lambda: (_other_size(image_bytes), as_operation(find_directory)(image_bytes)),
     )
     size = _jpeg_size(image_bytes, frame) + other_size
     is_possible = tf.reduce_all((size > 0) & (size < 2**31), axis=-1)
-    return _where(is_possible, size), _orientation_at(image_bytes, tf.where(exif > 0, exif + 10, other_exif))
+    return _where(is_possible, size), _orientation(image_bytes, exif, other_exif)
 
 
 def is_animated_webp(image_bytes):
@@ -341,75 +342,17 @@ def _end_of_blocks(content, start):
     return tf.where((content[end] == 0) & (end < size), end + 1, 0)
 
 
-@as_operation
-def _other_exif(image_bytes):
-    """The positions of the TIFF directories in the EXIF blocks of PNG and WebP files, int32, or 0 if there is none.
+def _orientation(image_bytes, segment, other):
+    """The orientations of files. They are computed only if at least one file has an EXIF block.
 
-    The names of the blocks are searched, because a walk over the chunks of a large PNG file would take thousands of
-    steps. The header of the directory follows the name, so that compressed pixels are not mistaken for a block.
+    `segment` contains the position of the EXIF segment of a JPEG file, or 0. `other` is the result of `find_directory`.
     """
     import tensorflow as tf
 
-    length = tf.strings.length(image_bytes)
-    head = _bytes_at(image_bytes, tf.zeros_like(length), 21)
-    is_webp = _starts_with(head, b"RIFF") & _starts_with(head[..., 8:], b"WEBPVP8X") & (head[..., 20] // 8 % 2 == 1)
-    tail = tf.minimum(tf.maximum(length - _END_BYTES, _END_BYTES), length)
-    ends = [
-        tf.strings.substr(image_bytes, tf.minimum(start, length), tf.fill(tf.shape(length), _END_BYTES))
-        for start in (tf.zeros_like(length), tail)
-    ]
-    ends = tf.strings.join(ends)
+    def read():
+        num_bytes = tf.fill(tf.shape(segment), DIRECTORY_BYTES)
+        start = tf.minimum(segment + 10, tf.strings.length(image_bytes))
+        directory = tf.strings.substr(image_bytes, start, num_bytes)
+        return as_operation(orientation_in)(tf.where(segment > 0, directory, other))
 
-    def position(is_format, name, num_bytes):
-        # RE2 finds a pattern that starts with fixed characters as fast as it can read them.
-        candidates = tf.where(is_format, ends, b"")
-        before = tf.strings.regex_replace(candidates, name + r"(Exif\x00\x00)?(II\*\x00|MM\x00\*)\C*", "")
-        start = tf.strings.length(before)
-        is_present = start < tf.strings.length(candidates)
-        start += tf.where(start >= _END_BYTES, tail - _END_BYTES, 0) + num_bytes
-        start += tf.where(_starts_with(_bytes_at(image_bytes, start, 4), b"Exif"), 6, 0)
-        return tf.where(is_present, start, 0)
-
-    # A chunk of a WebP file has a length of four bytes after its name.
-    return position(_starts_with(head, b"\x89PNG"), "eXIf", 4) + position(is_webp, r"EXIF\C{4}", 8)
-
-
-def _orientation_at(image_bytes, tiff):
-    """Returns the result of `_tiff_orientation`, but runs it only if at least one file has an EXIF block."""
-    import tensorflow as tf
-
-    return tf.cond(tf.reduce_any(tiff > 0), lambda: _tiff_orientation(image_bytes, tiff), lambda: tf.ones_like(tiff))
-
-
-@as_operation
-def _tiff_orientation(image_bytes, tiff):
-    """The orientation in a TIFF directory (Exif 2.32, section 4.6.4), or 1 if there is none.
-
-    `tiff` contains the position of each file's directory, or 0 if the file has none.
-    """
-    import tensorflow as tf
-
-    length = tf.strings.length(image_bytes)
-    start = tf.minimum(tf.where(tiff > 0, tiff, length), length)
-    content = tf.strings.substr(image_bytes, start, tf.fill(tf.shape(length), _EXIF_BYTES - 1))
-    # A damaged directory may point anywhere, so the content is padded with zeros.
-    content = tf.io.decode_raw(content, tf.uint8, fixed_length=_EXIF_BYTES)
-
-    def numbers(positions, num_bytes):
-        positions = positions[..., None] + tf.range(num_bytes, dtype=tf.int64)
-        digits = tf.gather(content, tf.minimum(positions, _EXIF_BYTES - 1), batch_dims=length.shape.rank)
-        digits = tf.cast(digits, tf.int64)
-        return tf.where(is_little_endian, _little_endian(digits), _big_endian(digits))
-
-    is_little_endian = (content[..., 0] == ord("I"))[..., None]  # "II" means little-endian, "MM" big-endian.
-    directory = numbers(tf.fill(tf.shape(length), tf.constant(4, tf.int64))[..., None], 4)
-    num_entries = tf.minimum(numbers(directory, 2), _MAX_ENTRIES)
-    indices = tf.range(tf.reduce_max(num_entries))
-    entries = directory + 2 + 12 * indices
-    # The first orientation is used. An entry with the value 1 is added at the end, in case there is no orientation.
-    upright = tf.ones_like(directory)
-    is_orientation = tf.concat([(numbers(entries, 2) == 0x0112) & (indices < num_entries), upright == 1], axis=-1)
-    values = tf.concat([numbers(entries + 8, 2), upright], axis=-1)
-    first = tf.argmax(tf.cast(is_orientation, tf.int32), axis=-1)[..., None]
-    orientation = tf.gather(values, first, batch_dims=length.shape.rank)[..., 0]
-    return tf.cast(tf.where((orientation >= 1) & (orientation <= 8), orientation, 1), tf.int32)
+    return tf.cond(tf.reduce_any((segment > 0) | (other != b"")), read, lambda: tf.ones_like(segment))

@@ -230,7 +230,7 @@ def _chunk(name, data):
 def test_positions_of_exif_in_png_and_webp():
     exif = exif_segment(6, "<")
     parts = PNG[:33], PNG[33:-12], PNG[-12:]  # The last chunk, IEND, has 12 bytes.
-    chunk, large = _chunk(b"eXIf", exif[6:]), _chunk(b"teXt", bytes(2**17))
+    chunk, large = _chunk(b"eXIf", exif[6:]), _chunk(b"teXt", bytes(2**16))
     files = {
         parts[0] + chunk + parts[1] + parts[2]: 6,
         parts[0] + parts[1] + chunk + parts[2]: 6,
@@ -241,7 +241,7 @@ def test_positions_of_exif_in_png_and_webp():
         (parts[0] + chunk)[:-20]: 1,
         PNG + b"eXIf": 1,
     }
-    webp = encoded(noise(8, 12), "WEBP", exif=exif_segment(5, ">"), xmp=bytes(2**16))
+    webp = encoded(noise(8, 12), "WEBP", exif=exif_segment(5, ">"), xmp=bytes(2**15))
     without_flag = webp[:20] + bytes([webp[20] & ~8]) + webp[21:]
     files |= {webp: 5, without_flag: 1, webp[: webp.index(b"EXIF") + 20]: 1}
     for file, expected in files.items():
