@@ -19,6 +19,7 @@ import numpy as np
 from keras_vit.graph import all_layers
 from keras_vit.preprocessing import Preprocessing
 from training.engine.averages import Averages
+from training.engine.models import description
 from training.errors import InputError
 from training.reports.tables import write_csv
 from training.runs.checkpoints import Checkpoint
@@ -273,6 +274,7 @@ class Keeper(keras.callbacks.Callback):
             "seconds": self.seconds + time.monotonic() - self._began,
             "best_step": self.best_step,
             "due": self.due,
+            "model": description(self.kept),
         }
         if self.checkpoints is not None and self.engine.is_chief:
             self.checkpoints.write(Checkpoint(self.step, state, facts))
