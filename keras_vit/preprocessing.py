@@ -69,7 +69,7 @@ class Preprocessing(keras.layers.Layer):
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
-        self._factors = None
+        self._factors: typing.Any = None
         self.set_protocol(mean, std, resize, crop, interpolation, label_space)
         self.source = source
         self.architecture = architecture

@@ -140,7 +140,7 @@ class Fitting:
         return self.checkpoints.newest_facts().get("model")  # Older checkpoints have no description.
 
     def _resume(self):
-        checkpoint = self.checkpoints and self.checkpoints.newest()
+        checkpoint = None if self.checkpoints is None else self.checkpoints.newest()
         if checkpoint is not None:
             self.keeper.restore(checkpoint)
             if self.engine.is_chief:

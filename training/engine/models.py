@@ -82,10 +82,11 @@ def _without_initial_values(recipe, built):
     architecture = read_architecture(built["preprocessing"]["architecture"])
     if options.weights is not None:
         return _with_architecture(recipe, architecture, tuple(built["input_shape"]))
-    changes = {"attention_initialization": "random"}
-    if "weights" in options.arguments:
-        changes["arguments"] = {name: value for name, value in architecture.to_dict().items() if name != "kind"}
-    return dataclasses.replace(recipe, model=dataclasses.replace(options, **changes))
+    arguments = options.arguments
+    if "weights" in arguments:
+        arguments = {name: value for name, value in architecture.to_dict().items() if name != "kind"}
+    model = dataclasses.replace(options, attention_initialization="random", arguments=arguments)
+    return dataclasses.replace(recipe, model=model)
 
 
 def _initialize_attention(model, seed):
