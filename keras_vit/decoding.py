@@ -34,13 +34,14 @@ def image_decoder(model, size=None):
     Pillow 13 resizes the height first for some sizes, which changes pixels by up to 7 levels in photographs of this
     package. These files can be decoded:
 
-    * JPEG: gray, color, CMYK, progressive; the EXIF orientation is applied.
+    * JPEG: gray, color, CMYK, progressive.
     * PNG: gray, color, palette, interlaced; 16 bits (the upper 8 are used); animations (the still image is used).
     * GIF: the first frame, padded with black if it is smaller than the canvas of the GIF.
     * BMP: 8, 24 and 32 bits per pixel, with or without palette, not compressed.
     * WebP: lossy and lossless, no animations.
 
-    Transparency is ignored. Transparent pixels keep their color.
+    Transparency is ignored. Transparent pixels keep their color. The EXIF orientation of JPEG, PNG and WebP files is
+    applied. In PNG and WebP files, it must be in the first or last 64 KB.
 
     Args:
         model: A model of this package for images of C channels, 1 or 3.

@@ -7,14 +7,20 @@ imported inside the functions only.
 
 import functools
 
-from keras_vit.jpeg_markers import FRAME_MARKERS, MAX_SEGMENTS, count_scans, find_frame
+from keras_vit.image_markers import (
+    DIRECTORY_BYTES,
+    FRAME_MARKERS,
+    MAX_SEGMENTS,
+    count_scans,
+    find_directory,
+    find_frame,
+    orientation_in,
+)
 
 _MAX_STEPS = 2000  # Maximum number of blocks of a GIF file that are read. Real files have tens of blocks.
 MAX_SCANS = 100
 """Maximum number of scans of a JPEG file. Real files have up to about a dozen scans."""
 _MAX_RUN = 1024  # Maximum number of consecutive GIF blocks of the same length that are skipped in one step.
-_MAX_ENTRIES = 1000  # Maximum number of entries of an EXIF directory that are read. Real directories have tens.
-_EXIF_BYTES = 2**16  # An EXIF block is shorter than this, because it lies in one JPEG segment.
 
 
 def as_operation(function):
@@ -58,6 +64,9 @@ def encoded_size(image_bytes):
 def exif_orientation(image_bytes):
     """Reads the EXIF orientation of encoded images, from 1 to 8. Files without an orientation have 1 (upright).
 
+    JPEG, PNG and WebP files can have an orientation. In PNG and WebP files, the EXIF block must start in the first or
+    last 64 KB.
+
     Args:
         image_bytes: String tensor of any shape, the contents of files.
 
@@ -68,7 +77,9 @@ def exif_orientation(image_bytes):
 
     is_jpeg = tf.strings.substr(image_bytes, 0, 3) == b"\xff\xd8\xff"
     _, exif = find_frame(image_bytes, is_jpeg)
-    return _orientation_at(image_bytes, exif)
+    none = tf.zeros_like(image_bytes)
+    other = tf.cond(tf.reduce_all(is_jpeg), lambda: none, lambda: as_operation(find_directory)(image_bytes))
+    return _orientation(image_bytes, exif, other)
 
 
 def read_header(image_bytes):
@@ -79,12 +90,16 @@ def read_header(image_bytes):
     head = _bytes_at(image_bytes, tf.zeros_like(length), 66)
     is_jpeg = _starts_with(head, b"\xff\xd8\xff")
     frame, exif = find_frame(image_bytes, is_jpeg)
-    # In most batches all files are JPEG files. Then the sizes in other formats are not computed.
-    none = tf.zeros_like(head[..., :2])
-    other = tf.cond(tf.reduce_all(is_jpeg), lambda: none, lambda: _other_size(image_bytes))
-    size = _jpeg_size(image_bytes, frame) + other
+    # In most batches all files are JPEG files. Then the headers of other formats are not read.
+    none = tf.zeros_like(head[..., :2]), tf.zeros_like(image_bytes)
+    other_size, other_exif = tf.cond(
+        tf.reduce_all(is_jpeg),
+        lambda: none,
+        lambda: (_other_size(image_bytes), as_operation(find_directory)(image_bytes)),
+    )
+    size = _jpeg_size(image_bytes, frame) + other_size
     is_possible = tf.reduce_all((size > 0) & (size < 2**31), axis=-1)
-    return _where(is_possible, size), _orientation_at(image_bytes, exif)
+    return _where(is_possible, size), _orientation(image_bytes, exif, other_exif)
 
 
 def is_animated_webp(image_bytes):
@@ -334,44 +349,17 @@ def _end_of_blocks(content, start):
     return tf.where((content[end] == 0) & (end < size), end + 1, 0)
 
 
-def _orientation_at(image_bytes, segment):
-    """Returns the result of `_tiff_orientation`, but runs it only if at least one file has an EXIF segment."""
-    import tensorflow as tf
+def _orientation(image_bytes, segment, other):
+    """The orientations of files. They are computed only if at least one file has an EXIF block.
 
-    return tf.cond(
-        tf.reduce_any(segment > 0), lambda: _tiff_orientation(image_bytes, segment), lambda: tf.ones_like(segment)
-    )
-
-
-@as_operation
-def _tiff_orientation(image_bytes, segment):
-    """The orientation in the TIFF directory of an EXIF segment (Exif 2.32, section 4.6.4), or 1 if there is none.
-
-    `segment` contains the position of each file's EXIF segment, or 0 if the file has none.
+    `segment` contains the position of the EXIF segment of a JPEG file, or 0. `other` is the result of `find_directory`.
     """
     import tensorflow as tf
 
-    length = tf.strings.length(image_bytes)
-    start = tf.minimum(tf.where(segment > 0, segment + 10, length), length)
-    content = tf.strings.substr(image_bytes, start, tf.fill(tf.shape(length), _EXIF_BYTES - 1))
-    # A damaged directory may point anywhere, so the content is padded with zeros.
-    content = tf.io.decode_raw(content, tf.uint8, fixed_length=_EXIF_BYTES)
+    def read():
+        num_bytes = tf.fill(tf.shape(segment), DIRECTORY_BYTES)
+        start = tf.minimum(segment + 10, tf.strings.length(image_bytes))
+        directory = tf.strings.substr(image_bytes, start, num_bytes)
+        return as_operation(orientation_in)(tf.where(segment > 0, directory, other))
 
-    def numbers(positions, num_bytes):
-        positions = positions[..., None] + tf.range(num_bytes, dtype=tf.int64)
-        digits = tf.gather(content, tf.minimum(positions, _EXIF_BYTES - 1), batch_dims=length.shape.rank)
-        digits = tf.cast(digits, tf.int64)
-        return tf.where(is_little_endian, _little_endian(digits), _big_endian(digits))
-
-    is_little_endian = (content[..., 0] == ord("I"))[..., None]  # "II" means little-endian, "MM" big-endian.
-    directory = numbers(tf.fill(tf.shape(length), tf.constant(4, tf.int64))[..., None], 4)
-    num_entries = tf.minimum(numbers(directory, 2), _MAX_ENTRIES)
-    indices = tf.range(tf.reduce_max(num_entries))
-    entries = directory + 2 + 12 * indices
-    # The first orientation is used. An entry with the value 1 is added at the end, in case there is no orientation.
-    upright = tf.ones_like(directory)
-    is_orientation = tf.concat([(numbers(entries, 2) == 0x0112) & (indices < num_entries), upright == 1], axis=-1)
-    values = tf.concat([numbers(entries + 8, 2), upright], axis=-1)
-    first = tf.argmax(tf.cast(is_orientation, tf.int32), axis=-1)[..., None]
-    orientation = tf.gather(values, first, batch_dims=length.shape.rank)[..., 0]
-    return tf.cast(tf.where((orientation >= 1) & (orientation <= 8), orientation, 1), tf.int32)
+    return tf.cond(tf.reduce_any((segment > 0) | (other != b"")), read, lambda: tf.ones_like(segment))

@@ -71,6 +71,7 @@ class Preprocessing(keras.layers.Layer):
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
+        self._factors: typing.Any = None
         self.set_protocol(mean, std, resize, crop, interpolation, label_space)
         self.source = source
         self.architecture = architecture
@@ -79,7 +80,32 @@ class Preprocessing(keras.layers.Layer):
         self.origin = None if origin is None else _checked_origin(origin)
         if self.origin is not None:
             warn_if_restricted(self.origin["licence"], self.origin["source"])
-        self.built = True
+
+    def build(self, input_shape):
+        if self.normalize:
+            _check_channels(input_shape, self.mean, self.std)
+            # Compiled functions of this model and of models around it read this variable in each call. Constants in
+            # these functions would not change when `load_weights` changes the mean and the standard deviation.
+            self._factors = self.add_weight(
+                name="normalization",
+                shape=(2, input_shape[-1]),
+                initializer=lambda shape, dtype: ops.convert_to_tensor(
+                    _scale_and_shift(self.mean, self.std, shape[-1]), dtype
+                ),
+                trainable=False,
+                autocast=False,
+            )
+
+    @property
+    def weights(self):
+        """An empty list: the variable of the layer follows from its config, so it is neither counted nor saved."""
+        return []
+
+    def save_own_variables(self, store):
+        pass
+
+    def load_own_variables(self, store):
+        pass
 
     def set_protocol(self, mean=0.5, std=0.5, resize=None, crop=None, interpolation="bilinear", label_space=None):
         """Changes how images are prepared. The arguments are the same as in the class."""
@@ -96,6 +122,9 @@ class Preprocessing(keras.layers.Layer):
             if sides is not None and not _are_sides(sides, name == "resize"):
                 sizes = f"(height, width) in pixels, at most {MAX_SIDE}"
                 raise ValueError(f"{name} must be None or {sizes}. Received: {sides!r}")
+        if self._factors is not None:
+            _check_channels(self._factors.shape, mean, std)
+            self._factors.assign(_scale_and_shift(mean, std, self._factors.shape[-1]))
         self.mean = _as_lists(mean)
         self.std = _as_lists(std)
         self.resize = _as_lists(resize)
@@ -110,7 +139,7 @@ class Preprocessing(keras.layers.Layer):
 
     def call(self, images):
         if self.normalize:
-            images = normalize_pixels(images, self.mean, self.std)
+            images = ops.cast(images, "float32") * self._factors[0] - self._factors[1]
         return ops.cast(images, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
@@ -126,11 +155,16 @@ class Preprocessing(keras.layers.Layer):
 
 def normalize_pixels(images, mean, std):
     """`(images / 255 - mean) / std` in float32, for tensors of the Keras backend."""
-    scale = 1.0 / (255.0 * np.asarray(std))
-    shift = np.asarray(mean) / np.asarray(std)
     images = ops.cast(images, "float32")
     _check_channels(images.shape, mean, std)
-    return images * ops.convert_to_tensor(scale, "float32") - ops.convert_to_tensor(shift, "float32")
+    scale, shift = (ops.convert_to_tensor(row, "float32") for row in _scale_and_shift(mean, std, images.shape[-1]))
+    return images * scale - shift
+
+
+def _scale_and_shift(mean, std, channels):
+    """Array (2, C) whose rows `scale` and `shift` normalise pixels: `pixels * scale - shift`."""
+    mean, std = np.asarray(mean), np.asarray(std)
+    return np.stack([np.broadcast_to(row, channels) for row in (1.0 / (255.0 * std), mean / std)])
 
 
 def _check_channels(shape, mean, std):

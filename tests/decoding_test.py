@@ -138,13 +138,20 @@ def test_resizes_the_short_side_and_crops_the_centre(size):
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(
+    "orientation",
+    [pytest.param(1, marks=pytest.mark.combination("EXIF 1 to 8 in JPEG, PNG and WebP", "as Pillow")), *range(2, 9)],
+)
 def test_applies_the_exif_orientation(orientation, order):
     before = [(0x0100, 33), (0x0101, 24)] if orientation % 2 else []
-    jpeg = encoded(picture(24, 33), "JPEG", exif=exif_segment(orientation, order, before))
-    expected = np.asarray(PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(jpeg)))).astype(int)
-    assert expected.shape[:2] == ((24, 33) if orientation < 5 else (33, 24))
-    np.testing.assert_array_equal(_decode(jpeg, expected.shape[:2]), expected)
+    exif = exif_segment(orientation, order, before)
+    size = (24, 33) if orientation < 5 else (33, 24)
+    decode = _decoder(size)
+    for mode, file_format, options in (("RGB", "JPEG", {}), ("RGB", "PNG", {}), ("RGBA", "WEBP", {"lossless": True})):
+        file = encoded(picture(24, 33, mode), file_format, exif=exif, **options)
+        expected = np.asarray(PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(file))))[..., :3]
+        assert expected.shape[:2] == size
+        np.testing.assert_array_equal(decode(file).numpy(), expected)
 
 
 def test_exif_behind_another_segment():

@@ -1,8 +1,10 @@
 """Sizes, orientations and frames read from headers equal those of Pillow and of the decoded image."""
 
+import contextlib
 import functools
 import io
 import struct
+import zlib
 
 import numpy as np
 import PIL.Image
@@ -206,14 +208,46 @@ def test_damaged_files_have_the_size_that_they_are_decoded_to():
 
 
 def test_orientations():
-    plain = [JPEG, PNG, b"", JPEG[:50], encoded(noise(8, 12), "PNG", exif=exif_segment(6, "<"))]
-    turned = [encoded(noise(8, 12), "JPEG", exif=exif_segment(i, order)) for i in range(1, 9) for order in "<>"]
+    plain = [JPEG, PNG, b"", JPEG[:50], encoded(noise(8, 12), "GIF"), encoded(noise(8, 12), "WEBP")]
+    turned = [
+        encoded(noise(8, 12), ("JPEG", "PNG", "WEBP")[i % 3], exif=exif_segment(i, order))
+        for i in range(1, 9)
+        for order in "<>"
+    ]
     behind = _with(_segment(0xFE, bytes(300)), b"\xff", _segment(0xE1, exif_segment(6, ">", [(0x0100, 8)] * 900)))
     first = _with(_segment(0xE1, exif_segment(3, ">")), _segment(0xE1, exif_segment(5, ">")))
     files = [*plain, *turned, behind, first]
     expected = [1] * len(plain) + [i for i in range(1, 9) for _ in "<>"] + [6, 3]
     assert exif_orientation(files).numpy().tolist() == expected
     assert exif_orientation(behind).numpy() == 6
+
+
+def _chunk(name, data):
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+@pytest.mark.combination("EXIF at both ends of a PNG or WebP file, damaged EXIF in it", "as Pillow; ignored")
+def test_positions_of_exif_in_png_and_webp():
+    exif = exif_segment(6, "<")
+    parts = PNG[:33], PNG[33:-12], PNG[-12:]  # The last chunk, IEND, has 12 bytes.
+    chunk, large = _chunk(b"eXIf", exif[6:]), _chunk(b"teXt", bytes(2**16))
+    files = {
+        parts[0] + chunk + parts[1] + parts[2]: 6,
+        parts[0] + parts[1] + chunk + parts[2]: 6,
+        parts[0] + _chunk(b"eXIf", exif) + parts[1] + parts[2]: 6,
+        parts[0] + large + large + parts[1] + chunk + parts[2]: 6,
+        parts[0] + chunk + large + large + parts[1] + parts[2]: 6,
+        parts[0] + chunk[:8] + b"XX" + chunk[10:] + parts[1] + parts[2]: 1,  # This is neither "II" nor "MM".
+        (parts[0] + chunk)[:-20]: 1,
+        PNG + b"eXIf": 1,
+    }
+    webp = encoded(noise(8, 12), "WEBP", exif=exif_segment(5, ">"), xmp=bytes(2**15))
+    without_flag = webp[:20] + bytes([webp[20] & ~8]) + webp[21:]
+    files |= {webp: 5, without_flag: 1, webp[: webp.index(b"EXIF") + 20]: 1}
+    for file, expected in files.items():
+        with contextlib.suppress(OSError, SyntaxError):  # Pillow raises an error for some damaged files.
+            assert PIL.Image.open(io.BytesIO(file)).getexif().get(0x0112, 1) == expected
+    assert exif_orientation(list(files)).numpy().tolist() == list(files.values())
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 ROOMS = (
     ("keras_vit.atomic_files", "keras_vit.checks", "keras_vit.licences", "keras_vit.resampling"),
     ("keras_vit.architectures",),
-    ("keras_vit.graph", "keras_vit.jpeg_markers", "keras_vit.layers", "keras_vit.preprocessing"),
+    ("keras_vit.graph", "keras_vit.image_markers", "keras_vit.layers", "keras_vit.preprocessing"),
     ("keras_vit.image_headers", "keras_vit.trunks", "keras_vit.weights"),
     ("keras_vit.decoding",),
     ("keras_vit.encoder", "keras_vit.heads", "keras_vit.label_spaces"),
@@ -62,7 +62,7 @@ IN_FUNCTIONS = {
     "keras_vit.export.warmup": {"tensorflow"},
     "keras_vit.export.writing": {"tensorflow"},
     "keras_vit.image_headers": {"tensorflow"},
-    "keras_vit.jpeg_markers": {"tensorflow"},
+    "keras_vit.image_markers": {"tensorflow"},
     "keras_vit.layers.ops.attention_kernels": {"tensorflow"},
     "keras_vit.layers.ops.drawn_seed": {"tensorflow"},
     "keras_vit.models.step_variables": {"tensorflow"},

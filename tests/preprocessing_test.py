@@ -45,6 +45,21 @@ def test_layer_normalizes(mean, std, channels):
     assert_close(output, (pixels / 255 - np.array(mean)) / np.array(std))
 
 
+@pytest.mark.each_backend
+@pytest.mark.combination("outer.predict, load_weights(inner), outer.predict", "the new mean and std")
+def test_compiled_functions_use_new_values():
+    layer = keras_vit.Preprocessing(normalize=True)
+    outer = keras.Sequential([keras.Input((8, 12, 3)), keras.Sequential([keras.Input((8, 12, 3)), layer])])
+    pixels = _pixels(2, 8, 12, 3)
+    assert_close(outer.predict(pixels, verbose=0), pixels / 127.5 - 1)
+    layer.set_protocol(mean=MEAN, std=STD)
+    assert_close(outer.predict(pixels, verbose=0), (pixels / 255 - MEAN) / STD)
+    assert (outer.weights, outer.count_params()) == ([], 0)
+    with pytest.raises(ValueError, match="images must have 1 channels"):
+        layer.set_protocol(mean=MEAN[:1])
+    assert layer.mean == MEAN
+
+
 def test_layer_passes_pixels_on_unless_told():
     pixels = _pixels(2, 8, 12, 3).astype("float32")
     np.testing.assert_array_equal(to_numpy(keras_vit.Preprocessing()(pixels)), pixels)

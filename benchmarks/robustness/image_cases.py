@@ -32,7 +32,10 @@ class Images:
         picture = PIL.Image.fromarray(pixels)
         animated = {"save_all": True, "append_images": [picture.rotate(180)]}
         kinds = {"jpeg": {}, "jpeg progressive": {"progressive": True}, "png": {}, "gif": {}, "gif animation": animated}
-        for kind, options in {**kinds, "bmp": {}, "webp": {"lossless": True}}.items():
+        exif = PIL.Image.Exif()
+        exif[0x0112] = 6  # The orientation.
+        turned = {f"{kind} turned": {"exif": exif} for kind in ("jpeg", "png", "webp")}
+        for kind, options in {**kinds, "bmp": {}, "webp": {"lossless": True}, **turned}.items():
             content = io.BytesIO()
             picture.save(content, kind.split()[0], **options)
             pathlib.Path(folder, kind).write_bytes(content.getvalue())

@@ -83,7 +83,7 @@ def export_saved_model(
     probabilities of the `top_k` most probable classes, the best first. A softmax is added to a model that ends with
     logits.
 
-    For an image that cannot be decoded or has pixels that are not finite, `valid` is `False`, `classes` are -1,
+    For an image that cannot be decoded or has pixels outside [-0.5, 255.5], `valid` is `False`, `classes` are -1,
     `labels` are empty, and other outputs are zero. The other images of the batch are unaffected.
 
     The folder also contains `assets/labels.txt`, warm-up requests for the server, and `keras_vit.json`, a description

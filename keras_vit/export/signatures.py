@@ -72,7 +72,9 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
         def serve_chunk(images):
             if dtype == tf.uint8:
                 return reduced({"probabilities": classify(images)})
-            valid = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
+            # Pixels that round to 0 to 255. This excludes NaN, normalised pixels, and overshoots of a bicubic resize,
+            # which are clipped in training.
+            valid = tf.reduce_all((images >= -0.5) & (images <= 255.5), axis=[1, 2, 3])
             outputs = classify(_where(valid, images))
             return reduced({"probabilities": _where(valid, outputs), "valid": valid})
 
@@ -135,7 +137,7 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
     # that use them. With XLA, all weights are variables, because XLA does not support TensorFlow's fused operations.
     limit = 0 if jit_compile else _LARGEST_CONSTANT
     rounded_ids = {id(weight) for weight, *_ in rounded}
-    small = [weight for weight in model.weights if math.prod(weight.shape) <= limit and id(weight) not in rounded_ids]
+    small = [weight for weight in model.variables if math.prod(weight.shape) <= limit and id(weight) not in rounded_ids]
     small = [(weight, weight.numpy()) for weight in small]
 
     def weights():
@@ -295,10 +297,15 @@ def _in_chunks(compute, rows, chunk_size):
     specs = traced.get_concrete_function().structured_outputs
     num_rows = tf.shape(rows)[0]
     num_chunks = -(-num_rows // chunk_size)
-    arrays = {
-        name: tf.TensorArray(spec.dtype, num_chunks, infer_shape=False, element_shape=spec.shape)
-        for name, spec in specs.items()
-    }
+
+    def start(spec):
+        """A `TensorArray` that starts with an empty chunk, so that outputs have a shape even if there are no rows."""
+        # Outputs of variable size, such as masks, have the size of the rows.
+        sides = [tf.shape(rows)[axis] if side is None else side for axis, side in enumerate(spec.shape)]
+        array = tf.TensorArray(spec.dtype, num_chunks + 1, infer_shape=False, element_shape=spec.shape)
+        return array.write(num_chunks, tf.zeros([0, *sides[1:]], spec.dtype))
+
+    arrays = {name: start(spec) for name, spec in specs.items()}
 
     def step(index, arrays):
         outputs = compute(rows[index * chunk_size : (index + 1) * chunk_size])

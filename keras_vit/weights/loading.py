@@ -292,8 +292,6 @@ def _record(model, protocol, report, origin):
     }
     if protocol is not None:
         layer.set_protocol(**protocol)
-    for function in ("train_function", "test_function", "predict_function"):  # They still contain the old protocol.
-        setattr(model, function, None)
     for name, change in layer.adaptations.items():
         # A new classifier was requested by the caller (`classes` or `head="reset"`), so there is no warning about it.
         level = logging.INFO if name.startswith(HEAD) else logging.WARNING

@@ -89,22 +89,25 @@ def _signatures(model, labels=None, image_size=None, jit_compile=False):
 
 
 @tensorflow_only
+@pytest.mark.combination("`predict_pixels_float` with NaN, infinity, -1, 256, 1e30", "`valid` is `False`")
 def test_a_mask_of_255_classes_has_8_bits(tmp_path):
     """255 marks an image that is invalid."""
     import tensorflow as tf
 
     images = np.random.default_rng(0).uniform(0, 255, (2, *SIZE, 3)).astype("float32")
-    images[1, 4, 5, 1] = np.nan
+    images[0, 4, 5] = [-0.5, 255.5, 0]  # Rounding gives 0 and 255.
+    bad = np.repeat(images[:1], 5, axis=0)
+    bad[range(5), 4, 5, 1] = [np.nan, np.inf, -1, 256, 1e30]
     model = tiny("PanopticFPN", classes=255)
     with pytest.raises(ValueError, match="labels must be a list of names for the model's 255 classes"):
         keras_vit.export_saved_model(model, tmp_path, labels=LABELS)
     serve = _signatures(model)["predict_pixels_float"]
     assert serve(tf.constant(images[:0]))["mask"].shape == (0, *SIZE)
-    outputs = serve(tf.constant(images))
+    outputs = serve(tf.constant(np.concatenate([images[:1], bad])))
     mask, score, valid = (outputs[name].numpy() for name in ("mask", "score", "valid"))
-    assert (mask.dtype, valid.tolist()) == ("uint8", [True, False])
-    assert (mask[1] == 255).all()
-    assert (score[1] == 0).all()
+    assert (mask.dtype, valid.tolist()) == ("uint8", [True, *5 * [False]])
+    assert (mask[1:] == 255).all()
+    assert (score[1:] == 0).all()
     assert mask[0].max() < 255
     assert score[0].min() > 0
 
@@ -131,6 +134,7 @@ def test_a_nested_model_of_any_size_that_ends_with_logits_of_many_classes(monkey
     served = _signatures(keras.Model(inputs, inner(inputs)), image_size=(32, 40))
     expected = to_numpy(keras.ops.softmax(logits - means))
     _assert_masks(served["predict_pixels"](tf.constant(pixels)), expected)
+    assert served["predict_pixels"](tf.constant(pixels[:0]))["mask"].shape == (0, 21, 34)
     assert asked == [((32, 40), 10_000)]
     outputs = served["serving_default"](tf.constant(["a", "", "bc"]))
     good = {name: tf.gather(outputs[name], [0, 2]) for name in ("mask", "score")}

@@ -39,11 +39,11 @@ def evaluation_images(dataset, split, decode, recipe):
     return images[is_real], labels[is_real]
 
 
-def fitted(recipe, dataset=None, eagerly=False):
-    """Runs a `Fitting` on one device without writing files. For a few steps, eager execution is faster."""
+def fitted(recipe, dataset=None, eagerly=False, run=None):
+    """Runs a `Fitting` on one device. Without `run`, it writes no files. For a few steps, eager execution is faster."""
     fitting.seed(recipe)
     task = TASKS[recipe.task](recipe)
-    fitted = fitting.Fitting(task, dataset or task.load(), Engine(recipe.distribution))
+    fitted = fitting.Fitting(task, dataset or task.load(), Engine(recipe.distribution), run)
     fitted.trained.run_eagerly = eagerly
     assert fitted.run()
     return fitted
@@ -116,7 +116,7 @@ def linear_model(eagerly=False):
         yield
 
 
-def build_linear_model(recipe, classes, with_logits=False):
+def build_linear_model(recipe, classes, with_logits=False, built=None):
     """Replaces the model builder within `linear_model`."""
     images = keras.Input(recipe.model.input_shape)
     size = recipe.model.input_shape[:2]

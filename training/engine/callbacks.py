@@ -16,7 +16,10 @@ import time
 import keras
 import numpy as np
 
+from keras_vit.graph import all_layers
+from keras_vit.preprocessing import Preprocessing
 from training.engine.averages import Averages
+from training.engine.models import description
 from training.errors import InputError
 from training.reports.tables import write_csv
 from training.runs.checkpoints import Checkpoint
@@ -250,8 +253,11 @@ class Keeper(keras.callbacks.Callback):
             self.model.stop_training = self.stop.accepted
 
     def _groups(self):
+        # The variables of preprocessing layers follow from the recipe.
+        layers = [layer for layer in all_layers(self.kept) if isinstance(layer, Preprocessing)]
+        constants = {id(variable) for layer in layers for variable in layer.variables}
         return {
-            "weights": self.kept.variables,
+            "weights": [variable for variable in self.kept.variables if id(variable) not in constants],
             "optimizer": self.model.optimizer.variables,
             "metrics": self.model.metrics_variables,
         }
@@ -268,6 +274,7 @@ class Keeper(keras.callbacks.Callback):
             "seconds": self.seconds + time.monotonic() - self._began,
             "best_step": self.best_step,
             "due": self.due,
+            "model": description(self.kept),
         }
         if self.checkpoints is not None and self.engine.is_chief:
             self.checkpoints.write(Checkpoint(self.step, state, facts))

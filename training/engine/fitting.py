@@ -50,9 +50,11 @@ class Fitting:
         durations = recipe.fit.report_every, recipe.fit.checkpoint_every
         report, checkpoint = (text and max(num_steps(text, steps_per_epoch, total), 1) for text in durations)
         self.intervals = Intervals(total, report, checkpoint, dataset.splits["train"].size / steps_per_epoch)
+        self.checkpoints = run and Checkpoints(run.checkpoints)
+        built = self._built_before()
         with engine.scope():
             # The loss takes logits, because a saturated softmax has no gradient.
-            model = build_model(recipe, len(dataset.class_names), with_logits=True)
+            model = build_model(recipe, len(dataset.class_names), with_logits=True, built=built)
             options = {"accumulation_steps": recipe.fit.accumulation_steps}
             options["teacher"] = load_teacher(recipe, model, dataset.class_names)
             options["metric"] = task.build_metric(len(dataset.class_names))
@@ -61,7 +63,6 @@ class Fitting:
         self.model = model
         self.stop = StopRequest()
         schedule = build_schedule(recipe, steps_per_epoch, total)
-        self.checkpoints = run and Checkpoints(run.checkpoints)
         self.keeper = Keeper(task.metric, model, engine, self.checkpoints, self.intervals, schedule, self.stop)
         self.keeper.set_model(self.trained)
 
@@ -129,13 +130,17 @@ class Fitting:
         self.keeper.averages.use()
         return self.engine.to_host(self.model.variables)
 
-    def _resume(self):
+    def _built_before(self):
+        """The `description` of the model in the newest checkpoint, or `None`. Removes damaged checkpoints."""
         if self.checkpoints is None:
-            return
+            return None
         if self.engine.is_chief:
             self.checkpoints.clean()
         self.engine.barrier()
-        checkpoint = self.checkpoints.newest()
+        return self.checkpoints.newest_facts().get("model")  # Older checkpoints have no description.
+
+    def _resume(self):
+        checkpoint = None if self.checkpoints is None else self.checkpoints.newest()
         if checkpoint is not None:
             self.keeper.restore(checkpoint)
             if self.engine.is_chief:

@@ -6,7 +6,7 @@ import pathlib
 import keras
 
 import keras_vit
-from keras_vit.architectures import BiTResNetConfig, ResNetConfig
+from keras_vit.architectures import BiTResNetConfig, ResNetConfig, read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.adapt import check_stem
@@ -16,17 +16,27 @@ from training.errors import InputError
 from training.recipe.model_functions import get_function
 from training.runs.folder import Run, load_model, read_class_names
 
+_PROTOCOL = ("mean", "std", "resize", "crop", "interpolation", "label_space")
 _FUNCTIONS = {BiTResNetConfig.kind: "BiTResNet", ResNetConfig.kind: "ResNet"}
 
 
-def build_model(recipe, classes, with_logits=False):
+def build_model(recipe, classes, with_logits=False, built=None):
     """Builds the model of a recipe. The model converts pixels in [0, 255] to probabilities or logits.
 
     The recipe's loss determines the activation of the probabilities: a softmax, or a sigmoid for each class.
 
+    Args:
+        recipe: `training.recipe.config.Recipe`
+        classes: Number of classes.
+        with_logits: Whether the model returns logits.
+        built: `description` of a model that was built for the same recipe, or `None`. With a description, published
+            weights are not read again, and mimetic values are not computed. The caller must set all weights.
+
     Raises:
         InputError: If the model cannot be built, or its initial weights are unavailable or do not fit.
     """
+    if built is not None:
+        recipe = _without_initial_values(recipe, built)
     options = recipe.model
     arguments = {
         "input_shape": options.input_shape,
@@ -54,7 +64,29 @@ def build_model(recipe, classes, with_logits=False):
             keras_vit.rematerialize(model)
     except (ValueError, TypeError, OSError) as error:
         raise InputError(str(error)) from error
+    if built is not None:
+        config, layer = built["preprocessing"], preprocessing_layer(model)
+        layer.set_protocol(**{name: config[name] for name in _PROTOCOL})
+        layer.source, layer.origin, layer.adaptations = (config[name] for name in ("source", "origin", "adaptations"))
     return model
+
+
+def description(model):
+    """What `build_model` needs to build a model again, besides its recipe: a dictionary of JSON types."""
+    return {"input_shape": list(model.input_shape[1:]), "preprocessing": preprocessing_layer(model).get_config()}
+
+
+def _without_initial_values(recipe, built):
+    """Returns a copy of a recipe that builds the same architecture with usual initial values."""
+    options = recipe.model
+    architecture = read_architecture(built["preprocessing"]["architecture"])
+    if options.weights is not None:
+        return _with_architecture(recipe, architecture, tuple(built["input_shape"]))
+    arguments = options.arguments
+    if "weights" in arguments:
+        arguments = {name: value for name, value in architecture.to_dict().items() if name != "kind"}
+    model = dataclasses.replace(options, attention_initialization="random", arguments=arguments)
+    return dataclasses.replace(recipe, model=model)
 
 
 def _initialize_attention(model, seed):
@@ -81,21 +113,26 @@ def without_weights(recipe):
     if options.weights is None:
         return recipe
     try:
-        config, shape = _architecture(options.weights)
-        if isinstance(config, ViTConfig):
-            # The head for the new task has no representation layer.
-            changed = config.replace(**{"representation_dim": None, **options.changes})
-            check_stem(config.stem, changed.stem)
-            architecture = {"config": changed}
-        else:
-            fields = config.to_dict()
-            architecture = {"function": _FUNCTIONS[fields.pop("kind")], "arguments": fields}
-        model = dataclasses.replace(
-            options, weights=None, changes={}, input_shape=options.input_shape or shape, **architecture
-        )
-        return dataclasses.replace(recipe, model=model)
+        return _with_architecture(recipe, *_architecture(options.weights))
     except (ValueError, TypeError, OSError) as error:
         raise InputError(f"model.weights={options.weights}: {error}") from error
+
+
+def _with_architecture(recipe, config, shape):
+    """Returns a copy of a recipe with the architecture of published weights instead of the weights."""
+    options = recipe.model
+    if isinstance(config, ViTConfig):
+        # The head for the new task has no representation layer.
+        changed = config.replace(**{"representation_dim": None, **options.changes})
+        check_stem(config.stem, changed.stem)
+        architecture = {"config": changed}
+    else:
+        fields = config.to_dict()
+        architecture = {"function": _FUNCTIONS[fields.pop("kind")], "arguments": fields}
+    model = dataclasses.replace(
+        options, weights=None, changes={}, input_shape=options.input_shape or shape, **architecture
+    )
+    return dataclasses.replace(recipe, model=model)
 
 
 def _architecture(weights):

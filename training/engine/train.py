@@ -13,12 +13,13 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.atomic_files import replace_file_atomically
+from keras_vit.weights.assign import in_place_of_initial_values
 from training.data.contents import find_problems
 from training.engine import distribution
 from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.fitting import Fitting, seed
 from training.engine.memory import describe_shortage, free_memory, is_out_of_memory
-from training.engine.models import build_model
+from training.engine.models import build_model, description
 from training.errors import InputError
 from training.runs.folder import (
     Run,
@@ -170,7 +171,7 @@ def finish(task, dataset, run, weights, keeper):
         The task's evaluation on the test images.
     """
     print(f"Evaluating {dataset.splits['test'].size:,} test images, exporting, writing the report …", flush=True)
-    model = save_model(task, dataset, run, weights)
+    model = save_model(task, run, keeper.kept, weights)
     evaluation = task.evaluate(model, dataset, "test")
     samples = task.write_samples(dataset, run)
     is_exported = export(task.recipe, run, model, dataset.class_names, samples)
@@ -182,11 +183,12 @@ def finish(task, dataset, run, weights, keeper):
     return evaluation
 
 
-def save_model(task, dataset, run, weights):
-    """Saves a run's model with its final weights. Returns the model."""
-    model = build_model(task.recipe, len(dataset.class_names))
-    for variable, array in zip(model.variables, weights, strict=True):
-        variable.assign(array)
+def save_model(task, run, fitted, weights):
+    """Saves a run's model, which returns probabilities, with the final weights of the fitted model. Returns it."""
+    with in_place_of_initial_values() as assign_later:
+        model = build_model(task.recipe, fitted.output_shape[-1], built=description(fitted))
+        paths = range(len(model.variables))
+        assign_later(dict(zip(paths, weights, strict=True)), dict(zip(paths, model.variables, strict=True)))
     with replace_file_atomically(run.model) as unfinished:
         model.save(unfinished)
     return model

@@ -81,7 +81,7 @@ def _plan(recipe, dataset, images_origin, engine):
     state = tuple([_abstract_variable(variable) for variable in variables] for variables in groups)
     compiled = _compile(trained, state, _abstract_batch(recipe, fitting.model))
     memory, parts = compiled.memory_analysis(), recipe.fit.accumulation_steps
-    trainable, non_trainable, optimizer, _ = map(_shard_bytes, state)
+    trainable, _, optimizer, _ = map(_shard_bytes, state)
     with keras.StatelessScope():  # Needed because the variables have no values.
         profile = keras_vit.profile(fitting.model)
     return Plan(
@@ -94,7 +94,7 @@ def _plan(recipe, dataset, images_origin, engine):
         parameters=profile.parameters,
         macs=profile.macs,
         memory=Memory(
-            weights=trainable + non_trainable,
+            weights=_shard_bytes([_abstract_variable(weight) for weight in trained.weights]),
             optimizer=optimizer,
             gradients=trainable,
             activations=activations(recipe, fitting.model, engine),

@@ -78,6 +78,11 @@ class Checkpoints:
         step = max(self.steps(), default=None)
         return None if step is None else self.read(step)
 
+    def newest_facts(self):
+        """The facts of the newest checkpoint, or an empty dictionary if there is none."""
+        steps = self.steps()
+        return self._facts(max(steps)) if steps else {}
+
     def clean(self):
         """Removes unfinished files, and damaged checkpoints among the newest and the best."""
         remove_abandoned(self.folder)
@@ -108,8 +113,12 @@ class Checkpoints:
             self._path(step).unlink(missing_ok=True)
 
     def _best_step(self, step):
-        with contextlib.suppress(*_DAMAGE), open(self._path(step), "rb") as file, np.load(file) as arrays:
-            return json.loads(arrays["facts"].tobytes()).get("best_step")
+        with contextlib.suppress(*_DAMAGE):
+            return self._facts(step).get("best_step")
+
+    def _facts(self, step):
+        with open(self._path(step), "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return json.loads(arrays["facts"].tobytes())
 
     def steps(self):
         """The steps of all checkpoints, unsorted."""

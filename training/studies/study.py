@@ -158,7 +158,7 @@ def leave(task, dataset, run, weights, keeper):
     Returns:
         The `training.evaluation.classification.Evaluation` on the test images.
     """
-    model = save_model(task, dataset, run, weights)
+    model = save_model(task, run, keeper.kept, weights)
     evaluation = task.evaluate(model, dataset, "test")
     cost = keras_vit.profile(model)
     images = round(keeper.intervals.total * keeper.intervals.images)

@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit.architectures.vision_transformer import VARIANTS
 from tests.test_case import assert_close, randomize, to_numpy
 from training import recipes
-from training.engine.models import build_model, load_teacher, without_weights
+from training.engine.models import build_model, description, load_teacher, without_weights
 from training.errors import InputError
 from training.recipe.assignments import override
 
@@ -40,6 +40,13 @@ def test_mimetic_initialization_of_a_resnet_is_refused():
     recipe = override(recipes.load("digits"), [*resnet, "model.attention_initialization=mimetic"])
     with pytest.raises(InputError, match=r"'digits' has none\. Set model\.attention_initialization=random\."):
         build_model(recipe, 10)
+
+
+def test_mimetic_values_are_not_computed_again(brief_recipe, monkeypatch):
+    model = keras_vit.ViT(brief_recipe.model.config, input_shape=(8, 8, 1), classes=10, include_preprocessing=True)
+    mimetic = override(brief_recipe, ["model.attention_initialization=mimetic"])
+    monkeypatch.setattr(keras_vit, "initialize_attention", lambda model, seed: pytest.fail("They were computed."))
+    assert len(build_model(mimetic, 10, built=description(model)).weights) == len(model.weights)
 
 
 def test_scores_of_sigmoids_are_independent(brief_recipe):

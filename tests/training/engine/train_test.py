@@ -8,16 +8,17 @@ import pytest
 
 import keras_vit
 from keras_vit.architectures import read_architecture
-from tests.test_case import randomize, to_numpy
+from tests.test_case import assert_close, randomize, to_numpy
 from tests.training.fitting import build_linear_model, digits, fitted, linear_model
 from training.data.dataset import Dataset
 from training.data.loading import load_dataset
 from training.data.sources import IndexedSource
-from training.engine.models import build_model
-from training.engine.train import export, train
+from training.engine.models import build_model, description
+from training.engine.train import export, save_model, train
 from training.errors import InputError
 from training.recipe.assignments import override
 from training.recipe.config import to_dict
+from training.runs.checkpoints import Checkpoints
 from training.runs.folder import Run, program_path
 from training.tasks.classification import Task
 
@@ -104,6 +105,50 @@ def test_fine_tuning_begins_with_the_weights_and_a_new_head(brief_recipe, tmp_pa
     after = {variable.path: np.array(variable) for variable in fitted(recipe, eagerly=True).model.weights}
     changed = {path.split("/")[0] for path in before if not np.array_equal(before[path], after[path])}
     assert changed == {"encoder_block_1", "encoder_norm", "predictions"}
+
+
+@pytest.fixture
+def fine_tuning(brief_recipe, tmp_path):
+    """A recipe that fine-tunes weights in a file, and the path of this file."""
+    config = brief_recipe.model.config
+    source = randomize(keras_vit.ViT(config, input_shape=(12, 12, 1), classes=3), scale=0.1)
+    path = tmp_path / "vit.npz"
+    keras_vit.save_weights(source, path, "google")
+    heads = f"model.changes.num_heads={config.num_heads}"
+    return override(brief_recipe, ["model.config=none", f"model.weights={path}", heads]), path
+
+
+@pytest.mark.combination("the file of `model.weights` is deleted during the run", "the trained model is saved")
+def test_the_trained_model_is_saved_without_reading_initial_weights(fine_tuning, tmp_path):
+    recipe, path = fine_tuning
+    fitted = randomize(build_model(recipe, 10, with_logits=True))
+    path.unlink()
+    weights = [np.array(variable) for variable in fitted.variables]
+    saved = save_model(Task(recipe), Run(tmp_path), fitted, weights)
+    images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 1)).astype("float32")
+    assert_close(saved(images), keras.ops.softmax(fitted(images)))
+    configs = [model.get_layer("preprocessing").get_config() for model in (saved, fitted)]
+    assert configs[0] == configs[1]
+    assert configs[0]["source"] == str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_arrays")
+@pytest.mark.combination("the file of `model.weights` is deleted, then the run is resumed", "the same weights")
+def test_a_run_resumes_without_its_initial_weights(fine_tuning, tmp_path):
+    recipe, path = fine_tuning
+    recipe = override(recipe, ["fit.epochs=none", "fit.steps=2", "model.freeze_up_to=encoder_block_0"])
+    run = Run(tmp_path / "run")
+    run.checkpoints.mkdir(parents=True)
+    first = fitted(recipe, eagerly=True, run=run)
+    # Checkpoints do not contain the mean and the standard deviation, so that older ones fit.
+    assert len(Checkpoints(run.checkpoints).newest().state["weights"]) == len(first.model.variables) - 1
+    path.unlink()
+    second = fitted(recipe, eagerly=True, run=run)
+    assert second.keeper.step == 2
+    for resumed, trained in zip(second.model.variables, first.model.variables, strict=True):
+        np.testing.assert_array_equal(resumed, trained)
+    assert description(second.model) == description(first.model)
 
 
 def test_weights_that_cannot_be_had_are_refused(brief_recipe):

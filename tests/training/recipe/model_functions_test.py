@@ -10,7 +10,7 @@ from tests.test_case import canonical_weights, randomize
 from tests.weights.bit_test import bit_file
 from tests.weights.torchvision_test import resnet_file
 from training import recipes
-from training.engine.models import build_model, without_weights
+from training.engine.models import build_model, description, without_weights
 from training.engine.optimizers import layer_scales
 from training.errors import InputError
 from training.planning.plan import activations
@@ -37,11 +37,16 @@ def test_a_segmentation_model_on_a_published_backbone(tmp_path):
     resnet = randomize(keras_vit.ResNet("R18", stage_depths=(1, 1), width=4, input_shape=(32, 40, 3)))
     path = resnet_file(resnet, tmp_path)
     sizes = ["model.arguments.stage_depths=1,1", "model.arguments.width=4", f"model.arguments.weights={path}"]
-    model = build_model(override(recipes.load("shapes_vt_fpn"), sizes), 3)
+    recipe = override(recipes.load("shapes_vt_fpn"), sizes)
+    model = build_model(recipe, 3)
     expected = {name: array for name, array in canonical_weights(resnet).items() if name.startswith("st")}
     found = canonical_weights(model)
     assert len(expected) > 10
     assert all((found[name] == array).all() for name, array in expected.items())
+    path.unlink()
+    again = build_model(recipe, 3, built=description(model))
+    assert [weight.path for weight in again.weights] == [weight.path for weight in model.weights]
+    assert description(again) == description(model)
     with pytest.raises(InputError, match=r"model\.arguments\.weights is not an argument of VTResNet"):
         override(recipes.load("digits"), ["model.config=none", "model.function=VTResNet", "model.arguments.weights=x"])
 
@@ -103,6 +108,7 @@ def test_weights_of_another_kind(recipe, tmp_path):
     model = build_model(pretrained, 7)
     assert keras_vit.describe(model).config == BiTResNetConfig((1, 1), 32)
     assert model.output_shape == (None, 7)
+    assert description(build_model(pretrained, 7, built=description(model))) == description(model)
     known = without_weights(pretrained).model
     arguments = {"stage_depths": [1, 1], "width": 32, "root_padding": "zeros"}
     assert (known.function, known.arguments) == ("BiTResNet", arguments)
