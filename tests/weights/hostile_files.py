@@ -116,7 +116,7 @@ _FILES = {
     "gap.npz": (functools.partial(_blocks, numbers=[20_000]), "has 20,001 blocks", _GRID),
     "deep.npz": (functools.partial(_blocks, numbers=range(100), without=[_NORM]), "missing: encoder_norm/gamma", _GRID),
     "units.safetensors": (_units, "missing: encoder_block_1/attention/query/kernel.*and 98.. more", _GRID),
-    "wide.npz": (_wide, "Received: 4,000,000", {}),
+    "wide.npz": (_wide, "hidden_dim must be at most 1,000,000. Received: 4000000", {}),
     "large_head.npz": (_large_head, "another shape: predictions/kernel", _GRID),
     "inflating.npz": (_inflating, "arrays declare", _GRID),
     "tiny.npz": (functools.partial(_members, count=10_001), "more than 10,000 arrays", {}),
