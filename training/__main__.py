@@ -27,6 +27,15 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
+    except Exception as error:
+        from training.engine.memory import free_memory, is_out_of_memory
+
+        if not is_out_of_memory(error):
+            raise
+        free = free_memory()
+        amount = "" if free is None else f" {free / 1e9:,.1f} GB are free now."
+        print(f"error: The memory was not enough.{amount} Set a smaller fit.batch_size.", file=sys.stderr)
+        return 2
 
 
 def _missing(error):

@@ -218,6 +218,18 @@ def test_evaluate_takes_a_split_and_changes_of_the_data(monkeypatch, capsys):
     assert "called with ('a_run', ['fit.batch_size=7'], 'validation')" in capsys.readouterr().out
 
 
+def test_a_command_that_needs_more_memory_says_so(monkeypatch, capsys):
+    def evaluate_source(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    monkeypatch.setattr("training.inspection.evaluate.evaluate_source", evaluate_source)
+    assert main(["evaluate", "runs/one"]) == 2
+    assert re.fullmatch(
+        r"error: The memory was not enough\. [\d.,]+ GB are free now\. Set a smaller fit\.batch_size\.\n",
+        capsys.readouterr().err,
+    )
+
+
 def test_assignments_may_stand_behind_options(capsys):
     for options in (["fit.epochs=7", "--show"], ["digits", "--show", "fit.epochs=7"]):
         assert not main(["train", *options])
