@@ -35,10 +35,11 @@ class Checkpoint:
         classes: Number of classes of the head, or `None` without a head.
         image_size: (height, width) of the model's images in pixels.
         channels: Number of channels of the model's images.
-        pixels: Arguments of `keras_vit.Preprocessing` (mean, std, resize, crop, interpolation, label_space), or `None`
-            if they are unknown.
+        pixels: Arguments of `keras_vit.Preprocessing` (mean, std, resize, crop, interpolation), or `None` if they are
+            unknown.
         skipped: Names of arrays in the file that are not part of the model.
         read: Function that reads the weights and returns {canonical path: array}.
+        label_space: Classes of the head, as in `keras_vit.Preprocessing`, or `None` if they are unknown.
         activation: Activation that the head's outputs need: `"softmax"`, `"sigmoid"` for several labels an image, or
             `None` if the outputs are not logits of classes.
         unsupported_head: Input of the file's classifier, if no classifier of this package has this input.
@@ -58,6 +59,7 @@ class Checkpoint:
     pixels: dict | None
     read: Callable[[], dict[str, np.ndarray]]
     skipped: tuple[str, ...] = ()
+    label_space: str | list[str] | None = None
     activation: str | None = "softmax"
     unsupported_head: str | None = None
     arguments: dict = dataclasses.field(default_factory=dict)

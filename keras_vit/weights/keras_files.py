@@ -53,9 +53,8 @@ def open_model(source):
         classes=target.classes,
         image_size=target.image_size or (224, 224) if None in (height, width) else (height, width),
         channels=channels,
-        pixels={
-            name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation", "label_space")
-        },
+        pixels={name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")},
+        label_space=layer.label_space,
         read=functools.partial(canonical_arrays, model),
         arguments=arguments,
         origin=origin_of(layer),

@@ -260,15 +260,16 @@ def _read(checkpoint):
 
 
 def _protocol(model, checkpoint, target, adaptation):
-    """New arguments of the model's `Preprocessing` layer, or `None` if they remain the same."""
+    """New arguments of the model's `Preprocessing` layer."""
+    layer, shape = preprocessing_layer(model), vision_model(model).input_shape
     if checkpoint.pixels is None:
-        return None
-    channels = target.shapes[target.first_kernel][2]
-    pixels = adapt_pixels(checkpoint.pixels, vision_model(model).input_shape[1:3], checkpoint.image_size, channels)
-    if isinstance(target.config, PanopticFPNConfig):  # A segmentation mask covers the whole image, so there is no crop.
-        pixels |= {"resize": preprocessing_layer(model).resize, "crop": None}
-    if adaptation.initialized:
-        pixels["label_space"] = None
+        pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")}
+    else:
+        channels = target.shapes[target.first_kernel][2]
+        pixels = adapt_pixels(checkpoint.pixels, shape[1:3], checkpoint.image_size, channels)
+        if isinstance(target.config, PanopticFPNConfig):  # A mask covers the whole image, so there is no crop.
+            pixels |= {"resize": layer.resize, "crop": None}
+    pixels["label_space"] = None if adaptation.initialized else checkpoint.label_space
     Preprocessing(**pixels)  # Raises ValueError before any weight is assigned.
     return pixels
 
@@ -290,8 +291,7 @@ def _record(model, protocol, report, origin):
         **report.adapted,
         **dict.fromkeys(report.initialized, "not loaded from the file"),
     }
-    if protocol is not None:
-        layer.set_protocol(**protocol)
+    layer.set_protocol(**protocol)
     for name, change in layer.adaptations.items():
         # A new classifier was requested by the caller (`classes` or `head="reset"`), so there is no warning about it.
         level = logging.INFO if name.startswith(HEAD) else logging.WARNING

@@ -105,9 +105,7 @@ def _with_given_settings(checkpoint, given):
             f"{checkpoint.source} has {num_heads or 'no'} attention heads. Received: num_heads={given['num_heads']}"
         )
     if "family" in given:
-        label_space = (checkpoint.pixels or {}).get("label_space")
-        pixels = {**protocol(given["family"], checkpoint.image_size), "label_space": label_space}
-        return dataclasses.replace(checkpoint, pixels=pixels)
+        return dataclasses.replace(checkpoint, pixels=protocol(given["family"], checkpoint.image_size))
     return checkpoint
 
 
@@ -128,17 +126,17 @@ def _with_catalogue_facts(checkpoint, entry):
     return dataclasses.replace(
         checkpoint,
         config=config,
-        pixels={**checkpoint.pixels, "label_space": entry.label_space},
+        label_space=entry.label_space,
         activation=None if entry.has_projection else checkpoint.activation,
     )
 
 
 def _with_facts_of_address(checkpoint, entry):
     """The checkpoint at the address of a catalogue entry, with the entry's activation and classes."""
-    checkpoint, pixels = _with_quick_gelu(checkpoint, entry), checkpoint.pixels
-    if pixels is None or pixels.get("label_space") or checkpoint.classes != entry.classes:
+    checkpoint = _with_quick_gelu(checkpoint, entry)
+    if checkpoint.label_space or checkpoint.classes != entry.classes:
         return checkpoint
-    return dataclasses.replace(checkpoint, pixels={**pixels, "label_space": entry.label_space})
+    return dataclasses.replace(checkpoint, label_space=entry.label_space)
 
 
 def _with_quick_gelu(checkpoint, entry):

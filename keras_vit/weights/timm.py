@@ -66,6 +66,7 @@ def describe(file, hints):
         image_size=image_size,
         channels=shapes[_PATCH_KERNEL if config.stem is None else _STEM_KERNEL][1],
         pixels=images["pixels"] or (protocol(family, image_size) if family else None),
+        label_space=images["label_space"],
         read=lambda: originals.without_masked_biases(decode(file, config), file),
         skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
         activation=activation_of_problem(hints.config, classes) if is_classifier else None,

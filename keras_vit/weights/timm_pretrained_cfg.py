@@ -41,7 +41,8 @@ def read_config(config, classes, image_size):
         image_size: (height, width) of the model's images.
 
     Returns:
-        `pixels` and `ignored` of a `Checkpoint`, as a dictionary. `pixels` is `None` if the file has no mean.
+        `pixels`, `label_space` and `ignored` of a `Checkpoint`, as a dictionary. `pixels` is `None` if the file has no
+        mean.
 
     Raises:
         ValueError: If a value is not supported, or if the file belongs to a model with another number of classes.
@@ -53,11 +54,12 @@ def read_config(config, classes, image_size):
     if classes is not None:
         check_settings({"num_classes": config.get("num_classes", settings.get("num_classes"))}, num_classes=classes)
     names, unusable = usable_class_names(_class_names(config, settings, classes), _FILE, "label_names")
-    pixels = read_pretrained_cfg(settings, image_size)
-    if pixels is not None:
-        is_imagenet = classes == 1000 and (settings.get("tag") or "").endswith("in1k")
-        pixels["label_space"] = names or ("imagenet1k" if is_imagenet else None)
-    return {"pixels": pixels, "ignored": ignored | unusable}
+    is_imagenet = classes == 1000 and (settings.get("tag") or "").endswith("in1k")
+    return {
+        "pixels": read_pretrained_cfg(settings, image_size),
+        "label_space": names or ("imagenet1k" if is_imagenet else None),
+        "ignored": ignored | unusable,
+    }
 
 
 def pretrained_cfg(config):

@@ -81,7 +81,7 @@ def describe(file, hints):
     _check_units(renamed, names, config)
     size = pair(pretrained_cfg(hints.config).get("input_size", ())[1:] or 224)
     classes = shapes["fc.weight"][0] if "fc.weight" in shapes else None
-    images = read_config(hints.config, classes, size)
+    images, published = read_config(hints.config, classes, size), _published_pixels(hints.source, size)
     return Checkpoint(
         source=hints.source,
         format="torchvision",
@@ -90,20 +90,20 @@ def describe(file, hints):
         classes=classes,
         image_size=size,
         channels=shapes["conv1.weight"][1],
-        pixels=images["pixels"] or _protocol(hints.source, size),
+        pixels=images["pixels"] or published or protocol("torchvision", size),
+        label_space=images["label_space"] or ("imagenet1k" if published and classes == 1000 else None),
         read=lambda: NAMES.decode(renamed, None),
         skipped=(*renamed.left_out(file), *(names[name] for name in renamed if NAMES.ignores(name))),
         ignored=images["ignored"],
     )
 
 
-def _protocol(source, size):
-    """Image preparation of torchvision's files. For unknown file names, it is that of torchvision's first weights."""
+def _published_pixels(source, size):
+    """Image preparation of a file of torchvision, by its name, or `None` for other names."""
     digits = re.search(r"resnet\d+-([0-9a-f]{8})\.pth$", source)
-    pixels = {**protocol("torchvision", size), "label_space": None}
     if digits and digits[1] in RESIZES:
-        pixels |= {"resize": RESIZES[digits[1]], "label_space": "imagenet1k"}
-    return pixels
+        return {**protocol("torchvision", size), "resize": RESIZES[digits[1]]}
+    return None
 
 
 def _check_units(renamed, names, config):

@@ -7,6 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit.architectures.rotary import RotaryConfig
+from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.opening import open_checkpoint
 from tests.test_case import canonical_weights, slow_except
 from tests.weights.converter_case import (
@@ -199,6 +200,11 @@ def test_a_factory_reads_settings_and_names_what_it_cannot_use(vit, caplog):
         f"{path}: {name}: {text}" for name, text in adaptations.items()
     ]
     assert keras_vit.load_weights(model, path).ignored.keys() == {"gamma", "crop_pct"}
+    # Names do not depend on the preparation of the images.
+    (path / "preprocessor_config.json").unlink()
+    preprocessing_layer(model).label_space = None
+    keras_vit.load_weights(model, path)
+    assert keras_vit.describe(model).label_space == names
 
 
 @pytest.mark.slow

@@ -239,7 +239,7 @@ def test_the_address_of_an_entry_has_the_classes_of_the_entry(folder, monkeypatc
     for classes, label_space in ((5, "imagenet1k"), (6, None)):
         entry = dataclasses.replace(get_entry("B/32@clip-openai-224"), classes=classes, label_space="imagenet1k")
         monkeypatch.setattr(opening, "entry_at", lambda address, entry=entry: (entry, True))
-        assert open_checkpoint(entry.url).pixels["label_space"] == label_space
+        assert open_checkpoint(entry.url).label_space == label_space
 
 
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)

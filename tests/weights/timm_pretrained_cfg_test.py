@@ -94,12 +94,12 @@ NAMES = ["a", "b", "c"]
     ],
 )
 def test_labels(settings, classes, label_space):
-    assert read_config(config(**settings), classes, SIZE)["pixels"]["label_space"] == label_space
+    assert read_config(config(**settings), classes, SIZE)["label_space"] == label_space
     above = {**config(tag=settings.get("tag")), **{key: x for key, x in settings.items() if key.startswith("label")}}
-    assert read_config(above, classes, SIZE)["pixels"]["label_space"] == label_space
+    assert read_config(above, classes, SIZE)["label_space"] == label_space
 
 
 def test_labels_that_cannot_be_used():
     result = read_config(config(label_names=["a", "b\0", "c"]), 3, SIZE)
-    assert result["pixels"]["label_space"] is None
+    assert result["label_space"] is None
     assert "because the name of class 1 contains a line break or a NUL" in result["ignored"]["label_names"]
