@@ -7,19 +7,20 @@ from keras_vit.weights.huggingface_config import check_processor, read_class_nam
 SIZE = (32, 40)
 CROP = {"do_center_crop": True, "crop_size": [32, 40]}
 MEANS = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.1, 0.2, 0.4]}
-THE_SAME = "the pixels of transformers"
-
-
-def row(combination, *values):
-    return pytest.param(*values, marks=pytest.mark.combination(f"transformers: {combination}", THE_SAME))
 
 
 @pytest.mark.parametrize(
     ("changes", "mean", "std"),
     [
         ({"rescale_factor": 1 / 255}, (0.5, 0.4, 0.3), (0.1, 0.2, 0.4)),
-        row("rescale_factor", {"rescale_factor": 2 / 255}, (0.25, 0.2, 0.15), (0.05, 0.1, 0.2)),
-        row("do_rescale=False", {"do_rescale": False, "image_std": 0.51}, (0.5 / 255, 0.4 / 255, 0.3 / 255), 0.002),
+        pytest.param(
+            *({"rescale_factor": 2 / 255}, (0.25, 0.2, 0.15), (0.05, 0.1, 0.2)),
+            marks=pytest.mark.combination("transformers: rescale_factor", "the pixels of transformers"),
+        ),
+        pytest.param(
+            *({"do_rescale": False, "image_std": 0.51}, (0.5 / 255, 0.4 / 255, 0.3 / 255), 0.002),
+            marks=pytest.mark.combination("transformers: do_rescale=False", "the pixels of transformers"),
+        ),
         ({"do_normalize": False, "rescale_factor": 2 / 255}, 0.0, 0.5),
         ({"image_mean": 0.25, "image_std": 0.5}, 0.25, 0.5),
     ],
@@ -34,14 +35,19 @@ def test_normalization(changes, mean, std):
     [
         ({"resample": 3}, SIZE, None, "bicubic"),
         ({"resample": None, "do_center_crop": None}, SIZE, None, "bilinear"),
-        row("do_resize=False", {"do_resize": False}, None, None, "bilinear"),
+        pytest.param(
+            *({"do_resize": False}, None, None, "bilinear"),
+            marks=pytest.mark.combination("transformers: do_resize=False", "images are not resized"),
+        ),
         ({"do_pad": True, "pad_size": {"height": 32, "width": 40}}, SIZE, None, "bilinear"),
         ({"size": [40, 48], **CROP}, (40, 48), SIZE, "bilinear"),
         ({"size": 48, **CROP}, 48, SIZE, "bilinear"),
         ({"size": {"shortest_edge": 48, "longest_edge": None}, **CROP}, 48, SIZE, "bilinear"),
-        row(
-            "defaults of the type of image processor",
+        pytest.param(
             *({"feature_extractor_type": "DeiTFeatureExtractor", "crop_size": [32, 40]}, (256, 256), SIZE, "bicubic"),
+            marks=pytest.mark.combination(
+                "transformers: a setting that is missing", "the default of the type of image processor"
+            ),
         ),
         ({"image_processor_type": "BitImageProcessorFast", "crop_size": [32, 40]}, 224, SIZE, "bicubic"),
     ],
@@ -64,21 +70,21 @@ def test_pixels_that_are_not_defined():
         *[
             pytest.param(
                 *({"resample": number}, f"contains resample={number}. This package supports only resample=2 or 3"),
-                marks=pytest.mark.combination("transformers: resample 0, 1, 4, 5", "ValueError"),
+                marks=pytest.mark.combination("transformers: resample 0, 1, 4, 5", "refused"),
             )
             for number in (0, 1, 4, 5)
         ],
         pytest.param(
             *({"do_flip_channel_order": True}, "do_flip_channel_order=True.*set it to a supported value in the file"),
-            marks=pytest.mark.combination("transformers: do_flip_channel_order=True", "ValueError"),
+            marks=pytest.mark.combination("transformers: do_flip_channel_order=True", "refused"),
         ),
         pytest.param(
             *({"do_pad": True, "pad_size": {"height": 48, "width": 48}}, "do_pad=True and pad_size=.* does not pad"),
-            marks=pytest.mark.combination("transformers: do_pad, to another size", "ValueError"),
+            marks=pytest.mark.combination("transformers: do_pad, to another size", "refused"),
         ),
         pytest.param(
             *({"do_center_crop": True}, "do_center_crop=True with crop_size=None. Add crop_size"),
-            marks=pytest.mark.combination("transformers: do_center_crop without crop_size", "ValueError"),
+            marks=pytest.mark.combination("transformers: do_center_crop without crop_size", "refused"),
         ),
         ({"do_center_crop": True, "crop_size": {"shortest_edge": 3}}, "do_center_crop=True with crop_size="),
         ({"size": 30, **CROP}, r"crop_size=\[32, 40\], which is larger than size=30\. .* does not pad"),
@@ -92,7 +98,7 @@ def test_refused(settings, message):
         check_processor(settings) or read_processor(settings, SIZE)
 
 
-@pytest.mark.combination("transformers: a setting that is unknown", "a warning names it")
+@pytest.mark.combination("transformers: an unknown setting", "a warning names it")
 def test_unknown_settings_are_named():
     unknown = {"crop_pct": 0.9, "offset": True, "image_processor_type": "ConvNextImageProcessor"}
     ignored = check_processor({**MEANS, **unknown, "size": {"shortest_edge": 8}, "do_blur": False, "gamma": None})
@@ -104,6 +110,12 @@ def test_unknown_settings_are_named():
     ("labels", "names"),
     [
         ({"0": "crane", "1": "crane"}, ["crane", "crane"]),  # ImageNet-1k has two classes of this name.
+        pytest.param(
+            *({"1": "b", "0": "a"}, ["a", "b"]),
+            marks=pytest.mark.combination(
+                "transformers: id2label in another order", "the labels in the order of their numbers"
+            ),
+        ),
         ({"0": "LABEL_0", "1": "LABEL_1"}, None),
         ({}, None),
     ],
@@ -115,14 +127,15 @@ def test_class_names(labels, names):
 @pytest.mark.parametrize(
     "labels", [{"0": "a", "1": name} for name in ("", " ", "b\0", "b\n", 7)] + [{"1": "a", "2": "b"}]
 )
-@pytest.mark.combination("id2label with an empty name, a line break or a missing number", "no labels, and a warning")
+@pytest.mark.combination("transformers: id2label with an empty name or a line break", "no labels, and a warning")
+@pytest.mark.combination("transformers: id2label with numbers from 1", "no labels, and a warning")
 def test_class_names_that_cannot_be_used(labels):
     names, ignored = read_class_names({"id2label": labels}, 2)
     assert names is None
     assert "the labels in config.json are left out, because the name of class" in ignored["id2label"]
 
 
-@pytest.mark.combination("more labels in config.json than classes in the file", "ValueError")
+@pytest.mark.combination("transformers: another number of labels in config.json than classes in the file", "refused")
 def test_another_number_of_classes():
     for config in ({"id2label": {"0": "a", "1": "b"}}, {"num_labels": 2}):
         with pytest.raises(ValueError, match="another model: it contains 2 labels, but the classifier has 3 classes"):
