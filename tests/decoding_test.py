@@ -166,23 +166,16 @@ def test_resizes_the_short_side_and_crops_the_centre(size):
     assert np.abs(decoded - expected).max() <= 1
 
 
-@pytest.mark.combination("JPEG with each of the EXIF orientations 1 to 8", "turned as by Pillow")
-@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.combination("JPEG in color or gray with each of the EXIF orientations 1 to 8", "turned as by Pillow")
+@pytest.mark.parametrize(
+    ("order", "mode"), [("<", "RGB"), (">", "RGB"), pytest.param(">", "L", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_applies_the_exif_orientation(orientation, order):
+def test_applies_the_exif_orientation(orientation, order, mode):
     before = [(0x0100, 33), (0x0101, 24)] if orientation % 2 else []
-    jpeg = encoded(picture(24, 33), "JPEG", exif=exif_segment(orientation, order, before))
-    expected = np.asarray(PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(jpeg)))).astype(int)
-    assert expected.shape[:2] == ((24, 33) if orientation < 5 else (33, 24))
-    np.testing.assert_array_equal(_decode(jpeg, expected.shape[:2]), expected)
-
-
-@pytest.mark.combination("gray JPEG with an EXIF orientation", "turned as by Pillow")
-@pytest.mark.slow
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_applies_the_exif_orientation_to_gray_images(orientation):
-    jpeg = encoded(picture(24, 33, "L"), "JPEG", exif=exif_segment(orientation, ">"))
+    jpeg = encoded(picture(24, 33, mode), "JPEG", exif=exif_segment(orientation, order, before))
     expected = np.asarray(PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(jpeg))).convert("RGB"))
+    assert expected.shape[:2] == ((24, 33) if orientation < 5 else (33, 24))
     np.testing.assert_array_equal(_decode(jpeg, expected.shape[:2]), expected)
 
 

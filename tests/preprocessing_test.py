@@ -161,7 +161,7 @@ def test_both_ways_to_normalize_give_the_same_result():
 
 
 @pytest.mark.combination(
-    "gray or RGBA images into preprocess_input of an RGB model", "refusal that says how to convert"
+    "gray or RGBA images into preprocess_input of an RGB model", "refused; the message says how to convert them"
 )
 @pytest.mark.parametrize(
     ("shape", "message"),
@@ -194,7 +194,7 @@ def test_preprocess_input_of_other_objects():
     assert keras_vit.preprocess_input(_pixels(0, 8, 12, 3)).shape == (0, 8, 12, 3)
 
 
-@pytest.mark.combination("pixels in [0, 1] or [-1, 1] into preprocess_input", "warning")
+@pytest.mark.combination("pixels in [0, 1] or [-1, 1] into preprocess_input", "a warning")
 def test_preprocess_input_warns_of_scaled_pixels():
     pixels = _pixels(2, 8, 12, 3)
     for scaled, largest in ((pixels / 255, "1"), ((pixels / 127.5 - 1).astype("float32"), "1"), (pixels / 510, "0.5")):

@@ -70,7 +70,9 @@ def test_pixels_that_are_not_defined():
         *[
             pytest.param(
                 *({"resample": number}, f"contains resample={number}. This package supports only resample=2 or 3"),
-                marks=pytest.mark.combination("transformers: resample 0, 1, 4, 5", "refused"),
+                marks=pytest.mark.combination(
+                    "transformers: resample=0, 1, 4 or 5, which are not bilinear or bicubic", "refused"
+                ),
             )
             for number in (0, 1, 4, 5)
         ],
@@ -80,7 +82,7 @@ def test_pixels_that_are_not_defined():
         ),
         pytest.param(
             *({"do_pad": True, "pad_size": {"height": 48, "width": 48}}, "do_pad=True and pad_size=.* does not pad"),
-            marks=pytest.mark.combination("transformers: do_pad, to another size", "refused"),
+            marks=pytest.mark.combination("transformers: do_pad=True with another size", "refused"),
         ),
         pytest.param(
             *({"do_center_crop": True}, "do_center_crop=True with crop_size=None. Add crop_size"),

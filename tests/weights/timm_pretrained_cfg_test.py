@@ -84,7 +84,8 @@ NAMES = ["a", "b", "c"]
     ("settings", "classes", "label_space"),
     [
         pytest.param(
-            *({"label_names": NAMES}, 3, NAMES), marks=pytest.mark.combination("timm: label_names", "the labels")
+            *({"label_names": NAMES}, 3, NAMES),
+            marks=pytest.mark.combination("timm: label_names", "the model's labels"),
         ),
         ({"label_names": dict(zip("012", NAMES, strict=True))}, 3, NAMES),
         ({"label_names": NAMES, "label_descriptions": {"a": "ant", "c": "cat"}}, 3, ["ant", "b", "cat"]),
