@@ -28,7 +28,10 @@ def rows():
 
 def table():
     """The table in Markdown."""
-    lines = [f"| {setting} | {expected} | `{test}` |" for setting, expected, test in sorted(rows())]
+    lines = [
+        f"| {setting} | {expected} | `{test}` |"
+        for setting, expected, test in sorted(rows(), key=lambda row: row[0].lower())
+    ]
     return "\n".join(["| combination | what happens | test |", "|---|---|---|", *lines, ""])
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit.preprocessing import preprocessing_layer
-from tests.test_case import assert_close, run_layer_test, to_numpy
+from tests.test_case import assert_close, randomize, run_layer_test, to_numpy
 from tests.weights.converter_case import make_shell
 
 CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20, pooling="avg")
@@ -158,8 +158,25 @@ def test_preprocess_input_as_a_model_says():
     np.testing.assert_array_equal(keras_vit.preprocess_input(pixels, normalizing), pixels.astype("float32"))
 
 
+@pytest.mark.slow
+@pytest.mark.combination("include_preprocessing=True or preprocess_input, uint8 or float images", "the same result")
+def test_both_ways_to_normalize_give_the_same_result():
+    pixels, arguments = _pixels(2, 8, 12, 3), {"input_shape": (8, 12, 3), "classes": 5}
+    normalizing = randomize(keras_vit.ViT(CONFIG, include_preprocessing=True, **arguments))
+    plain = keras_vit.ViT(CONFIG, **arguments)
+    plain.set_weights(normalizing.get_weights())
+    for model in (normalizing, plain):
+        model.get_layer("preprocessing").set_protocol(mean=MEAN, std=STD)
+    expected = to_numpy(normalizing(pixels))
+    assert np.ptp(expected, axis=0).max() > 0.01  # The outputs depend on the images.
+    for images in (pixels, pixels.astype("float32")):
+        assert_close(normalizing(images), expected)
+        assert_close(normalizing(keras_vit.preprocess_input(images, normalizing)), expected)
+        assert_close(plain(keras_vit.preprocess_input(images, plain)), expected)
+
+
 @pytest.mark.combination(
-    "gray or RGBA images into preprocess_input of an RGB model", "refusal that says how to convert"
+    "gray or RGBA images into preprocess_input of an RGB model", "refused; the message says how to convert them"
 )
 @pytest.mark.parametrize(
     ("shape", "message"),
@@ -192,7 +209,7 @@ def test_preprocess_input_of_other_objects():
     assert keras_vit.preprocess_input(_pixels(0, 8, 12, 3)).shape == (0, 8, 12, 3)
 
 
-@pytest.mark.combination("pixels in [0, 1] or [-1, 1] into preprocess_input", "warning")
+@pytest.mark.combination("pixels in [0, 1] or [-1, 1] into preprocess_input", "a warning")
 def test_preprocess_input_warns_of_scaled_pixels():
     pixels = _pixels(2, 8, 12, 3)
     for scaled, largest in ((pixels / 255, "1"), ((pixels / 127.5 - 1).astype("float32"), "1"), (pixels / 510, "0.5")):

@@ -11,6 +11,8 @@ import keras_vit
 from keras_vit.weights import fetch
 from keras_vit.weights.catalogue import get_entry
 from tests.test_case import (
+    MIXED_POLICIES,
+    TENSORFLOW,
     assert_close,
     canonical_weights,
     quantize,
@@ -180,6 +182,49 @@ def test_a_keras_file_of_another_model_is_refused(tmp_path):
         keras_vit.from_pretrained(path, num_heads=3)
     with pytest.raises(FileNotFoundError, match=r"no file or folder 'missing\.keras'"):
         keras_vit.from_pretrained("missing.keras")
+
+
+@pytest.mark.slow
+@pytest.mark.combination("model.keras, loaded under mixed_bfloat16 or mixed_float16", "nearly the same answers")
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_a_keras_file_under_another_policy(policy, tmp_path):
+    model, path = _random(classifier_activation=None), tmp_path / "mine.keras"
+    model.save(path)
+    keras.config.set_dtype_policy(policy)
+    try:
+        other = keras_vit.from_pretrained(path)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    pixels = np.random.default_rng(0).integers(0, 256, (4, *SHAPE)).astype("uint8")
+    expected = to_numpy(model(pixels))
+    assert np.ptp(expected, axis=0).max() > 0.05
+    assert f"mixed_{other.get_layer('encoder_block_0').compute_dtype}" == policy
+    assert 0 < np.abs(to_numpy(other(pixels)) - expected).max() < 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TENSORFLOW, reason="files do not depend on the backend")
+@pytest.mark.combination("a model that Keras quantized to int8, int4 or float8, saved as .keras", "the same answers")
+@pytest.mark.combination(
+    "a model that Keras quantized, in from_pretrained, save_weights or export_model", "refused, with this reason"
+)
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+def test_a_quantized_model(mode, tmp_path):
+    model, path = _random(classifier_activation=None), tmp_path / "mine.keras"
+    images = np.random.default_rng(0).integers(0, 256, (4, *SHAPE)).astype("uint8")
+    before = to_numpy(model(images))
+    quantize(model, mode)
+    expected = to_numpy(model(images))
+    assert 0 < np.abs(expected - before).max() < np.ptp(before, axis=0).max()
+    model.save(path)
+    np.testing.assert_array_equal(to_numpy(keras.models.load_model(path)(images)), expected)
+    for refuse in (
+        lambda: keras_vit.from_pretrained(path),
+        lambda: keras_vit.save_weights(model, tmp_path / "timm", "timm"),
+        lambda: keras_vit.export_model(model, tmp_path / "mine.onnx", "onnx"),
+    ):
+        with pytest.raises(ValueError, match="was quantized by Keras"):
+            refuse()
 
 
 @pytest.mark.parametrize(

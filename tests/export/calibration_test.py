@@ -53,7 +53,7 @@ UNSUITABLE = {
 }
 
 
-@pytest.mark.combination("int8: nearly black images or images with little contrast", "warning")
+@pytest.mark.combination("int8: nearly black images or images with little contrast", "a warning")
 @pytest.mark.parametrize("name", UNSUITABLE)
 def test_little_contrast(name, caplog):
     split_images([UNSUITABLE[name]()])
@@ -68,7 +68,7 @@ def test_enough_contrast(caplog):
 
 
 @pytest.mark.combination(
-    "int8: images for which the model predicts few classes", "warning, and the number in the report"
+    "int8: images for which the model predicts few classes", "a warning, and the number in the report"
 )
 @pytest.mark.parametrize(
     ("predicted", "num_images", "num_classes", "is_few"),

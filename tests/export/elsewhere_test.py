@@ -4,17 +4,19 @@ import importlib.util
 import json
 import operator
 import os
+import pathlib
 import subprocess
 import sys
 
 import keras
+import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.export import elsewhere
 from keras_vit.export.elsewhere import with_tensorflow
 from tests.models.tiny import tiny_model
-from tests.test_case import TENSORFLOW, randomize
+from tests.test_case import TENSORFLOW, assert_close, randomize
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
@@ -58,6 +60,45 @@ def test_a_saved_model_answers_as_the_model_predicts(model, tmp_path):
     assert facts["parity"]["images"] == 4
     assert set(facts["parity"]["max_difference"]) == {"serving_default"}
     assert 0 < max(facts["parity"]["max_difference"].values()) <= 1e-5
+
+
+# On JAX: trains a model with patch dropout for two steps, exports it, and saves its predictions.
+_TRAINS_AND_EXPORTS = """
+import sys
+import keras, numpy as np
+import keras_vit
+from tests.models.tiny import tiny_model
+from tests.test_case import randomize
+folder, outputs = sys.argv[1:]
+assert keras.backend.backend() == "jax"
+model = randomize(tiny_model(classifier_activation="softmax", num_layers=1, patch_dropout_rate=0.5), scale=0.5)
+before = model.get_weights()
+images = np.random.default_rng(0).integers(0, 256, (8, 8, 9, 3)).astype("uint8")
+normalized = keras_vit.preprocess_input(images, model)
+model.compile("sgd", "sparse_categorical_crossentropy")
+model.fit(normalized, np.arange(8) % 5, batch_size=4, verbose=0)
+assert any(np.any(one != other) for one, other in zip(before, model.get_weights()))
+keras_vit.export_saved_model(model, folder, signatures=["serving_default", "predict_pixels"])
+np.savez(outputs, images=images, probabilities=model.predict(normalized, verbose=0))
+"""
+
+
+@pytest.mark.slow
+@here_only
+@pytest.mark.combination(
+    "a model with patch dropout, trained on JAX and exported as SavedModel", "TensorFlow gives the answers of JAX"
+)
+def test_a_model_that_was_trained_on_jax(tmp_path):
+    import tensorflow as tf
+
+    outputs = tmp_path / "outputs.npz"
+    command = [sys.executable, "-c", _TRAINS_AND_EXPORTS, tmp_path / "exported", outputs]
+    root = str(pathlib.Path(__file__).parents[2])
+    subprocess.run(command, cwd=root, env=os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": root}, check=True)
+    found = np.load(outputs)
+    predict = tf.saved_model.load(str(tmp_path / "exported" / "1")).signatures["predict_pixels"]
+    assert np.ptp(found["probabilities"], axis=0).max() > 0.01
+    assert_close(predict(images=tf.constant(found["images"]))["probabilities"], found["probabilities"])
 
 
 @pytest.fixture

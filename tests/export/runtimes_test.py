@@ -281,6 +281,42 @@ def test_refused_arguments(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+_IMAGES = np.random.default_rng(0).integers(0, 256, (8, 8, 9, 3)).astype("float32")
+
+
+def _with_one(value):
+    images = _IMAGES.copy()
+    images[3, 2, 1, 0] = value
+    return images
+
+
+@pytest.mark.combination(
+    "int8: images= with black, equal, normalised or too few images, NaN, another size or another type", "refused"
+)
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (0 * _IMAGES, "All images are equal"),
+        (np.repeat(_IMAGES[:1], 8, axis=0), "All images are equal"),
+        (_IMAGES * np.nan, r"pixels in \[nan, nan\]"),
+        (_with_one(np.nan), r"pixels in \[nan, nan\]"),
+        (_with_one(np.inf), r"pixels in \[0, inf\]"),
+        (_IMAGES / 255, r"pixels in \[0, 1\]"),
+        (_IMAGES / 127.5 - 1, r"pixels in \[-1, 1\]"),
+        (_IMAGES[:1], "at least 4 images.*Received: 1 image$"),
+        (_IMAGES[:, :7], r"Received: float32 \(8, 7, 9, 3\)"),
+        (_IMAGES[:0], r"Received: float32 \(0, 8, 9, 3\)"),
+        (None, "Received: images=None"),
+        ("photographs", r"Paths and data sets are not accepted. Received: <U11 \(\)"),
+        *((_IMAGES.astype(dtype), f"Received: {dtype} ") for dtype in ("bool", "object", "complex64")),
+    ],
+)
+def test_images_that_cannot_calibrate_are_refused(images, message):
+    model = types.SimpleNamespace(input_shape=(None, 8, 9, 3))
+    with pytest.raises(ValueError, match=message):
+        runtimes._images_for(model, images, "int8")
+
+
 def _of_unknown_architecture():
     layers = [keras_vit.Preprocessing(), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(2)]
     return keras.Sequential([keras.Input(ANY_SIZE), *layers])
@@ -295,6 +331,9 @@ def _in_bfloat16():
         keras.config.set_dtype_policy(before)
 
 
+@pytest.mark.combination(
+    "export_model of a model under mixed_bfloat16, to ONNX", "refused; the message says how to make a float32 model"
+)
 def test_refused_models(tmp_path):
     quantized = _tiny()
     quantize(quantized, "int8", filters="hidden")

@@ -13,7 +13,7 @@ from tests.export.exports import LABELS
 from tests.models.tiny import tiny_model
 from tests.pictures import encoded, picture
 from tests.serving.recorded_requests import OF_FILES, OF_PIXELS
-from tests.test_case import TENSORFLOW, quantize, randomize, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, quantize, randomize, to_numpy
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
@@ -156,6 +156,9 @@ def test_an_existing_version_is_refused_unless_it_may_be_replaced(tmp_path, noth
     assert _versions(tmp_path) == {"2", "10"}
 
 
+@pytest.mark.combination(
+    "labels= with an empty name, a NUL, a line break of any kind, or a wrong number of names", "refused"
+)
 def test_refused_arguments(tmp_path):
     model = _model()
     for arguments, message in (
@@ -165,6 +168,7 @@ def test_refused_arguments(tmp_path):
         ({"top_k": 0}, "top_k must be a positive integer. Received: 0"),
         ({"precision": "int4"}, "precision must be one of 'float32', 'bfloat16', 'int8'. Received: 'int4'"),
         ({"labels": ["a", "b", "c", "d\ne"]}, r"labels must have one line each.*class 3 .*Received: 'd\\ne'"),
+        *(({"labels": ["a", "b", f"c{end}", "d"]}, "must have one line each.*class 2 ") for end in ("\r", "\u2028")),
         ({"labels": ["a", "", "c", "d"]}, "labels must have one line each.* class 1 is empty"),
         ({"labels": ["a\0", "b", "c", "d"]}, "labels must have one line each.* class 0 contains a .* NUL character"),
         ({"batch_sizes": (1, 0)}, "batch_sizes must be a positive integer. Received: 0"),
@@ -233,6 +237,42 @@ def test_only_chosen_signatures_are_written(tmp_path):
     requests = tf.data.TFRecordDataset(str(folder / "assets.extra" / "tf_serving_warmup_requests"))
     requests = [request.numpy() for request in requests]
     assert [name.encode() in request for request in requests for name in chosen].count(True) == len(requests) == 2 * 2
+
+
+@pytest.mark.slow
+@tensorflow_only
+@pytest.mark.combination("export_saved_model of a model under mixed_bfloat16", "an export that computes in bfloat16")
+@pytest.mark.combination(
+    "export_saved_model with precision='int8'", "a small difference from the model, which keras_vit.json contains"
+)
+def test_precisions(tmp_path):
+    import tensorflow as tf
+
+    model = _model(classifier_activation="softmax")
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        mixed = _model(classifier_activation="softmax")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    mixed.set_weights(model.get_weights())
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 8, 12, 3)).astype("uint8")
+    expected = to_numpy(model(keras_vit.preprocess_input(pixels, model)))
+    answers, differences = {}, {}
+    for name, exported, precision in (
+        ("mixed", mixed, "float32"),
+        ("bfloat16", model, "bfloat16"),
+        ("int8", model, "int8"),
+    ):
+        options = {"precision": precision, "min_agreement": 0, "signatures": ["serving_default", "predict_pixels"]}
+        folder = keras_vit.export_saved_model(exported, tmp_path / name, **options)
+        predict = tf.saved_model.load(str(folder)).signatures["predict_pixels"]
+        answers[name] = predict(images=tf.constant(pixels))["probabilities"].numpy()
+        parity = json.loads((folder / "keras_vit.json").read_text())["parity"]
+        differences[name] = parity["max_difference"]["predict_pixels"]
+    assert_close(answers["mixed"], answers["bfloat16"], 2e-3)
+    for answer in answers.values():
+        assert 1e-4 < np.abs(answer - expected).max() < 0.1
+    assert differences["mixed"] < 1e-5 < min(differences["bfloat16"], differences["int8"])
 
 
 def test_what_would_be_guessed_is_refused(tmp_path):

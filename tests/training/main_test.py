@@ -72,6 +72,7 @@ def loaded_once():
         yield
 
 
+@pytest.mark.combination("the labels of a run's export", "the classes of the run, in their order")
 def test_leaves_everything_in_its_folder(brief_run, recipe):
     run, evaluation, facts, _ = brief_run
     assert re.fullmatch(r"digits-\d{8}-\d{6}(-\d+)?", run.folder.name)
@@ -88,6 +89,7 @@ def test_leaves_everything_in_its_folder(brief_run, recipe):
     }
     assert {path.name for path in run.folder.iterdir()} == names | {"report.html"}
     assert (run.export / "1" / "saved_model.pb").is_file()
+    assert (run.export / "1" / "assets" / "labels.txt").read_text().splitlines() == facts["class_names"]
     assert {path.name for path in run.checkpoints.iterdir()} == {"step-000000002.npz", "step-000000004.npz"}
     figures = {path.name for path in run.figures.iterdir()}
     assert {"loss.png", "accuracy.png", "learning_rate.png", "confusion_matrix.png"} <= figures

@@ -6,8 +6,12 @@ import json
 import pathlib
 import shutil
 
+import keras
+import numpy as np
+import PIL.Image
 import pytest
 
+import keras_vit
 from tests.training.conftest import BRIEF
 from tests.training.data.sets.folder_test import write_image
 from training import recipes
@@ -19,6 +23,7 @@ from training.engine import train
 from training.engine.distribution import Engine
 from training.engine.fitting import Fitting
 from training.errors import InputError
+from training.inspection.evaluate import evaluate_source
 from training.recipe.assignments import override
 from training.runs.folder import Run, open_run, read_record
 from training.runs.opening import load_data
@@ -208,6 +213,10 @@ def test_a_damaged_record_is_refused(run, content):
         read_record(run)
 
 
+@pytest.mark.combination(
+    "evaluate a run on a copy of its images with --split all",
+    "refused; the number of training images among them is named",
+)
 @pytest.mark.slow
 @pytest.mark.combination(
     "evaluate, fewshot, explain, export and train after images were removed and added", "the splits of the run"
@@ -240,6 +249,43 @@ def test_commands_use_the_record(run, monkeypatch, tmp_path, capsys):
     assert main(["train", "digits", "run=two", *data, *weights]) is None
     one, two = (read_record(Run(pathlib.Path(name))).contents for name in ("one", "two"))
     assert all(one.split_of(item) != "train" for item in two.items["test"])
+
+
+@pytest.mark.slow
+@pytest.mark.combination(
+    "evaluate a run after class folders were exchanged", "no image is right; the relabelled files are listed"
+)
+@pytest.mark.combination(
+    "evaluate a run after a class folder was renamed or removed", "refused; the classes are listed"
+)
+def test_evaluate_after_classes_have_changed(tmp_path, capsys):
+    """The classes are dark, bright and gray images, so that a model without a training distinguishes them."""
+    folder, grays = tmp_path / "photographs", {"dog": 240, "eel": 120, "cat": 0}
+    for name, gray in grays.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(10):
+            PIL.Image.new("RGB", (5, 6), 3 * (gray + number,)).save(folder / name / f"{number}.png")
+    recipe = override(recipes.load("folder"), [f"data.directory={folder}", "model.input_shape=6,5,3"])
+    dataset = load_dataset(recipe.data)
+    assert dataset.class_names == ("cat", "dog", "eel")
+    run = open_run(recipe, dataset, tmp_path, tmp_path / "run", Engine(None))
+    predictions = keras.layers.Dense(3, activation="softmax")
+    layers = [keras_vit.Preprocessing(resize=(6, 5), normalize=True), keras.layers.GlobalAveragePooling2D()]
+    model = keras.Sequential([keras.Input((6, 5, 3)), *layers, predictions])
+    predictions.set_weights([np.array(3 * [[-9, 9, 0]]), np.array([0, 0, 9])])
+    model.save(run.model)
+    assert "100.00% (6 of 6 images" in evaluate_source(run.folder)
+    for old, new in ("cat", "saved"), ("dog", "cat"), ("eel", "dog"), ("saved", "eel"):
+        (folder / old).rename(folder / new)
+    capsys.readouterr()
+    assert "0.00% (0 of 6 images" in evaluate_source(run.folder)
+    assert "30 files are of another class" in capsys.readouterr().out
+    (folder / "eel").rename(folder / "mouse")
+    with pytest.raises(InputError, match=r"classes cat, dog, eel, but the data set has the classes cat, dog, mouse"):
+        evaluate_source(run.folder)
+    shutil.rmtree(folder / "mouse")
+    with pytest.raises(InputError, match=r"classes cat, dog, eel, but the data set has the classes cat, dog\."):
+        evaluate_source(run.folder)
 
 
 @pytest.mark.slow

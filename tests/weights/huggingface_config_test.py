@@ -37,7 +37,7 @@ def test_normalization(changes, mean, std):
         ({"resample": None, "do_center_crop": None}, SIZE, None, "bilinear"),
         pytest.param(
             *({"do_resize": False}, None, None, "bilinear"),
-            marks=pytest.mark.combination("transformers: do_resize=False", "the pixels of transformers"),
+            marks=pytest.mark.combination("transformers: do_resize=False", "images are not resized"),
         ),
         ({"do_pad": True, "pad_size": {"height": 32, "width": 40}}, SIZE, None, "bilinear"),
         ({"size": [40, 48], **CROP}, (40, 48), SIZE, "bilinear"),
@@ -45,7 +45,9 @@ def test_normalization(changes, mean, std):
         ({"size": {"shortest_edge": 48, "longest_edge": None}, **CROP}, 48, SIZE, "bilinear"),
         pytest.param(
             *({"feature_extractor_type": "DeiTFeatureExtractor", "crop_size": [32, 40]}, (256, 256), SIZE, "bicubic"),
-            marks=pytest.mark.combination("transformers: no size or resample", "the defaults of the image processor"),
+            marks=pytest.mark.combination(
+                "transformers: a setting that is missing", "the default of the type of image processor"
+            ),
         ),
         ({"image_processor_type": "BitImageProcessorFast", "crop_size": [32, 40]}, 224, SIZE, "bicubic"),
     ],
@@ -68,21 +70,23 @@ def test_pixels_that_are_not_defined():
         *[
             pytest.param(
                 *({"resample": number}, f"contains resample={number}. This package supports only resample=2 or 3"),
-                marks=pytest.mark.combination("transformers: resample 0, 1, 4, 5", "ValueError"),
+                marks=pytest.mark.combination(
+                    "transformers: resample=0, 1, 4 or 5, which are not bilinear or bicubic", "refused"
+                ),
             )
             for number in (0, 1, 4, 5)
         ],
         pytest.param(
             *({"do_flip_channel_order": True}, "do_flip_channel_order=True.*set it to a supported value in the file"),
-            marks=pytest.mark.combination("transformers: do_flip_channel_order=True", "ValueError"),
+            marks=pytest.mark.combination("transformers: do_flip_channel_order=True", "refused"),
         ),
         pytest.param(
             *({"do_pad": True, "pad_size": {"height": 48, "width": 48}}, "do_pad=True and pad_size=.* does not pad"),
-            marks=pytest.mark.combination("transformers: do_pad, to another size", "ValueError"),
+            marks=pytest.mark.combination("transformers: do_pad=True with another size", "refused"),
         ),
         pytest.param(
             *({"do_center_crop": True}, "do_center_crop=True with crop_size=None. Add crop_size"),
-            marks=pytest.mark.combination("transformers: do_center_crop without crop_size", "ValueError"),
+            marks=pytest.mark.combination("transformers: do_center_crop without crop_size", "refused"),
         ),
         ({"do_center_crop": True, "crop_size": {"shortest_edge": 3}}, "do_center_crop=True with crop_size="),
         ({"size": 30, **CROP}, r"crop_size=\[32, 40\], which is larger than size=30\. .* does not pad"),
@@ -96,7 +100,7 @@ def test_refused(settings, message):
         check_processor(settings) or read_processor(settings, SIZE)
 
 
-@pytest.mark.combination("transformers: a setting that is unknown", "a warning names it")
+@pytest.mark.combination("transformers: an unknown setting", "a warning names it")
 def test_unknown_settings_are_named():
     unknown = {"crop_pct": 0.9, "offset": True, "image_processor_type": "ConvNextImageProcessor"}
     ignored = check_processor({**MEANS, **unknown, "size": {"shortest_edge": 8}, "do_blur": False, "gamma": None})
@@ -108,6 +112,12 @@ def test_unknown_settings_are_named():
     ("labels", "names"),
     [
         ({"0": "crane", "1": "crane"}, ["crane", "crane"]),  # ImageNet-1k has two classes of this name.
+        pytest.param(
+            *({"1": "b", "0": "a"}, ["a", "b"]),
+            marks=pytest.mark.combination(
+                "transformers: id2label in another order", "the labels in the order of their numbers"
+            ),
+        ),
         ({"0": "LABEL_0", "1": "LABEL_1"}, None),
         ({}, None),
     ],
@@ -119,14 +129,15 @@ def test_class_names(labels, names):
 @pytest.mark.parametrize(
     "labels", [{"0": "a", "1": name} for name in ("", " ", "b\0", "b\n", 7)] + [{"1": "a", "2": "b"}]
 )
-@pytest.mark.combination("id2label with an empty name, a line break or a missing number", "no labels, and a warning")
+@pytest.mark.combination("transformers: id2label with an empty name or a line break", "no labels, and a warning")
+@pytest.mark.combination("transformers: id2label with numbers from 1", "no labels, and a warning")
 def test_class_names_that_cannot_be_used(labels):
     names, ignored = read_class_names({"id2label": labels}, 2)
     assert names is None
     assert "the labels in config.json are left out, because the name of class" in ignored["id2label"]
 
 
-@pytest.mark.combination("more labels in config.json than classes in the file", "ValueError")
+@pytest.mark.combination("transformers: another number of labels in config.json than classes in the file", "refused")
 def test_another_number_of_classes():
     for config in ({"id2label": {"0": "a", "1": "b"}}, {"num_labels": 2}):
         with pytest.raises(ValueError, match="another model: it contains 2 labels, but the classifier has 3 classes"):

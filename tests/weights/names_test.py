@@ -177,9 +177,10 @@ def test_lists_not_too_many():
         NAMES.decode({f"?{i}": np.ones(3, "float32") for i in range(11)}, K)
 
 
+@pytest.mark.combination("a file with arrays of int8, uint8 or bool", "refused; the array and its type are named")
 def test_refusals():
     ones = np.ones(3, "float32")
-    for dtype in ("int32", "bool", "complex64", "uint8"):
+    for dtype in ("int8", "int32", "bool", "complex64", "uint8"):
         with pytest.raises(ValueError, match=f"first is of type {dtype}. Weights must be floating-point numbers"):
             NAMES.decode({"first": ones.astype(dtype)}, K)
     with pytest.raises(ValueError, match="second and another array of the file both contain layer/kernel"):

@@ -118,6 +118,7 @@ def test_an_explicit_argument_wins_over_the_file_even_if_it_is_the_default(tmp_p
         assert keras_vit.describe(model).config.mlp == mlp
 
 
+@pytest.mark.combination("KerasHub: an image size of 10^12", "refused")
 def test_parts_of_another_model_in_a_folder_are_not_mixed_in(saved, copy_of):
     weights, path = saved("keras_hub", SMALL, input_shape=SHAPE)
     preset = copy_of(path)

@@ -10,11 +10,13 @@ from keras_vit.weights.settings import activation_of_problem
         ("single_label_classification", 3, "softmax"),
         pytest.param(
             *("multi_label_classification", 3, "sigmoid"),
-            marks=pytest.mark.combination("transformers: problem_type=multi_label_classification", "a sigmoid"),
+            marks=pytest.mark.combination(
+                "transformers: problem_type=multi_label_classification", "the classifier ends in a sigmoid"
+            ),
         ),
         pytest.param(
             *("regression", 3, None),
-            marks=pytest.mark.combination("transformers: problem_type=regression", "no activation"),
+            marks=pytest.mark.combination("transformers: problem_type=regression", "the classifier has no activation"),
         ),
         (None, 1, "sigmoid"),
     ],

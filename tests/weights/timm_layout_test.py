@@ -1,6 +1,7 @@
 """timm's layout, tested without timm; tests/peers compares with timm itself."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -155,15 +156,46 @@ def test_refuses_architectures_and_arguments_that_it_does_not_know(changes, argu
         open_checkpoint(path)
 
 
+@pytest.mark.combination(
+    "a file without an array, such as a bias, a norm or a part of a block", "refused; the array is named"
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("part", "missing"), [("attn.qkv.bias", "attention/query/bias"), ("norm.weight", "encoder_norm/gamma")]
+    ("part", "missing"),
+    [
+        *(("attn.qkv.bias", "attention/query/bias"), ("norm.weight", "encoder_norm/gamma")),
+        *(("norm.bias", "encoder_norm/beta"), ("head.bias", "predictions/bias")),
+        ("blocks.1.mlp.fc1.weight", "encoder_block_1/mlp/hidden/kernel"),
+    ],
 )
 def test_arrays_that_the_architecture_needs_are_missed(part, missing, token):
     """A file without biases or without the last norm is incomplete, unless its architecture has none."""
     _, path = token
     edit(path / "model.safetensors", lambda arrays: {name: x for name, x in arrays.items() if not name.endswith(part)})
     with pytest.raises(ValueError, match=f"missing: .*{missing}"):
+        keras_vit.from_pretrained(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        pytest.param(
+            *("blocks.0.attn.qkv.lora_A.weight", (2, 12)),
+            marks=pytest.mark.combination(
+                "a file with LoRA arrays that are not merged", "refused; the arrays are named"
+            ),
+        ),
+        pytest.param(
+            *("norm_extra.weight", (12,)),
+            marks=pytest.mark.combination("a file with an additional norm", "refused; the array is named"),
+        ),
+    ],
+)
+def test_arrays_that_no_architecture_has_are_named(name, shape, token):
+    _, path = token
+    edit(path / "model.safetensors", lambda arrays: {**arrays, name: np.zeros(shape, "float32")})
+    with pytest.raises(ValueError, match=rf"unknown names: {re.escape(name)}"):
         keras_vit.from_pretrained(path)
 
 
@@ -258,7 +290,14 @@ def test_refuses_a_broken_config(text, token):
 
 @pytest.mark.parametrize(
     ("mode", "ratio", "resize", "crop"),
-    [("center", 0.95, 370, (384, 352)), ("squash", 1.0, (384, 352), None), ("squash", 0.95, (404, 370), (384, 352))],
+    [
+        ("center", 0.95, 370, (384, 352)),
+        ("squash", 1.0, (384, 352), None),
+        pytest.param(
+            *("squash", 0.875, (438, 402), (384, 352)),
+            marks=pytest.mark.combination("timm: crop_mode=squash with crop_pct=0.875", "the pixels of timm"),
+        ),
+    ],
 )
 def test_resizing_is_that_of_timm(mode, ratio, resize, crop):
     settings = {"mean": (0.5, 0.4, 0.3), "std": (0.3, 0.2, 0.1), "crop_pct": ratio, "crop_mode": mode}

@@ -15,7 +15,10 @@ def config(**settings):
 @pytest.mark.parametrize(
     ("settings", "pixels"),
     [
-        ({"interpolation": "bilinear"}, {"interpolation": "bilinear"}),
+        pytest.param(
+            *({"interpolation": "bilinear"}, {"interpolation": "bilinear"}),
+            marks=pytest.mark.combination("timm: interpolation=bilinear", "the pixels of timm"),
+        ),
         ({"interpolation": None, "crop_mode": None}, {"interpolation": "bicubic", "crop": SIZE}),
         ({"crop_pct": None}, {"resize": 36}),  # timm's default is 0.875.
         ({"test_crop_pct": 0.5, "crop_pct": 0.8}, {"resize": 40}),
@@ -35,14 +38,14 @@ def test_pixels(settings, pixels):
                 {"interpolation": word},
                 f"interpolation='{word}'. This package supports only .*'bilinear' or .*'bicubic'",
             ),
-            marks=pytest.mark.combination("timm: interpolation lanczos, nearest, hamming or random", "ValueError"),
+            marks=pytest.mark.combination("timm: interpolation lanczos, nearest, hamming or random", "refused"),
         )
         for word in ("lanczos", "nearest", "hamming", "random")
     ]
     + [
         pytest.param(
             *({"crop_mode": word}, f"crop_mode='{word}'. This package supports only crop_mode='center' or 'squash'"),
-            marks=pytest.mark.combination("timm: crop_mode border or an unknown word", "ValueError"),
+            marks=pytest.mark.combination("timm: crop_mode border or an unknown word", "refused"),
         )
         for word in ("border", "circle")
     ]
@@ -50,7 +53,9 @@ def test_pixels(settings, pixels):
         ({"label_offset": 1}, "label_offset=1. This package supports only label_offset=0"),
         pytest.param(
             *({"num_classes": 5}, "belongs to another model: it contains num_classes=5, but the arrays have 3"),
-            marks=pytest.mark.combination("another num_classes in config.json than classes in the file", "ValueError"),
+            marks=pytest.mark.combination(
+                "timm: another num_classes in config.json than classes in the file", "refused"
+            ),
         ),
     ],
 )
@@ -59,7 +64,7 @@ def test_refused(settings, message):
         read_config(config(**settings), 3, SIZE)
 
 
-@pytest.mark.combination("timm: a setting that is unknown", "a warning names it")
+@pytest.mark.combination("timm: an unknown setting", "a warning names it")
 def test_unknown_settings_are_named():
     result = read_config({**config(gamma=2, blur=False), "frames": 3}, 3, SIZE)
     assert result["ignored"] == {
@@ -79,7 +84,8 @@ NAMES = ["a", "b", "c"]
     ("settings", "classes", "label_space"),
     [
         pytest.param(
-            *({"label_names": NAMES}, 3, NAMES), marks=pytest.mark.combination("timm: label_names", "the labels")
+            *({"label_names": NAMES}, 3, NAMES),
+            marks=pytest.mark.combination("timm: label_names", "the model's labels"),
         ),
         ({"label_names": dict(zip("012", NAMES, strict=True))}, 3, NAMES),
         ({"label_names": NAMES, "label_descriptions": {"a": "ant", "c": "cat"}}, 3, ["ant", "b", "cat"]),

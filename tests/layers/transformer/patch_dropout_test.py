@@ -32,14 +32,23 @@ def test_each_image_keeps_random_patches_and_all_prefix_tokens(rate, num_kept):
     np.testing.assert_array_equal(PatchDropout(rate)(tokens), tokens)
 
 
+@pytest.mark.combination(
+    "patch dropout in predict, after a reload, and removed by from_pretrained", "the answers of the model without it"
+)
 @pytest.mark.slow
-def test_a_model_with_patch_dropout_trains_and_predicts_with_all_patches():
+def test_a_model_with_patch_dropout_trains_and_predicts_with_all_patches(tmp_path):
     model, whole = (tiny_model(num_register_tokens=1, num_layers=1, patch_dropout_rate=rate) for rate in (0.5, 0.0))
     changed = train(model, SHAPE, keras.optimizers.SGD(1.0))
     assert changed
     whole.set_weights([weight for weight in model.get_weights() if weight.dtype == "float32"])
     images = np.random.default_rng(0).normal(size=(2, *SHAPE)).astype("float32")
-    assert_close(model(images), to_numpy(whole(images)))
+    expected = to_numpy(whole(images))
+    assert np.ptp(expected, axis=0).max() > 0.01  # The outputs depend on the images.
+    model.save(tmp_path / "model.keras")
+    without = keras_vit.from_pretrained(tmp_path / "model.keras", patch_dropout_rate=0.0)
+    assert "patch_dropout" not in [layer.name for layer in without.layers]
+    for each in (model, keras.models.load_model(tmp_path / "model.keras"), without):
+        assert_close(each.predict(images, verbose=0), expected)
     layer, num_prefix_tokens = model.get_layer("patch_dropout"), keras_vit.describe(model).config.num_prefix_tokens
     num_patches = math.prod(model.get_layer("patch_embedding").output.shape[1:3])
     tokens = keras.Model(model.inputs, model.get_layer("encoder_block_0").input)(images, training=True)

@@ -223,6 +223,7 @@ def test_a_label_is_named_for_tfds_only():
             tiny("none", "data.label=label", name=name)
 
 
+@pytest.mark.combination("train on a folder of a class whose name has a line break", "refused before the training")
 def test_names_of_classes_are_lines_of_text(tmp_path):
     for name in ("ant", "bee\nor wasp"):
         (tmp_path / name).mkdir()

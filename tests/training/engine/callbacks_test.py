@@ -89,6 +89,7 @@ def points(folder, tag):
     return [event.step for event in events for value in event.summary.value if value.tag == tag]
 
 
+@pytest.mark.combination("a run is stopped by a signal and resumed", "equal to an undisturbed run, bit for bit")
 @pytest.mark.parametrize(
     ("hook", "step", "saved"),
     [

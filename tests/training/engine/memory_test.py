@@ -20,7 +20,9 @@ def model():
     return keras_vit.ViT(recipe.model.config, input_shape=(8, 8, 1), classes=10)
 
 
-@pytest.mark.combination("train with a batch that does not fit", "fit.batch_size, the free memory and what would fit")
+@pytest.mark.combination(
+    "train with a batch that does not fit", "the error names fit.batch_size, the free memory and what would fit"
+)
 def test_a_shortage_is_explained(model):
     recipe = override(recipes.load("digits"), [*BRIEF, "fit.batch_size=100"])
     gradients = 4 * model.count_params()

@@ -34,6 +34,7 @@ def opened(run):
     return open_model(run.folder)
 
 
+@pytest.mark.combination("evaluate a run with another data.test_fraction", "refused")
 def test_a_run_has_a_recipe_and_classes(opened, brief_recipe):
     assert (opened.recipe, opened.class_names) == (brief_recipe, ["ant", "bee", "cat"])
     assert opened.is_own_data(brief_recipe.data)
@@ -41,6 +42,8 @@ def test_a_run_has_a_recipe_and_classes(opened, brief_recipe):
     assert (recipe.data, recipe.fit.batch_size) == (brief_recipe.data, 7)
     with pytest.raises(InputError, match=r"data\.validation_fraction cannot be changed for a trained model"):
         recipe_for(opened, ["data.validation_fraction=0.5"])
+    with pytest.raises(InputError, match=r"data\.test_fraction cannot be changed for a trained model"):
+        recipe_for(opened, ["data.test_fraction=0.5"])
 
 
 def test_of_other_data_any_part_may_be_taken(opened, brief_recipe):
