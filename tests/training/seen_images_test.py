@@ -16,7 +16,7 @@ from tests.training.conftest import BRIEF
 from tests.training.data.sets.folder_test import write_image
 from training import recipes
 from training.__main__ import main
-from training.data.contents import INITIAL, Record, read_contents
+from training.data.contents import INITIAL_WEIGHTS, Record, read_contents
 from training.data.loading import load_dataset
 from training.data.sets.records import write_records
 from training.engine import train
@@ -56,11 +56,11 @@ def photographs(run):
 
 
 def splits_of(run, directory=None):
-    """{split: names of its files}, as commands that measure a model read the data of a run."""
+    """{split: names of its files}, as commands that measure a model read the data of a run or another directory."""
     data = recipes.load(str(run.recipe)).data
     if directory is not None:
         data = dataclasses.replace(data, directory=str(directory))
-    dataset = load_data(functools.partial(load_dataset, data, True), run)
+    dataset = load_data(functools.partial(load_dataset, data), run, is_own_data=directory is None)
     assert {split: source.size for split, source in dataset.splits.items()} == {
         split: len(items) for split, items in dataset.contents.items.items() if items
     }
@@ -76,7 +76,7 @@ def test_removed_test_images_are_not_replaced_by_training_images(run, capsys):
     removed, *kept = before["test"]
     (run.folder.parent / "photographs" / removed).unlink()
     assert splits_of(run) == before | {"test": kept}
-    expected = f"  1 of 4 test files are missing or changed: {removed}\n"
+    expected = f"  missing or changed in the test split: {removed}\n"
     assert capsys.readouterr().out == f"The data have changed since the training of {run.folder}:\n{expected}"
 
 
@@ -87,7 +87,7 @@ def test_added_images_are_in_no_split(run, capsys):
     before = splits_of(run)
     write_image(run.folder.parent / "photographs" / "cat" / "added.png")
     assert splits_of(run) == before | {"new": ["cat/added.png"]}
-    assert "1 files are new or changed: cat/added.png" in capsys.readouterr().out
+    assert "\n  new or changed: cat/added.png\n" in capsys.readouterr().out
 
 
 @pytest.mark.combination("evaluate a run on a moved or renamed folder of its images", "the run's test images")
@@ -102,8 +102,8 @@ def test_moved_images_are_recognised(run, capsys):
         "other.png",
     ]
     out = capsys.readouterr().out
-    assert "10 files are of another class: mouse/0.png, mouse/10.png" in out
-    assert "11 files have other names" in out
+    assert "\n  with another class or mask: mouse/0.png, mouse/10.png, mouse/12.png" in out
+    assert "… (11 in all)" in out.partition("with another name")[2]
 
 
 @pytest.mark.combination("evaluate a run on another folder", "the splits of that folder, without a message")
@@ -119,6 +119,42 @@ def test_unknown_images_are_split_as_usual(run, tmp_path, capsys):
 
 
 @pytest.mark.combination(
+    "evaluate a run on another folder that contains some of its images", "the folder's test images without these"
+)
+def test_seen_images_in_another_folder_are_left_out(run, tmp_path, capsys):
+    other = tmp_path / "other"
+    for number in range(20, 40):
+        write_image(other / NAMES[number % 2] / f"{number}.png")
+    tested = splits_of(run, other)["test"][0]
+    shutil.copy(photographs(run) / splits_of(run)["train"][0], other / tested)
+    splits = splits_of(run, other)
+    assert [len(splits[split]) for split in ("train", "validation", "test")] == [14, 2, 3]
+    assert tested not in splits["test"]
+    assert capsys.readouterr().out == f"Images that {run.folder} was trained on are left out: {tested}\n"
+
+
+@pytest.mark.combination("evaluate a run after all its images were encoded again", "refused")
+def test_a_folder_without_any_image_of_the_run_is_refused(run):
+    for path in photographs(run).glob("*/*.png"):
+        path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(InputError, match="contains none of the images that it had when the run began"):
+        splits_of(run)
+
+
+@pytest.mark.combination("train on a picture that is in two classes", "both copies are in one split")
+def test_copies_in_two_classes_stay_together(run):
+    data = recipes.load(str(run.recipe)).data
+    tested = splits_of(run)["test"][0]
+    copy = next(path for path in splits_of(run)["train"] if path.partition("/")[0] != tested.partition("/")[0])
+    shutil.copy(photographs(run) / copy, photographs(run) / tested)
+    contents = load_dataset(data).contents
+    by_path = {item.path: split for split, items in contents.items.items() for item in items}
+    assert by_path[tested] == by_path[copy] == "train"
+    # The copies are told apart, so the run can go on with the same batches.
+    assert load_dataset(data, record=Record("run", contents, "resume")).contents == contents
+
+
+@pytest.mark.combination(
     "resume a run after two class folders were exchanged", "refused; the relabelled files are listed"
 )
 def test_a_run_does_not_go_on_with_exchanged_labels(run):
@@ -130,7 +166,7 @@ def test_a_run_does_not_go_on_with_exchanged_labels(run):
     (folder / "dog").rename(folder / "cat")
     (folder / "saved").rename(folder / "dog")
     with pytest.raises(
-        InputError, match=r"started with other data:\n.*  20 files are of another class: cat/1\.png"
+        InputError, match=r"started with other data:\n(.*\n)*  with another class or mask: cat/1\.png"
     ) as error:
         open_run(recipe, load_dataset(recipe.data), *arguments)
     assert str(error.value).endswith("name another folder, or omit run=PATH.")
@@ -151,7 +187,7 @@ def test_the_next_run_is_not_tested_on_images_that_its_weights_have_seen(run, be
     assert not any(record.contents.split_of(item) == "train" for item in tested)
     # The next run's record contains the removed image, too: its weights have seen it.
     contents.write(run.splits)
-    assert [item.path for item in read_contents(run.splits).items[INITIAL]] == [removed]
+    assert [item.path for item in read_contents(run.splits).items[INITIAL_WEIGHTS]] == [removed]
     shutil.copy(begun / "photographs" / removed, photographs(run) / removed)
     assert removed in splits_of(run)["train"]
 
@@ -169,7 +205,7 @@ def test_shards_that_were_training_files_are_not_test_files(run, tmp_path):
         text = text.replace(f'"{other}"', f'"{name}"')
     index.write_text(text)
     with pytest.raises(
-        InputError, match=f"runs/one was trained on 1 files that are now in the test .*: {exchanged[0]}"
+        InputError, match=f"runs/one was trained on shards that are now in .* test split: {exchanged[0]}"
     ):
         load_dataset(data, record=record)
 
@@ -198,9 +234,7 @@ def test_a_run_without_a_record_needs_as_many_images_as_it_had(run):
     run.splits.unlink()
     removed = splits_of(run)["test"][0]
     (photographs(run) / removed).unlink()
-    with pytest.raises(
-        InputError, match=r"train images: were 14, are 13\nTest images may be .* an earlier version trained it"
-    ):
+    with pytest.raises(InputError, match=r"train images: were 14, are 13\nAn earlier version trained this run"):
         splits_of(run)
 
 
@@ -230,9 +264,9 @@ def test_commands_use_the_record(run, monkeypatch, tmp_path, capsys):
     images = splits_of(Run(pathlib.Path("one")))
     (photographs(run) / images["test"][0]).unlink()
     write_image(photographs(run) / "cat" / "added.png")
-    said = "1 of 4 test files are missing or changed: " + images["test"][0]
+    said = "missing or changed in the test split: " + images["test"][0]
     for command, expected in (
-        (["evaluate", "one"], f"{said}\n  1 files are new or changed: cat/added.png\nfolder, test split"),
+        (["evaluate", "one"], f"{said}\n  new or changed: cat/added.png\nfolder, test split"),
         (["evaluate", "one", "--split", "new"], "folder, new split"),
         (["fewshot", "one", "--shots", "1", "--seeds", "1"], "3 test images"),
         (["explain", "one", "--neighbours", "1"], said),
@@ -242,7 +276,7 @@ def test_commands_use_the_record(run, monkeypatch, tmp_path, capsys):
         main(command)
         assert expected in capsys.readouterr().out, command
     assert main(["evaluate", "one", "data.directory=same", "--split", "all"]) == 2
-    assert "one was trained on 16 of these 20 images, such as" in capsys.readouterr().err
+    assert "one has seen 16 of these 20 files in its training, such as" in capsys.readouterr().err
     assert main(["evaluate", "one", "data.directory=same"]) is None
     assert "of 4 images" in capsys.readouterr().out
     weights = ["model.weights=one/model.keras", "model.config=none", "model.input_shape=none", "data.test_fraction=0.5"]
@@ -279,7 +313,7 @@ def test_evaluate_after_classes_have_changed(tmp_path, capsys):
         (folder / old).rename(folder / new)
     capsys.readouterr()
     assert "0.00% (0 of 6 images" in evaluate_source(run.folder)
-    assert "30 files are of another class" in capsys.readouterr().out
+    assert "with another class or mask: cat/0.png" in capsys.readouterr().out
     (folder / "eel").rename(folder / "mouse")
     with pytest.raises(InputError, match=r"classes cat, dog, eel, but the data set has the classes cat, dog, mouse"):
         evaluate_source(run.folder)
@@ -309,7 +343,7 @@ def test_a_deleted_image(run, monkeypatch, tmp_path, capsys):
 
     monkeypatch.setattr(Fitting, "run", fit_without_it)
     assert main([*command, "run=one"]) == 2
-    assert f"cannot be read any more:\n  {removed}: No such file or directory\nRestore them." in capsys.readouterr().err
+    assert f"missing or changed in the train split: {removed}\nRestore them, or start" in capsys.readouterr().err
     (photographs(run) / removed).write_bytes(saved)
     assert main([*command, "run=two", "data.max_failures=1", "fit.final_weights=best"]) is None
     assert f"{removed}: No such file or directory (failure 1 of at most 1)" in capsys.readouterr().out

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 
 from keras_vit.checks import problem_of_class_names
-from training.data.contents import Contents
+from training.data.contents import NEW_SPLIT, Contents
 from training.data.sources import IndexedSource, StreamedSource
 from training.errors import InputError
 
@@ -13,7 +13,8 @@ from training.errors import InputError
 @dataclasses.dataclass(frozen=True)
 class Dataset:
     """The class names, and the sources of the splits "train", "test" and optionally "validation".
-    `overlap` is a message about images that are in two splits, or `None`. `list_contents` returns the contents."""
+    `overlap` is a message about images that are in two splits, or `None`. `list_contents` returns the contents of the
+    splits. It is called when they are needed first, because shards are read for it."""
 
     class_names: tuple[str, ...]
     splits: dict[str, IndexedSource | StreamedSource]
@@ -31,6 +32,8 @@ class Dataset:
 
     def source(self, split):
         """The source of a split. Raises an InputError if the data set does not have the split."""
+        if split == NEW_SPLIT and split not in self.splits:
+            raise InputError("No images were added to the folder of the run since its training.")
         if split not in self.splits:
             raise InputError(f"The data set has no {split} split. It has: {', '.join(self.splits)}")
         return self.splits[split]

@@ -4,8 +4,9 @@ import dataclasses
 
 import tensorflow as tf
 
+from training.data.contents import describe_changes
 from training.data.dataset import Dataset
-from training.data.failures import FailureLimit
+from training.data.failures import IntactFiles
 from training.data.sets import shapes
 from training.data.sets.folder import read_folder
 from training.data.sets.mask_folder import read_mask_folder
@@ -54,10 +55,11 @@ def _finish(dataset, data, disjoint, record):
     if disjoint and dataset.overlap:
         raise InputError(dataset.overlap)
     if record is not None:
-        record.refuse_seen(dataset.contents)
-        if record.use != "resume":
-            _print_changes(dataset.contents, record)
-        if record.use == "continue":
+        if record.is_measured_on(dataset.contents):
+            changes = describe_changes(dataset.contents.changes_since(record.contents))
+            if changes:
+                print(f"The data have changed since the training of {record.run}:", *changes, sep="\n  ")
+        if record.purpose == "continue":
             contents = record.followed_by(dataset.contents)
             dataset = dataclasses.replace(dataset, list_contents=lambda: contents)
     if data.train_images is None:
@@ -72,24 +74,13 @@ def _finish(dataset, data, disjoint, record):
     return dataclasses.replace(dataset, splits=dataset.splits | {"train": drawn})
 
 
-def _print_changes(contents, record):
-    """Prints how a data set has changed since a run, if it contains images of this run."""
-    is_known = any(record.contents.split_of(item) for items in contents.items.values() for item in items)
-    changes = contents.changes_since(record.contents) if is_known else []
-    if changes:
-        print("\n  ".join([f"The data have changed since the training of {record.run}:", *changes]))
-
-
 def _load_folder(data, record):
     folder = _read(read_folder, data, record)
-    if data.max_failures and record is not None and record.use == "resume":
-        folder = folder.completed(record, data.max_failures)
-    splits = _file_sources(folder, lambda label: tf.cast(label, tf.int64))
-    if data.max_failures:
-        paths = [path for path, _ in folder.splits["train"]]
-        limit = FailureLimit(paths, [folder.items[path] for path in paths], data.max_failures)
-        read = splits["train"].read
-        splits["train"] = IndexedSource(len(paths), lambda index: read(limit(index)))
+    if data.max_failures and record is not None and record.purpose == "resume":
+        folder = folder.completed(record.contents, data.max_failures)
+    splits = _file_sources(folder, _read_class)
+    if data.max_failures and "train" in splits:
+        splits["train"] = _intact_files(folder, data.max_failures)
     if record is None and "test" not in splits:
         raise InputError(
             f"{data.directory} has no test images, and too few images for a test split: {splits['train'].size} in "
@@ -106,9 +97,11 @@ def _read(read, data, record):
         print(f"Skipped {path}: {problem}")
     if folder.skipped:
         print(f"Skipped {len(folder.skipped)} in total.")
+    if record is not None:
+        folder = folder.consistent_with(record)
     for note in folder.notes:
         print(note)
-    return folder if record is None else folder.restored(record)
+    return folder
 
 
 def _file_sources(folder, read_label):
@@ -120,6 +113,23 @@ def _files(pairs, read_label):
     return IndexedSource(
         len(pairs), lambda index: {"image": tf.io.read_file(paths[index]), "label": read_label(labels[index])}
     )
+
+
+def _read_class(label):
+    return tf.cast(label, tf.int64)
+
+
+def _intact_files(folder, max_failures):
+    """The source of the training images of a folder, of which some may become unreadable during the run."""
+    paths, labels = zip(*folder.splits["train"], strict=True)
+    files = IntactFiles(paths, [folder.items[path] for path in paths], max_failures)
+    labels = tf.constant(labels)
+
+    def read(index):
+        content, index = files.read(index)
+        return {"image": content, "label": _read_class(labels[index])}
+
+    return IndexedSource(len(paths), read)
 
 
 def _load_mask_folder(data, record):
@@ -154,4 +164,7 @@ def _drawn_shapes(split, first, end):
 
 
 def _load_records(data, record):
-    return read_records(data.directory, data.shuffle_buffer)
+    dataset = read_records(data.directory, data.shuffle_buffer)
+    if record is not None:
+        record.refuse_tests_on_seen_shards(dataset.contents)
+    return dataset

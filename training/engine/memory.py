@@ -1,6 +1,7 @@
 """Estimates the memory of a training step, and describes what to do if it was not enough."""
 
 import math
+import re
 
 import keras
 import psutil
@@ -46,7 +47,9 @@ def free_memory():
 
 def is_out_of_memory(error):
     """Whether an exception means that memory could not be allocated."""
-    return isinstance(error, (MemoryError, tf.errors.ResourceExhaustedError)) or (
+    if isinstance(error, tf.errors.ResourceExhaustedError):  # TensorFlow also raises it if a disk is full.
+        return re.search("OOM|out of memory|failed to allocate", str(error), re.IGNORECASE) is not None
+    return isinstance(error, MemoryError) or (
         type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError") and "RESOURCE_EXHAUSTED" in str(error)
     )
 
@@ -60,7 +63,7 @@ def describe_shortage(recipe, model, engine, free):
         engine: `training.engine.distribution.Engine`
         free: Bytes that were free on a device before the first step, or `None` if unknown.
     """
-    size = recipe.fit.batch_size
+    size, parts, replicas = recipe.fit.batch_size, recipe.fit.accumulation_steps, engine.num_replicas
     text = f"The memory was not enough for a training step with fit.batch_size={size:,}."
     needed = activations(recipe, model, engine)
     fitting = size // 2
@@ -68,14 +71,15 @@ def describe_shortage(recipe, model, engine, free):
         text += f" {free / 1e9:,.1f} GB were free before the first step."
         if needed is not None:
             gradients = 4 * sum(math.prod(variable.shape) for variable in model.trainable_variables)
-            step = engine.num_replicas * recipe.fit.accumulation_steps
-            expected = max(int(size * (free - gradients) / needed), 0) // step * step
-            text += f" By the estimate of `plan`, at most {expected:,} images fit."
-            fitting = min(fitting, expected)
+            expected = max(int(size * (free - gradients) / needed), 0)
+            if expected < size:
+                text += f" By the estimate of `plan`, at most {expected:,} images fit."
+                fitting = min(fitting, expected)
+    fitting -= fitting % (parts * replicas)
     remedies = [f"fit.batch_size={fitting}"] if fitting else []
-    parts = recipe.fit.accumulation_steps * math.ceil(size / fitting) if fitting else size
-    parts = next(count for count in range(parts, size + 1) if size % count == 0)
-    remedies.append(f"fit.accumulation_steps={parts} (the same batch in more parts)")
+    least_parts = parts * math.ceil(size / fitting) if fitting else 2 * parts
+    more_parts = (count for count in range(least_parts, size + 1) if size % (count * replicas) == 0)
+    remedies += [f"fit.accumulation_steps={count} (the same batch in more parts)" for count in more_parts][:1]
     if not recipe.fit.rematerialize and needed is not None:
         remedies.append("fit.rematerialize=true (slower)")
-    return f"{text} Start a new run with {' or '.join(remedies)}."
+    return f"{text} Start a new run with {' or '.join(remedies) or 'a smaller model'}."

@@ -1,7 +1,6 @@
 """Trains a recipe, and writes a folder with the model, its export and its report."""
 
 import contextlib
-import itertools
 import pathlib
 import shlex
 import subprocess
@@ -14,7 +13,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.atomic_files import replace_file_atomically
 from keras_vit.weights.assign import in_place_of_initial_values
-from training.data.contents import find_problems
+from training.data.contents import describe_changes
 from training.engine import distribution
 from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.fitting import Fitting, seed
@@ -64,15 +63,15 @@ def train(recipe, runs="runs", folder=None, leave=None):
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
         print(f"{sizes} in {len(dataset.class_names)} classes: {textwrap.shorten(', '.join(dataset.class_names), 300)}")
-    is_new = folder is None or not pathlib.Path(folder).exists()
+    has_folder = folder is not None and pathlib.Path(folder).exists()
     run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
     try:
         with contextlib.ExitStack() as stack:
             if engine.is_chief:
                 stack.enter_context(hold(run))
             stack.enter_context(sigterm_as_keyboard_interrupt())
-            if engine.is_chief and is_new:
-                stack.enter_context(removed_if_untrained(run))
+            if engine.is_chief and not run.recipe.is_file():
+                stack.enter_context(removed_if_untrained(run, has_folder))
             open_run(recipe, dataset, runs, run.folder, engine)
             return run, _fit_and_finish(Fitting(task, dataset, engine, run), leave or finish)
     except KeyboardInterrupt:
@@ -89,12 +88,14 @@ def _load(task, run):
         run: `Run` to resume if its folder contains one. Its splits are used again. Otherwise, if the initial weights
             come from another run, images that this run was trained on are training images again.
     """
-    weights = pathlib.Path(task.recipe.model.weights or "")
+    weights = pathlib.Path(task.recipe.model.weights or "").expanduser()
     earlier, record = Run(weights.parent), None
     if run is not None and run.recipe.is_file():
         record = read_record(run, "resume")
-    elif weights == earlier.model:
+    elif weights == earlier.model and earlier.recipe.is_file():
         record = read_record(earlier, "continue")
+        if record is None:
+            print(f"{earlier.folder} has no {earlier.splits.name}. Test images may be images that it was trained on.")
     dataset = task.load(record=record)
     for split in ("train", "test"):
         dataset.source(split)
@@ -132,27 +133,31 @@ def _fit_and_finish(fitting, leave):
         engine.end()
         return evaluation
     except Exception as error:
-        explanation = _explanation(fitting, error, free)
+        if is_out_of_memory(error):  # The run itself cannot go on with other settings.
+            raise InputError(describe_shortage(fitting.task.recipe, fitting.model, engine, free)) from error
+        explanation = _explanation(fitting, error)
         if explanation is None:
             raise
         resume = "" if is_untrained(run) else f" To resume: {resume_command(run)}"
         raise InputError(f"{explanation}{resume}") from error
 
 
-def _explanation(fitting, error, free):
+def _explanation(fitting, error):
     """Explains an error of a run to the user. `None` if the error is a defect of this program."""
     data = fitting.task.recipe.data
     if isinstance(error, (InputError, OSError)):
         return str(error)
-    if is_out_of_memory(error):
-        return describe_shortage(fitting.task.recipe, fitting.model, fitting.engine, free)
     if not isinstance(error, tf.errors.OpError):
         return None
-    problems = find_problems(fitting.dataset.contents, data.directory) if data.dataset == "folder" else {}
-    if problems:
-        lines = [f"{path}: {problem}" for path, problem in itertools.islice(problems.items(), 5)]
-        text = "\n  ".join([f"{len(problems):,} images in {data.directory} cannot be read any more:", *lines])
-        return f"{text}\nRestore them. A new run with data.max_failures=N goes on without up to N training images."
+    if data.dataset == "folder":
+        print(f"An image could not be read. Looking for images in {data.directory} that have changed …")
+        changes = fitting.task.load(disjoint=False).contents.changes_since(fitting.dataset.contents)
+        gone = {kind: paths for kind, paths in changes.items() if kind.startswith("missing")}
+        if gone:
+            return "\n  ".join(["Images have changed since the run began.", *describe_changes(gone)]) + (
+                "\nRestore them, or start a new run with data.max_failures=N, in which up to N training images may "
+                "become unreadable."
+            )
     unreadable = tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.PermissionDeniedError
     return f"The images cannot be read any more: {error.message}" if isinstance(error, unreadable) else None
 

@@ -46,7 +46,7 @@ def evaluate_source(source, assignments=(), split="test"):
     if split == "all" and is_own_data:
         raise InputError(f"{source} was trained on images of these data. Choose --split test, or another data set.")
     task = TASKS[recipe.task](recipe)
-    dataset = load_data(functools.partial(task.load, split == "all"), opened.run, is_own_data)
+    dataset = load_data(task.load, opened.run, is_own_data, disjoint=split == "all")
     if split == "all":
         _refuse_seen(opened, dataset)
     splits = list(dataset.splits) if split == "all" else [split]
@@ -65,13 +65,13 @@ def evaluate_source(source, assignments=(), split="test"):
 
 
 def _refuse_seen(opened, dataset):
+    """Raises an InputError if a model has seen images of a data set in its training."""
     record = read_record(opened.run)
     seen = record.seen(dataset.contents) if record else []
     if seen:
-        total = sum(source.size for source in dataset.splits.values())
         raise InputError(
-            f"{opened.source} was trained on {len(seen):,} of these {total:,} images, such as {seen[0].path}. Choose "
-            f"--split new for the images that it has not seen, --split test for its test images, or another data set."
+            f"{opened.source} has seen {len(seen):,} of these {len(list(dataset.contents)):,} files in its training, "
+            f"such as {seen[0].path}. Choose --split test, --split new for files that were added, or other data."
         )
 
 

@@ -204,7 +204,7 @@ def _read_pictures(subject, paths):
 def _training_examples(run):
     """The training images of a run. If they cannot be loaded, prints the reason and returns `None`."""
     try:
-        dataset = load_data(functools.partial(load_dataset, recipes.load(str(run.recipe)).data, True), run)
+        dataset = load_data(functools.partial(load_dataset, recipes.load(str(run.recipe)).data), run)
     except InputError as error:
         print(f"The run's training images are left out: {error}")
         return None

@@ -1,6 +1,5 @@
 """Exports the model of a run or of a `.keras` file for serving."""
 
-import functools
 import json
 import pathlib
 
@@ -96,7 +95,7 @@ def _training_images(model, run, source):
             f"Give a few hundred images like those that will be served: --images FILE..."
         )
     recipe = recipes.load(str(run.recipe))
-    training = load_data(functools.partial(TASKS[recipe.task](recipe).load, True), run).source("train")
+    training = load_data(TASKS[recipe.task](recipe).load, run).source("train")
     drawn = training.draw(min(_NUM_CALIBRATING, training.size), _SEED)
     decode = image_decoder(model)
     return np.stack([decoded(example["image"].numpy(), decode) for example in drawn.in_order()])

@@ -51,7 +51,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     opened = open_model(source)
     recipe = recipe_for(opened, assignments)
     require_classification(recipe, "fewshot")
-    load = functools.partial(load_dataset, recipe.data, True)
+    load = functools.partial(load_dataset, recipe.data)
     dataset = load_data(load, opened.run, opened.is_own_data(recipe.data))
     train, test = dataset.source("train"), dataset.source("test")
     labels, test_labels = read_labels(train, "the train split"), read_labels(test, "the test split")

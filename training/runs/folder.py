@@ -14,7 +14,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 
-from training.data.contents import Record, read_contents
+from training.data.contents import Record, describe_changes, read_contents
 from training.errors import InputError, shortened_names
 from training.files import write_text
 from training.recipe.assignments import as_text, from_dict, leaves, read_facts
@@ -195,15 +195,15 @@ def data_changes(run, dataset):
         texts = [f"{kind}: {shortened_names(sorted(classes))}" for kind, classes in changes.items() if classes]
         differences.append(f"classes, {'; '.join(texts) or 'in another order'}")
     if run.splits.is_file():
-        differences += dataset.contents.changes_since(read_contents(run.splits))
+        differences += describe_changes(dataset.contents.changes_since(read_contents(run.splits)))
     return differences
 
 
-def read_record(run, use="measure"):
+def read_record(run, purpose="measure"):
     """The `training.data.contents.Record` of a run, or `None` if there is none, as in older runs."""
     if not run.splits.is_file():
         return None
-    return Record(str(run.folder), read_contents(run.splits), use)
+    return Record(str(run.folder), read_contents(run.splits), purpose)
 
 
 def _sizes(dataset):
@@ -233,14 +233,21 @@ def _version(package):
 
 
 @contextlib.contextmanager
-def removed_if_untrained(run):
-    """Removes the folder of a run if an error ends the run before it has a checkpoint, a history or other files."""
+def removed_if_untrained(run, keeps_folder):
+    """Removes the files of a new run if an error ends it before it has a checkpoint, a history or other files.
+
+    Args:
+        run: `Run`
+        keeps_folder: Whether the folder existed before the run, so that it remains as an empty folder.
+    """
     try:
         yield
     except BaseException:
         own = {run.recipe, run.splits, run.lock, *run.subfolders, *run.tensorboard.rglob("*")}
         if own.issuperset(run.folder.rglob("*")):
             shutil.rmtree(run.folder, ignore_errors=True)
+            if keeps_folder:
+                run.folder.mkdir(exist_ok=True)
         raise
 
 

@@ -80,25 +80,35 @@ def open_model(source):
     return Opened(without_queries(str(source)), model, run, class_names=_checked_class_names(model, source))
 
 
-def load_data(load, run, is_own_data=True):
+def load_data(load, run, is_own_data=True, disjoint=True):
     """Loads a data set with the splits of a run, so that no image that the run was trained on is a test image.
 
     Args:
-        load: Function of a `training.data.contents.Record` or `None` that returns a `training.data.dataset.Dataset`.
+        load: Function `load(disjoint=..., record=...)`, such as the method `load` of a task.
         run: `Run` with the folder of the model.
         is_own_data: Whether the run was trained on this data set.
+        disjoint: As in `training.data.loading.load_dataset`.
 
     Raises:
-        InputError: If the data set of an older run, which has no record, has changed.
+        InputError: If the data set of the run contains none of its images. If the run is of an earlier version, which
+            did not record its images: if their numbers have changed.
     """
-    record = read_record(run)
-    dataset = load(record)
-    changes = data_changes(run, dataset) if record is None and is_own_data else []
-    if changes:
+    record = read_record(run, "measure" if is_own_data else "measure_elsewhere")
+    dataset = load(disjoint=disjoint, record=record)
+    if not is_own_data:
+        return dataset
+    if record is None:
+        changes = data_changes(run, dataset)
+        if changes:
+            raise InputError(
+                "\n  ".join([f"The data have changed since the training of {run.folder}:", *changes])
+                + "\nAn earlier version trained this run and did not record its splits, so its test images cannot be "
+                "identified. Restore the data, or choose other data."
+            )
+    elif record.contents.items and not any(record.contents.split_of(item) for item in dataset.contents):
         raise InputError(
-            "\n  ".join([f"The data have changed since the training of {run.folder}:", *changes])
-            + f"\nTest images may be images that it was trained on, because an earlier version trained it and did not "
-            f"write {run.splits.name}. Restore the data, or choose another data set."
+            f"The data set of {run.folder} contains none of the images that it had when the run began. Restore them, "
+            f"or choose other data."
         )
     return dataset
 

@@ -33,14 +33,28 @@ def test_a_shortage_is_explained(model):
         "step. By the estimate of `plan`, at most 30 images fit. Start a new run with fit.batch_size=30 or "
         "fit.accumulation_steps=4 (the same batch in more parts) or fit.rematerialize=true (slower)."
     )
-    # An estimate that is too high is not repeated.
-    assert "new run with fit.batch_size=50 or" in describe_shortage(
-        recipe, model, ONE_DEVICE, gradients + 200 * per_image
-    )
+    # An estimate that is too high is not printed.
+    too_high = describe_shortage(recipe, model, ONE_DEVICE, gradients + 200 * per_image)
+    assert "before the first step. Start a new run with fit.batch_size=50 or" in too_high
     resnet = keras_vit.ResNet18(weights=None, input_shape=(32, 32, 3), classes=2)
     assert describe_shortage(recipe, resnet, ONE_DEVICE, None).endswith(
         "size=100. Start a new run with fit.batch_size=50 or fit.accumulation_steps=2 (the same batch in more parts)."
     )
+
+
+@pytest.mark.parametrize(
+    ("size", "parts", "replicas", "remedies"),
+    [
+        (4, 4, 1, "fit.rematerialize=true"),
+        (8, 2, 2, "fit.batch_size=4 or fit.accumulation_steps=4 (the same batch in more parts) or fit.rematerialize"),
+        (6, 2, 1, "fit.batch_size=2 or fit.accumulation_steps=6 (the same batch in more parts) or fit.rematerialize"),
+        (1, 1, 1, "fit.rematerialize=true"),
+    ],
+)
+def test_remedies_are_settings_that_a_recipe_accepts(model, size, parts, replicas, remedies):
+    recipe = override(recipes.load("digits"), [*BRIEF, f"fit.batch_size={size}", f"fit.accumulation_steps={parts}"])
+    text = describe_shortage(recipe, model, types.SimpleNamespace(num_replicas=replicas), None)
+    assert f"Start a new run with {remedies}" in text
 
 
 def test_errors_of_both_backends_are_recognised():
@@ -53,5 +67,11 @@ def test_errors_of_both_backends_are_recognised():
         JaxRuntimeError("RESOURCE_EXHAUSTED: x"),
     )
     assert all(map(is_out_of_memory, shortages))
-    others = tf.errors.NotFoundError(None, None, "x"), JaxRuntimeError("INTERNAL"), ValueError("RESOURCE_EXHAUSTED")
+    full_disk = tf.errors.ResourceExhaustedError(None, None, "/dev/full; No space left on device")
+    others = (
+        full_disk,
+        tf.errors.NotFoundError(None, None, "x"),
+        JaxRuntimeError("INTERNAL"),
+        ValueError("RESOURCE_EXHAUSTED"),
+    )
     assert not any(map(is_out_of_memory, others))

@@ -240,6 +240,7 @@ def test_a_failed_run_leaves_no_folder(brief_recipe, tmp_path, monkeypatch, caps
         with pytest.raises(InputError, match="It is too large"):
             fail(folder, InputError("It is too large."), *files)
         assert folder.exists() == is_kept
+    assert not list(existing.iterdir())
     fail(None, KeyboardInterrupt())
     assert not list((tmp_path / "runs").iterdir())
     assert "Stopped. Nothing was trained yet.\n" in capsys.readouterr().out

@@ -9,18 +9,15 @@ Each of them contains the folders of the classes.
 """
 
 import concurrent.futures
-import dataclasses
 import functools
 import hashlib
-import math
 import pathlib
-from typing import Any
 
 import tensorflow as tf
 
 from keras_vit.decoding import decode_upright
-from training.data.contents import INITIAL, NEW, Contents, Item
 from training.data.images import read_image
+from training.data.sets.splitting import FolderSplits, find_copies, hold_out, list_items, together
 from training.errors import InputError, shortened_names
 from training.files import check_name
 
@@ -28,78 +25,16 @@ READABLE = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
 # Suffixes of photographs that TensorFlow cannot decode. Files with other suffixes are ignored.
 OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".raw", ".psd")
 _SPLIT_NAMES = {"train": "train", "test": "test"} | dict.fromkeys(("val", "valid", "validation"), "validation")
-_MOST_COPIES = 10  # Maximum number of pairs that a message lists.
 _LAYOUT = "Expected one folder for each class with its images inside: cat/1.jpg, cat/2.png, dog/a.jpeg ..."
-
-
-@dataclasses.dataclass(frozen=True)
-class FolderSplits:
-    """The contents of a directory.
-
-    `splits` is {split: pairs of an image path and its label}. A label is the index of a class, or the path of a mask.
-    `items` is {path of an image: `training.data.contents.Item`}, and `root` is the directory. `skipped` is {path:
-    reason}. `overlap` is a message about images that are in two split folders, or `None`. `notes` are sentences about
-    unusual classes.
-    """
-
-    class_names: tuple[str, ...]
-    splits: dict[str, list[tuple[str, Any]]]
-    items: dict[str, Item]
-    root: pathlib.Path
-    skipped: dict[str, str]
-    overlap: str | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def contents(self):
-        return Contents({split: tuple(self.items[path] for path, _ in pairs) for split, pairs in self.splits.items()})
-
-    def completed(self, record, most):
-        """Adds the training images of a run that are gone or have changed, if there are at most `most`.
-
-        They keep their positions, so the batches of the run stay the same.
-        """
-        found = {item.digest for item in self.items.values()}
-        trained = record.contents.items["train"]
-        gone = {str(self.root / item.path): item for item in trained if item.digest not in found}
-        if len(gone) > most or any(item.label not in self.class_names for item in gone.values()):
-            return self
-        splits = {split: [pair for pair in pairs if pair[0] not in gone] for split, pairs in self.splits.items()}
-        splits["train"] += [(path, self.class_names.index(item.label)) for path, item in gone.items()]
-        items = self.items | gone
-        splits["train"].sort(key=lambda pair: record.contents.places[items[pair[0]].digest][1])
-        return dataclasses.replace(self, splits=splits, items=items)
-
-    def restored(self, record):
-        """Returns a copy in which each image is in the split in which a run had it.
-
-        Images are recognised by their content. Images that the run did not have form the split "new" if the run is
-        measured. Otherwise, they stay in their splits. If the run had none of the images, nothing changes.
-
-        Args:
-            record: `training.data.contents.Record` of the run.
-        """
-        recorded = record.contents.places
-        places = {path: recorded[item.digest] for path, item in self.items.items() if item.digest in recorded}
-        if not places:
-            return self
-        splits = {split: [] for split in self.splits}
-        for split, pairs in self.splits.items():
-            for pair in pairs:
-                target, _ = places.get(pair[0], (NEW if record.use == "measure" else split, None))
-                splits.setdefault("train" if target == INITIAL else target, []).append(pair)
-        for pairs in splits.values():
-            pairs.sort(key=lambda pair: places.get(pair[0], (None, math.inf))[1])
-        return dataclasses.replace(self, splits=splits)
 
 
 def read_folder(directory, test_fraction, validation_fraction):
     """Finds the images of a directory, and splits them unless they are already split.
 
     In each class, `test_fraction` of the images are held out for the test, and `validation_fraction` of the rest for
-    validation. At least one image remains for training. Copies of an image are in the same split. The split depends
-    only on the names of the images and of their folders, and on which images are copies. As long as no image is added
-    or removed, the split is therefore the same on every machine.
+    validation. At least one image remains for training. Copies of an image are in the same split, also if they are in
+    several classes. The split depends only on the names of the images and of their folders, and on which images are
+    copies. As long as no image is added or removed, the split is therefore the same on every machine.
 
     Args:
         directory: Path of the directory.
@@ -128,9 +63,11 @@ def read_folder(directory, test_fraction, validation_fraction):
     fractions = {"test": test_fraction, "validation": validation_fraction}
     missing = {split: fraction for split, fraction in fractions.items() if split not in by_split}
     held = {name: hold_out(paths, missing, digests) for name, paths in by_split["train"].items()}
-    new_splits = {split: {name: held[name][split] for name in classes} for split in (*missing, "train")}
-    other_splits = {split: images for split, images in by_split.items() if split != "train"}
-    splits = {split: _labelled(images, classes) for split, images in (new_splits | other_splits).items()}
+    new_splits = {
+        split: _labelled({name: held[name][split] for name in classes}, classes) for split in (*missing, "train")
+    }
+    other_splits = {split: _labelled(images, classes) for split, images in by_split.items() if split != "train"}
+    splits = together(new_splits, {str(path): digest for path, digest in digests.items()}) | other_splits
     files = {split: [path for paths in images.values() for path in paths] for split, images in by_split.items()}
     labels = {path: name for images in by_split.values() for name, paths in images.items() for path in paths}
     items = list_items(root, digests, labels)
@@ -210,58 +147,6 @@ def _notes(root, images, digests):
             f"in {root}, not of the subfolder."
         )
     return tuple(notes)
-
-
-def hold_out(paths, fractions, digests):
-    """Assigns paths to splits by a hash of their file and folder names. At least one path remains for training.
-
-    Args:
-        paths: `pathlib.Path`s, at least one.
-        fractions: {split: fraction of the paths that the previous splits left}. The splits are filled in this order.
-        digests: {path: (size, digest) of the file}. Files with the same content are in the same split.
-
-    Returns:
-        {split: paths}. The paths that are not held out are in "train".
-    """
-    held, positions = {}, {}
-    rest = sorted(paths, key=lambda path: hashlib.sha256(f"{path.parent.name}/{path.name}".encode()).digest())
-    for path in rest:
-        positions.setdefault(digests[path], len(positions))
-    rest.sort(key=lambda path: positions[digests[path]])  # Copies of an image are now adjacent.
-    for split, fraction in fractions.items():
-        count = min(round(fraction * len(rest)), len(rest) - 1)
-        borders = [0, *(i for i in range(1, len(rest)) if digests[rest[i - 1]] != digests[rest[i]])]
-        _, count = min((abs(border - count), border) for border in borders)
-        held[split], rest = rest[:count], rest[count:]
-    return held | {"train": rest}
-
-
-def find_copies(files, digests):
-    """A message that lists the images in two splits and describes a remedy. `None` if there are no such images.
-
-    Args:
-        files: {split: paths}
-        digests: {path: (size, digest) of the file}
-    """
-    first, copies = {}, []
-    for split, paths in files.items():
-        for path in paths:
-            other, original = first.setdefault(digests[path], (split, path))
-            if other != split:
-                copies.append(f"\n  {original} ({other}) and {path} ({split})")
-    if not copies:
-        return None
-    more = f"\n  … ({len(copies):,} in all)" if len(copies) > _MOST_COPIES else ""
-    return f"Images are in two splits:{''.join(copies[:_MOST_COPIES])}{more}\nRemove one file of each pair."
-
-
-def list_items(root, digests, labels):
-    """{path of an image: `Item`}. `digests` is {path: (size, digest)}, and `labels` is {path: label}."""
-    items = {}
-    for path, label in labels.items():
-        size, digest = digests[path]
-        items[str(path)] = Item(path.relative_to(root).as_posix(), size, digest, label)
-    return items
 
 
 def _labelled(images, classes):

@@ -14,17 +14,8 @@ import numpy as np
 import PIL.Image
 
 from training.data.masks import MAX_CLASSES, VOID, read_values
-from training.data.sets.folder import (
-    READABLE,
-    FolderSplits,
-    examine,
-    find_copies,
-    find_images,
-    find_splits,
-    hold_out,
-    list_items,
-    map_in_threads,
-)
+from training.data.sets.folder import READABLE, examine, find_images, find_splits, map_in_threads
+from training.data.sets.splitting import FolderSplits, find_copies, hold_out, list_items
 from training.errors import InputError
 
 _LAYOUT = (
@@ -44,7 +35,7 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
         validation_fraction: Fraction of the remaining pairs, in [0, 1).
 
     Returns:
-        A `training.data.sets.folder.FolderSplits`.
+        A `training.data.sets.splitting.FolderSplits`.
 
     Raises:
         InputError: If there are no usable pairs. The message describes what was found and what is expected.

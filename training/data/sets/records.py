@@ -6,6 +6,7 @@ test-00000-of-00001.tfrecord
 """
 
 import concurrent.futures
+import functools
 import hashlib
 import itertools
 import json
@@ -129,15 +130,9 @@ def read_records(directory, shuffle_buffer):
 
 
 def _contents(directory, files_by_split):
-    names = [(split, name) for split, files in files_by_split.items() for name in files]
+    read = functools.partial(_item, directory)
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        items = list(pool.map(lambda pair: _item(directory, pair[1]), names))
-    return Contents(
-        {
-            split: tuple(item for (of, _), item in zip(names, items, strict=True) if of == split)
-            for split in files_by_split
-        }
-    )
+        return Contents({split: tuple(pool.map(read, files)) for split, files in files_by_split.items()})
 
 
 def _item(directory, name):

@@ -19,7 +19,7 @@ from training.data.sets.tfds_splits import (
     num_images,
     overlap_message,
     pieces,
-    refuse_seen,
+    refuse_tests_on_seen_pieces,
     split_names,
 )
 from training.data.sources import IndexedSource, StreamedSource, cut
@@ -29,16 +29,16 @@ from training.recipe.datasets import BUILT_IN
 _DOWNLOAD_RETRIES = 3
 
 
-def load_tfds(data, record=None):
+def load_tfds(data, record):
     """Loads a data set of TFDS, or the digits, as a `training.data.dataset.Dataset`. Downloads it if needed.
 
-    Raises an InputError if test images are training images of the run of `record`.
+    Raises an InputError if test images are training images of the run of `record`, which may be `None`.
     """
     builder = _prepared_builder(data)
     label = _label_or_mask(builder, data)
     names = split_names(builder, label, data)
     if record is not None:
-        refuse_seen(builder, names, record)
+        refuse_tests_on_seen_pieces(builder, names, record)
     splits = {name: _tfds_source(builder, split, label, data.shuffle_buffer) for name, split in names.items()}
     contents = list_contents(builder, names)
     return Dataset(label.class_names, splits, overlap_message(builder, names), lambda: contents)

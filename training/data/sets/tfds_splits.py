@@ -90,7 +90,7 @@ def _item(builder, piece):
     return Item(text, num_images([piece]), text)
 
 
-def refuse_seen(builder, names, record):
+def refuse_tests_on_seen_pieces(builder, names, record):
     """Raises an InputError if test or validation images are training images of a run.
 
     Another version of the data set may have its images in another order. Then each split that the run was trained on
