@@ -1,5 +1,7 @@
 """Odd assignments to fields of a recipe, configs, and records of data sets and runs."""
 
+import contextlib
+import io
 import json
 import pathlib
 import shutil
@@ -166,6 +168,8 @@ class Records:
         read_facts(run.recipe)
         recipes.load(str(run.recipe))
         record = read_record(run)
-        dataset = load_dataset(Data(dataset="records", directory=str(case / "shards")), record=record)
+        data = Data(dataset="records", directory=str(case / "shards"))
+        with contextlib.redirect_stdout(io.StringIO()):  # The changes are printed.
+            dataset = load_dataset(data, record=record)
         dataset.contents.changes_since(record.contents)
         return True
