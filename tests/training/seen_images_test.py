@@ -133,6 +133,21 @@ def test_seen_images_in_another_folder_are_left_out(run, tmp_path, capsys):
     assert capsys.readouterr().out == f"Images that {run.folder} was trained on are left out: {tested}\n"
 
 
+@pytest.mark.combination(
+    "evaluate a run on folders train and test that split its images otherwise", "the splits of the run, and a sentence"
+)
+def test_split_folders_that_differ_are_named(run, tmp_path, capsys):
+    splits = splits_of(run)
+    paths = [path for split in ("test", "validation", "train") for path in splits[split]]
+    for number, path in enumerate(paths):
+        target = tmp_path / "other" / ("train" if number < 10 else "test") / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(photographs(run) / path, target)
+    found = splits_of(run, tmp_path / "other")
+    assert {split: [path.partition("/")[2] for path in found[split]] for split in found} == splits
+    assert "not in that of their folder: test/" in capsys.readouterr().out
+
+
 @pytest.mark.combination("evaluate a run after all its images were encoded again", "refused")
 def test_a_folder_without_any_image_of_the_run_is_refused(run):
     for path in photographs(run).glob("*/*.png"):

@@ -64,6 +64,11 @@ def _finish(dataset, data, disjoint, record):
             dataset = dataclasses.replace(dataset, list_contents=lambda: contents)
     if data.train_images is None:
         return dataset
+    if data.dataset == "folder" and record is not None and record.is_measured_on(dataset.contents):
+        images, recorded = (contents.items.get("train", ()) for contents in (dataset.contents, record.contents))
+        if len(images) != len(recorded):
+            print(f"data.train_images={data.train_images} is ignored, because the training images have changed.")
+            return dataset
     source = dataset.source("train")
     if data.train_images > source.size:
         raise InputError(

@@ -92,10 +92,10 @@ def _load(task, run):
     earlier, record = Run(weights.parent), None
     if run is not None and run.recipe.is_file():
         record = read_record(run, "resume")
-    elif weights == earlier.model and earlier.recipe.is_file():
+    elif weights.suffix == ".keras":
         record = read_record(earlier, "continue")
         if record is None:
-            print(f"{earlier.folder} has no {earlier.splits.name}. Test images may be images that it was trained on.")
+            print(f"There is no {earlier.splits.name} beside {weights}. It may have been trained on test images.")
     dataset = task.load(record=record)
     for split in ("train", "test"):
         dataset.source(split)

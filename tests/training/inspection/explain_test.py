@@ -195,7 +195,7 @@ def test_models_stand_side_by_side(tmp_path):
 
 
 def test_without_its_data_a_run_shows_the_rest(run, tmp_path, capsys, monkeypatch):
-    def gone(*_):
+    def gone(*_, **__):
         raise InputError("the disk is not there.")
 
     monkeypatch.setattr(module, "load_dataset", gone)

@@ -71,7 +71,8 @@ def read_folder(directory, test_fraction, validation_fraction):
     files = {split: [path for paths in images.values() for path in paths] for split, images in by_split.items()}
     labels = {path: name for images in by_split.values() for name, paths in images.items() for path in paths}
     items = list_items(root, digests, labels)
-    return FolderSplits(classes, splits, items, root, skipped, find_copies(files, digests), notes)
+    overlap = find_copies(files, digests)
+    return FolderSplits(classes, splits, items, root, skipped, overlap, notes, has_split_folders=len(folders) > 1)
 
 
 def find_splits(directory, contents, unsplit_layout, layout):

@@ -64,7 +64,8 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
     splits = {name: [(str(image), str(masks[image])) for image in images] for name, images in images_by_split.items()}
     labels = {image: mask_digests[image] for images in by_split.values() for image in images}
     items = list_items(root, digests, labels)
-    return FolderSplits(names, splits, items, root, skipped, find_copies(by_split, digests))
+    overlap = find_copies(by_split, digests)
+    return FolderSplits(names, splits, items, root, skipped, overlap, has_split_folders=len(folders) > 1)
 
 
 def _pairs(folder):

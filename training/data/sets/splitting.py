@@ -20,7 +20,7 @@ class FolderSplits:
     `splits` is {split: pairs of an image path and its label}. A label is the index of a class, or the path of a mask.
     `items` is {path of an image: `training.data.contents.Item`}, and `root` is the directory. `skipped` is {path:
     reason}. `overlap` is a message about images that are in two split folders, or `None`. `notes` are sentences for
-    the user.
+    the user. `has_split_folders`: whether the directory has folders for splits, such as train and test.
     """
 
     class_names: tuple[str, ...]
@@ -30,6 +30,7 @@ class FolderSplits:
     skipped: dict[str, str]
     overlap: str | None = None
     notes: tuple[str, ...] = ()
+    has_split_folders: bool = False
 
     @property
     def contents(self):
@@ -64,7 +65,15 @@ class FolderSplits:
             item = self.items[pair[0]]
             return contents.position_of(item) if contents.split_of(item) else math.inf
 
-        return dataclasses.replace(self, splits={split: sorted(pairs, key=position) for split, pairs in splits.items()})
+        restored = dataclasses.replace(
+            self, splits={split: sorted(pairs, key=position) for split, pairs in splits.items()}
+        )
+        moved = restored.contents.changes_since(self.contents).get("in another split")
+        if moved and self.has_split_folders:
+            names = shortened_names(moved, 5)
+            note = f"These files are in the split that the run used, not in that of their folder: {names}"
+            restored = dataclasses.replace(restored, notes=(*self.notes, note))
+        return restored
 
     def _without_seen(self, record):
         """Images that a run was trained on become training images if the run is continued. Else they are left out."""
