@@ -115,7 +115,7 @@ accuracy: .venv/training.installed
 vt-accuracy: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.vt_digits
 
-# Damaged weight files, images and assignments: make robustness ARGS="--weights 30000 --images 20000 --assignments 20000".
+# Damaged weight files, settings, caches, images, recipes and records: make robustness ARGS="--weights 30000 --images 20000 --assignments 20000".
 robustness: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.robustness $(ARGS)
 
