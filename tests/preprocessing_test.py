@@ -96,9 +96,9 @@ def test_refused_arguments():
         with pytest.raises(ValueError, match="mean must be a number from -10000 to 10000, or one for each channel"):
             keras_vit.Preprocessing(mean=mean)
     for sides in ([0, 0], ["x", "3"], 0, 2.5, (1, 2, 3)):
-        with pytest.raises(ValueError, match="resize must be None or"):
+        with pytest.raises(ValueError, match=r"resize must be None, or a number or \(height, width\)"):
             keras_vit.Preprocessing(resize=sides)
-    with pytest.raises(ValueError, match="crop must be None or"):
+    with pytest.raises(ValueError, match=r"crop must be None, or \(height, width\)"):
         keras_vit.Preprocessing(crop=224)
 
 
@@ -126,6 +126,18 @@ def test_other_channels_than_means_are_refused(protocol):
     model = keras.Model(inputs, keras_vit.Preprocessing(**protocol)(inputs))
     with pytest.raises(ValueError, match=rf"images must have . channels.*shape \(8, 12, {channels}\)"):
         keras_vit.preprocess_input(images[0], model)
+
+
+@pytest.mark.combination("gray images for a model of RGB images that normalises them itself", "refused")
+def test_other_channels_than_before_are_refused():
+    for protocol in ({}, {"mean": MEAN}):
+        layer = keras_vit.Preprocessing(**protocol, normalize=True)
+        layer(_pixels(2, 8, 12, 3))
+        for gray in (_pixels(2, 8, 12, 1), keras.KerasTensor((2, 8, 12, 1))):
+            with pytest.raises(ValueError, match=r"images must have 3 channels.*shape \(2, 8, 12, 1\)"):
+                layer(gray)
+    with pytest.raises(ValueError, match=r"number of channels must be known.*shape \(None, 8, 12, None\)"):
+        keras_vit.Preprocessing(normalize=True)(keras.Input((8, 12, None)))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "float32", "float64"])
