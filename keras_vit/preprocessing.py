@@ -127,7 +127,9 @@ class Preprocessing(keras.layers.Layer):
         for name, sides in (("resize", resize), ("crop", crop)):
             if sides is not None and not _are_sides(sides, name == "resize"):
                 accepted = f"{'a number or ' if name == 'resize' else ''}(height, width)"
-                raise ValueError(f"{name} must be None, or {accepted} in pixels, at most {MAX_SIDE}. Received: {sides!r}")
+                raise ValueError(
+                    f"{name} must be None, or {accepted} in pixels, at most {MAX_SIDE}. Received: {sides!r}"
+                )
         if self._scale_and_shift is not None:
             _check_channels(self._scale_and_shift.shape, mean, std)
             self._scale_and_shift.assign(_scale_and_shift_of(mean, std, self._scale_and_shift.shape[-1]))

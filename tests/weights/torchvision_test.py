@@ -152,6 +152,13 @@ def _trunk_of(model):
 
 
 @pytest.mark.slow
+def test_kind_of_problem(plain, tmp_path):
+    path = resnet_file(plain, tmp_path)
+    assert open_checkpoint(path).activation == "softmax"
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnet50", "problem_type": "regression"}))
+    assert open_checkpoint(path).activation is None
+
+
 def test_a_trunk(resnets, files):
     """A VT-ResNet loads the stem and all stages except the last."""
     path, expected = files["R50"], _trunk_of(resnets["R50"])
