@@ -151,7 +151,6 @@ def _trunk_of(model):
     return {path: array for path, array in canonical_weights(model).items() if path.startswith(("stem", "stage"))}
 
 
-@pytest.mark.slow
 def test_kind_of_problem(plain, tmp_path):
     path = resnet_file(plain, tmp_path)
     assert open_checkpoint(path).activation == "softmax"
@@ -159,6 +158,7 @@ def test_kind_of_problem(plain, tmp_path):
     assert open_checkpoint(path).activation is None
 
 
+@pytest.mark.slow
 def test_a_trunk(resnets, files):
     """A VT-ResNet loads the stem and all stages except the last."""
     path, expected = files["R50"], _trunk_of(resnets["R50"])
