@@ -103,18 +103,17 @@ def find_directory(image_bytes):
     flags = r"[\x08-\x0f\x18-\x1f\x28-\x2f\x38-\x3f]"
     is_webp = tf.strings.regex_full_match(tf.strings.substr(image_bytes, 0, 21), r"RIFF\C{4}WEBPVP8X\C{4}" + flags)
     length = tf.strings.length(image_bytes)
-    num_bytes = tf.where(is_png | is_webp, _END_BYTES, 0)
     tail = tf.minimum(tf.maximum(length - _END_BYTES, _END_BYTES), length)
-    ends = [tf.strings.substr(image_bytes, start, num_bytes) for start in (tf.zeros_like(tail), tail)]
-    ends = tf.strings.join(ends)
+    directories = []
     # RE2 finds a pattern with a fixed beginning quickly. In WebP files, the length of the chunk follows its name.
-    names = (is_png, "eXIf"), (is_webp, r"EXIF\C{4}")
-    before = [
-        tf.strings.regex_replace(tf.where(is_kind, ends, ""), name + r"(Exif\x00\x00)?(II\*\x00|MM\x00\*)\C*", "")
-        for is_kind, name in names
-    ]
-    chunk = tf.strings.substr(ends, tf.strings.length(tf.strings.join(before)), num_bytes)
-    return tf.strings.regex_replace(chunk, r"^(eXIf|EXIF\C{4})(Exif\x00\x00)?", "")
+    for is_kind, name in ((is_png, "eXIf"), (is_webp, r"EXIF\C{4}")):
+        num_bytes = tf.where(is_kind, _END_BYTES, 0)
+        ends = [tf.strings.substr(image_bytes, start, num_bytes) for start in (tf.zeros_like(tail), tail)]
+        ends = tf.strings.join(ends)
+        before = tf.strings.regex_replace(ends, name + r"(Exif\x00\x00)?(II\*\x00|MM\x00\*)\C*", "")
+        chunk = tf.strings.substr(ends, tf.strings.length(before), num_bytes)
+        directories.append(tf.strings.regex_replace(chunk, f"^{name}(Exif\\x00\\x00)?", ""))
+    return tf.strings.join(directories)
 
 
 def orientation_in(directory):
