@@ -230,7 +230,7 @@ def _judged_int8(model, format, folder, name, batches, parity):
     open_file = FORMATS[format].module.open_file
     float_run, run = open_file(str(_float_file(folder, name))), open_file(str(folder / name))
     speed = calibration.relative_speed(float_run, run, batches[0][:1].astype("float32"))
-    calibration.warn_if_slower(name, speed)
+    calibration.warn_if_slower(name, speed, format)
     return speed
 
 
