@@ -173,7 +173,8 @@ def normalize_pixels(images, mean, std):
     """`(images / 255 - mean) / std` in float32, for tensors of the Keras backend."""
     images = ops.cast(images, "float32")
     _check_channels(images.shape, mean, std)
-    scale, shift = (ops.convert_to_tensor(row, "float32") for row in _scale_and_shift_of(mean, std, images.shape[-1]))
+    rows = _scale_and_shift_of(mean, std, max(np.size(mean), np.size(std)))  # The images' channels may be unknown.
+    scale, shift = (ops.convert_to_tensor(row, "float32") for row in rows)
     return images * scale - shift
 
 

@@ -1,3 +1,4 @@
+import functools
 import re
 import warnings
 
@@ -7,7 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit.preprocessing import preprocessing_layer
-from tests.test_case import assert_close, randomize, run_layer_test, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, randomize, run_layer_test, to_numpy
 from tests.weights.converter_case import make_shell
 
 CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20, pooling="avg")
@@ -155,6 +156,18 @@ def test_preprocess_input_of_tensors():
     output = keras_vit.preprocess_input(tensor)
     assert keras.ops.is_tensor(output)
     assert_close(output, _pixels(2, 8, 12, 3) / 127.5 - 1)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow has tensors of unknown shape")
+@pytest.mark.parametrize("shape", [None, [None] * 4])
+def test_preprocess_input_of_tensors_of_unknown_shape(shape):
+    import tensorflow as tf
+
+    inputs = keras.Input((8, 12, 3))
+    model = keras.Model(inputs, keras_vit.Preprocessing(mean=MEAN, std=0.5)(inputs))
+    function = tf.function(functools.partial(keras_vit.preprocess_input, model=model), [tf.TensorSpec(shape, tf.uint8)])
+    pixels = _pixels(2, 8, 12, 3)
+    assert_close(function(pixels), (pixels / 255 - MEAN) / 0.5)
 
 
 def test_preprocess_input_as_a_model_says():
