@@ -134,6 +134,9 @@ def test_pixels(name, settings, pixels, size, label_space, plain, tmp_path):
     """Pixels are set by torchvision's file name or timm's config.json, else as for torchvision's first weights."""
     torch = pytest.importorskip("torch")
     arrays = torchvision(float32_weights(plain))
+    if label_space is not None:
+        arrays |= {"fc.weight": np.zeros((1000, arrays["fc.weight"].shape[1]), "float32")}
+        arrays |= {"fc.bias": np.zeros(1000, "float32")}
     torch.save({key: torch.tensor(array) for key, array in arrays.items()}, tmp_path / name)
     if settings is not None:
         (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnet50", "pretrained_cfg": settings}))
