@@ -83,7 +83,7 @@ MATRIX = KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 .venv
 support-matrix: .venv-peers/installed
 	$(MATRIX) --document
 	$(MATRIX)_transformers --document
-	$(MATRIX)_settings --document
+	$(MATRIX)_settings
 
 # The default tier on TensorFlow with the lowest versions that setup.cfg allows: before a release.
 test-lowest: .venv/test.installed

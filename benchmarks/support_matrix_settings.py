@@ -6,12 +6,12 @@ timm and transformers save a small model. For each value of a setting, the comma
 * obeyed: the pixels of both are equal, and differ from those without the setting;
 * no effect: the setting does not change the pixels of either;
 * refused, warned: the error or the `LoadReport` names the setting;
-* IGNORED: the pixels differ, and nothing names the setting. The command then exits with 1.
+* IGNORED: the pixels differ, and nothing names the setting. The page does not list the value, and the command exits
+  with 1.
 
 Command: make support-matrix
 """
 
-import argparse
 import collections
 import io
 import json
@@ -275,10 +275,11 @@ def document(tables):
         "## Settings of the preparation of images\n",
         f"This part was written with transformers {transformers.__version__} and timm {timm.__version__}. For each "
         f"value of a setting, the command writes the value into the config of a small model, and loads the model. It "
-        f"then prepares an image of random pixels with this package and with the other project. A setting is *obeyed* "
-        f"if the pixels of both differ by at most {TOLERANCE} of 255 levels, and the setting changes them. It has *no "
-        f"effect* if the pixels of the other project are the same without it, for example because it is the default. "
-        f"A *warned* setting has no effect in this package: a logged warning and `LoadReport.ignored` name it. A "
+        f"then prepares an RGB image of random pixels with this package and with the other project. A setting is "
+        f"*obeyed* if the pixels of both differ by at most {TOLERANCE} of 255 levels, and the setting changes them. It "
+        f"has *no effect* if the pixels of the other project are the same without it, for example because it is the "
+        f"default, or because it only changes images that are not RGB, as `do_convert_rgb` does. A *warned* setting "
+        f"has no effect in this package: a logged warning and `LoadReport.ignored` name it. A "
         f"*refused* value raises an error that names the setting. For `problem_type`, the scores are compared instead "
         f"of the pixels.\n",
         *(markdown(title, rows) for title, rows in tables.items()),
@@ -286,16 +287,10 @@ def document(tables):
     return "\n".join(lines)
 
 
-def main(arguments=None):
-    """Returns the process's exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.support_matrix_settings", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--document", action="store_true", help="write the part of docs/support.md")
-    options = parser.parse_args(arguments)
+def main():
+    """Writes the part of docs/support.md. Returns the process's exit status."""
     tables = matrix()
-    if options.document:
-        write_part(SETTINGS, document(tables))
+    write_part(SETTINGS, document(tables))
     wrong = ignored(tables)
     print(f"Ignored without a word: {wrong or 'none'}")
     return bool(wrong)

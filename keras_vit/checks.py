@@ -5,7 +5,7 @@ import numbers
 
 MAX_SIDE = 65_535
 """Maximum side of images in pixels, which is also the maximum of JPEG files."""
-LARGEST_SIZE = 1_000_000
+MAX_SIZE = 1_000_000
 """Maximum of sizes in configs, a hundred times those of published models. Larger numbers are mistakes."""
 _LONGEST_SHOWN = 300  # Characters. Of a longer value, the first and the last half of this number are shown.
 
@@ -42,7 +42,7 @@ def check_positive_integer(name, value):
     return int(value)
 
 
-def check_size(name, value, largest=LARGEST_SIZE):
+def check_size(name, value, largest=MAX_SIZE):
     """Checks that a value is an integer from 1 to `largest`; returns it as an `int`."""
     return check_count(name, check_positive_integer(name, value), largest)
 

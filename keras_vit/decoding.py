@@ -6,7 +6,7 @@ TensorFlow is imported inside the functions only. Shapes: B batch, H W C image.
 import functools
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.image_headers import (
+from keras_vit.images.headers import (
     MAX_SCANS,
     as_operation,
     bmp_palette,
@@ -17,8 +17,8 @@ from keras_vit.image_headers import (
     is_animated_webp,
     read_header,
 )
+from keras_vit.images.resizing import resize_image
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer
-from keras_vit.resampling import resize_image
 
 MAX_PIXELS = 89_478_485
 """Default limit for the pixels of an image. For larger images, Pillow warns of a decompression bomb."""

@@ -45,7 +45,8 @@ class Preprocessing(keras.layers.Layer):
         (B, H, W, C)
 
     Raises:
-        ValueError: If a value is invalid, or the images have another number of channels than `mean` or `std`.
+        ValueError: If a value is invalid, if the images have another number of channels than `mean` or `std`, or if
+            `normalize` is `True` and the number of channels is unknown or changes.
 
     Example:
 
@@ -71,7 +72,7 @@ class Preprocessing(keras.layers.Layer):
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
-        self._factors: typing.Any = None
+        self._scale_and_shift: typing.Any = None
         self.set_protocol(mean, std, resize, crop, interpolation, label_space)
         self.source = source
         self.architecture = architecture
@@ -84,13 +85,18 @@ class Preprocessing(keras.layers.Layer):
     def build(self, input_shape):
         if self.normalize:
             _check_channels(input_shape, self.mean, self.std)
+            if input_shape[-1] is None:
+                raise ValueError(
+                    f"With normalize=True, the number of channels must be known. Received: images of shape "
+                    f"{tuple(input_shape)}"
+                )
             # Compiled functions of this model and of models around it read this variable in each call. Constants in
             # these functions would not change when `load_weights` changes the mean and the standard deviation.
-            self._factors = self.add_weight(
+            self._scale_and_shift = self.add_weight(
                 name="normalization",
                 shape=(2, input_shape[-1]),
                 initializer=lambda shape, dtype: ops.convert_to_tensor(
-                    _scale_and_shift(self.mean, self.std, shape[-1]), dtype
+                    _scale_and_shift_of(self.mean, self.std, shape[-1]), dtype
                 ),
                 trainable=False,
                 autocast=False,
@@ -120,11 +126,13 @@ class Preprocessing(keras.layers.Layer):
                 )
         for name, sides in (("resize", resize), ("crop", crop)):
             if sides is not None and not _are_sides(sides, name == "resize"):
-                sizes = f"(height, width) in pixels, at most {MAX_SIDE}"
-                raise ValueError(f"{name} must be None or {sizes}. Received: {sides!r}")
-        if self._factors is not None:
-            _check_channels(self._factors.shape, mean, std)
-            self._factors.assign(_scale_and_shift(mean, std, self._factors.shape[-1]))
+                accepted = f"{'a number or ' if name == 'resize' else ''}(height, width)"
+                raise ValueError(
+                    f"{name} must be None, or {accepted} in pixels, at most {MAX_SIDE}. Received: {sides!r}"
+                )
+        if self._scale_and_shift is not None:
+            _check_channels(self._scale_and_shift.shape, mean, std)
+            self._scale_and_shift.assign(_scale_and_shift_of(mean, std, self._scale_and_shift.shape[-1]))
         self.mean = _as_lists(mean)
         self.std = _as_lists(std)
         self.resize = _as_lists(resize)
@@ -139,13 +147,21 @@ class Preprocessing(keras.layers.Layer):
 
     def call(self, images):
         if self.normalize:
-            images = ops.cast(images, "float32") * self._factors[0] - self._factors[1]
+            self._check_images(images.shape)
+            images = ops.cast(images, "float32") * self._scale_and_shift[0] - self._scale_and_shift[1]
         return ops.cast(images, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         if self.normalize:
-            _check_channels(input_shape, self.mean, self.std)
+            self._check_images(input_shape)
         return input_shape
+
+    def _check_images(self, shape):
+        """Checks that images (..., C) have the channels of the layer. Gray images would be broadcast to them."""
+        _check_channels(shape, self.mean, self.std)
+        channels = shape[-1] if self._scale_and_shift is None else self._scale_and_shift.shape[-1]
+        if shape[-1] not in (None, channels):
+            raise ValueError(f"images must have {channels} channels. Received: images of shape {tuple(shape)}")
 
     def get_config(self):
         names = ("mean", "std", "resize", "crop", "interpolation", "label_space", "source", "architecture")
@@ -157,11 +173,12 @@ def normalize_pixels(images, mean, std):
     """`(images / 255 - mean) / std` in float32, for tensors of the Keras backend."""
     images = ops.cast(images, "float32")
     _check_channels(images.shape, mean, std)
-    scale, shift = (ops.convert_to_tensor(row, "float32") for row in _scale_and_shift(mean, std, images.shape[-1]))
+    rows = _scale_and_shift_of(mean, std, max(np.size(mean), np.size(std)))  # The images' channels may be unknown.
+    scale, shift = (ops.convert_to_tensor(row, "float32") for row in rows)
     return images * scale - shift
 
 
-def _scale_and_shift(mean, std, channels):
+def _scale_and_shift_of(mean, std, channels):
     """Array (2, C) whose rows `scale` and `shift` normalise pixels: `pixels * scale - shift`."""
     mean, std = np.asarray(mean), np.asarray(std)
     return np.stack([np.broadcast_to(row, channels) for row in (1.0 / (255.0 * std), mean / std)])

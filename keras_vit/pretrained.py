@@ -64,9 +64,10 @@ def from_pretrained(
     Returns:
         A `keras.Model`, as built by `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet`. Its image size is
         read from the file unless `input_shape` is given. If the file has a classifier, the model ends with this
-        classifier and a softmax. The `problem_type` of transformers' config.json may replace the softmax by a sigmoid
-        (several labels per image) or by nothing (regression). A model from a `.keras` file is built with the arguments
-        of the saved model, but with the current dtype policy. All weights are trainable.
+        classifier and a softmax. In the layouts of timm, torchvision and transformers, a classifier with one class gets
+        a sigmoid, and the `problem_type` in the config.json may replace the softmax by a sigmoid (several labels per
+        image) or by nothing (regression). A model from a `.keras` file is built with the arguments of the saved model,
+        but with the current dtype policy. All weights are trainable.
 
     Raises:
         TypeError: If an argument is unknown; the message suggests the closest name.

@@ -8,6 +8,7 @@ import re
 import typing
 
 import numpy as np
+import pytest
 
 import keras_vit
 from keras_vit import architectures, layers
@@ -131,3 +132,24 @@ def test_other_functions(tmp_path):
         *(("export_model", flag) for flag in ("overwrite", "card")),
         *(("export_saved_model", flag) for flag in ("overwrite", "jit_compile", "card")),
     }
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        (3, r"must be \(rows, columns\)"),
+        ((2, 3, 4), r"must be \(rows, columns\)"),
+        ((2, 0), "must be a positive integer"),
+        ((2, True), "must be a positive integer"),
+        ((2, 65536), "must be at most 65,535"),
+    ],
+)
+def test_grids(grid, message):
+    for function in (
+        layers.LearnedPositionEmbedding,
+        layers.Learned2DPositionEmbedding,
+        layers.PoolingTokenizer,
+        functools.partial(keras_vit.RotaryConfig, "mixed", 10.0, "interleaved", "grid"),
+    ):
+        with pytest.raises(ValueError, match=rf"(grid_size|reference_grid) {message}.* Received: "):
+            function(grid)

@@ -132,13 +132,11 @@ def test_decodes_to_gray():
         assert np.abs(decoded[..., 0].astype(int) - np.asarray(image.convert("L"))).max() <= (mode == "RGB")
 
 
-@pytest.mark.parametrize("interpolation", FILTERS)
-@pytest.mark.parametrize("size", [(61, 97), (20, 31)])
-def test_decoder_resizes(size, interpolation):
-    image = noise(*size)
-    expected = np.asarray(resized_by_pillow(image, (22, 30), interpolation)).astype(int)
-    decoded = _decode(encoded(image, "PNG"), (22, 30), interpolation=interpolation)
-    assert np.abs(decoded - expected).max() <= FILTERS[interpolation][1]
+def test_decoder_resizes():
+    image = noise(61, 97)
+    expected = np.asarray(resized_by_pillow(image, (22, 30), "bicubic")).astype(int)
+    decoded = _decode(encoded(image, "PNG"), (22, 30), interpolation="bicubic")
+    assert np.abs(decoded - expected).max() <= FILTERS["bicubic"][1]
 
 
 @pytest.mark.combination("resize and crop of images that are not square, such as 1 x 500", "as Pillow, within 1 level")
@@ -160,19 +158,16 @@ def test_resizes_the_short_side_and_crops_the_centre(size):
     assert np.abs(decoded - expected).max() <= 1
 
 
-@pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.combination("JPEG in color or gray, PNG and WebP with an EXIF orientation", "turned as by Pillow")
-def test_applies_the_exif_orientation(orientation, order):
-    before = [(0x0100, 33), (0x0101, 24)] if orientation % 2 else []
-    exif = exif_segment(orientation, order, before)
-    size = (24, 33) if orientation < 5 else (33, 24)
-    kinds = ("RGB", "JPEG", {}), ("L", "JPEG", {}), ("RGB", "PNG", {}), ("RGBA", "WEBP", {"lossless": True})
-    for mode, file_format, options in kinds:
+def test_applies_the_exif_orientation():
+    kinds = ("RGB", "JPEG", {}), ("RGB", "PNG", {}), ("RGBA", "WEBP", {"lossless": True}), ("L", "JPEG", {})
+    for orientation in range(1, 9):
+        mode, file_format, options = kinds[orientation % 4]
+        exif = exif_segment(orientation, "<>"[orientation % 2], [(0x0100, 33), (0x0101, 24)])
         file = encoded(picture(24, 33, mode), file_format, exif=exif, **options)
         expected = np.asarray(PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(file))).convert("RGB"))
-        assert expected.shape[:2] == size
-        np.testing.assert_array_equal(_decode(file, size), expected)
+        assert expected.shape[:2] == ((24, 33) if orientation < 5 else (33, 24))
+        np.testing.assert_array_equal(_decode(file, expected.shape[:2]), expected)
 
 
 def test_exif_behind_another_segment():

@@ -1,3 +1,4 @@
+import functools
 import re
 import warnings
 
@@ -7,7 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit.preprocessing import preprocessing_layer
-from tests.test_case import assert_close, randomize, run_layer_test, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, randomize, run_layer_test, to_numpy
 from tests.weights.converter_case import make_shell
 
 CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20, pooling="avg")
@@ -96,9 +97,9 @@ def test_refused_arguments():
         with pytest.raises(ValueError, match="mean must be a number from -10000 to 10000, or one for each channel"):
             keras_vit.Preprocessing(mean=mean)
     for sides in ([0, 0], ["x", "3"], 0, 2.5, (1, 2, 3)):
-        with pytest.raises(ValueError, match="resize must be None or"):
+        with pytest.raises(ValueError, match=r"resize must be None, or a number or \(height, width\)"):
             keras_vit.Preprocessing(resize=sides)
-    with pytest.raises(ValueError, match="crop must be None or"):
+    with pytest.raises(ValueError, match=r"crop must be None, or \(height, width\)"):
         keras_vit.Preprocessing(crop=224)
 
 
@@ -128,6 +129,18 @@ def test_other_channels_than_means_are_refused(protocol):
         keras_vit.preprocess_input(images[0], model)
 
 
+@pytest.mark.combination("gray images for a model of RGB images that normalises them itself", "refused")
+def test_other_channels_than_before_are_refused():
+    for protocol in ({}, {"mean": MEAN}):
+        layer = keras_vit.Preprocessing(**protocol, normalize=True)
+        layer(_pixels(2, 8, 12, 3))
+        for gray in (_pixels(2, 8, 12, 1), keras.KerasTensor((2, 8, 12, 1))):
+            with pytest.raises(ValueError, match=r"images must have 3 channels.*shape \(2, 8, 12, 1\)"):
+                layer(gray)
+    with pytest.raises(ValueError, match=r"number of channels must be known.*shape \(None, 8, 12, None\)"):
+        keras_vit.Preprocessing(normalize=True)(keras.Input((8, 12, None)))
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "float32", "float64"])
 def test_preprocess_input_of_arrays(dtype):
     pixels = _pixels(2, 8, 12, 3)
@@ -143,6 +156,18 @@ def test_preprocess_input_of_tensors():
     output = keras_vit.preprocess_input(tensor)
     assert keras.ops.is_tensor(output)
     assert_close(output, _pixels(2, 8, 12, 3) / 127.5 - 1)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow has tensors of unknown shape")
+@pytest.mark.parametrize("shape", [None, [None] * 4])
+def test_preprocess_input_of_tensors_of_unknown_shape(shape):
+    import tensorflow as tf
+
+    inputs = keras.Input((8, 12, 3))
+    model = keras.Model(inputs, keras_vit.Preprocessing(mean=MEAN, std=0.5)(inputs))
+    function = tf.function(functools.partial(keras_vit.preprocess_input, model=model), [tf.TensorSpec(shape, tf.uint8)])
+    pixels = _pixels(2, 8, 12, 3)
+    assert_close(function(pixels), (pixels / 255 - MEAN) / 0.5)
 
 
 def test_preprocess_input_as_a_model_says():

@@ -9,10 +9,7 @@ import scipy.ndimage
 from keras import ops
 
 from keras_vit import resampling
-from keras_vit.export.parity import PHOTOGRAPHS
-from keras_vit.resampling import resize_image
-from tests.pictures import FILTERS, resized_by_pillow
-from tests.test_case import TENSORFLOW, assert_close
+from tests.test_case import assert_close
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # {name in the files, after the project: method}
@@ -160,22 +157,3 @@ def _random_table(grid):
 
 def _resize(table, new_grid, method):
     return resampling.resize_grid(table.reshape(-1, 3), table.shape[:2], new_grid, method).reshape(*new_grid, 3)
-
-
-def _black_and_white_noise(height, width):
-    """Bicubic interpolation overshoots in it by the most, so Pillow clips most values between its passes."""
-    return PIL.Image.fromarray(np.random.default_rng(0).integers(0, 2, (height, width, 3), "uint8") * 255)
-
-
-@pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow resizes the images")
-@pytest.mark.combination("bilinear and bicubic resize of noise and photographs", "as Pillow, within 1 and 2 levels")
-@pytest.mark.parametrize("interpolation", FILTERS)
-def test_resizes_images_like_pillow(interpolation):
-    photographs = [PIL.Image.open(path).convert("RGB") for path in sorted(PHOTOGRAPHS.glob("*.jpg"))]
-    noises = [_black_and_white_noise(*size) for size in ((61, 97), (97, 61), (20, 31))]
-    for image in [*photographs, *noises]:
-        expected = np.asarray(resized_by_pillow(image, (48, 70), interpolation)).astype(int)
-        difference = np.abs(resize_image(np.asarray(image), (48, 70), interpolation).numpy() - expected)
-        assert difference.max() <= FILTERS[interpolation][1]
-        # TensorFlow's bilinear resize does not round between the sides.
-        assert (difference > 0).mean() < {"bilinear": 0.25, "bicubic": 0.01}[interpolation]

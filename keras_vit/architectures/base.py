@@ -12,15 +12,16 @@ class Config:
     """The base class of all configs. An unknown field raises a TypeError that suggests similar names."""
 
     def __new__(cls, *_, **fields):
-        cls._check_names(fields, [field.name for field in dataclasses.fields(cls)])
+        cls.check_names(fields)
         return super().__new__(cls)
 
     @classmethod
-    def _check_names(cls, names, arguments):
+    def check_names(cls, names, arguments=()):
+        """Raises a TypeError if a name is not the name of a field. `arguments`: further names that it may suggest."""
         fields = [field.name for field in dataclasses.fields(cls)]
         for name in names:
             if name not in fields:
-                hint = argument_hint(name, arguments) or did_you_mean(name, arguments)
+                hint = argument_hint(name, [*fields, *arguments]) or did_you_mean(name, [*fields, *arguments])
                 raise TypeError(f"{shown(name)} is not a field of {cls.__name__}.{hint} Fields: {', '.join(fields)}")
 
 
@@ -33,13 +34,8 @@ class Architecture(Config):
 
     def replace(self, **changes):
         """Returns a copy with some fields changed. Raises a TypeError for an unknown name."""
-        self.check_names(changes)
+        self.check_names(changes, FACTORY_ARGUMENTS)
         return dataclasses.replace(self, **changes)
-
-    @classmethod
-    def check_names(cls, names):
-        """Raises a TypeError if a name is not the name of a field."""
-        cls._check_names(names, [*(field.name for field in dataclasses.fields(cls)), *FACTORY_ARGUMENTS])
 
     def to_dict(self):
         """Returns the kind and the fields as a dictionary for JSON. `read_architecture` is the inverse."""

@@ -3,7 +3,7 @@
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.checks import (
-    LARGEST_SIZE,
+    MAX_SIZE,
     check_choice,
     check_count,
     check_epsilon,
@@ -48,7 +48,7 @@ def checked_fields(config):
         if getattr(config, field) is not None:
             sizes[field] = check_size(field, getattr(config, field))
     for field in _COUNTS:
-        sizes[field] = check_count(field, getattr(config, field), LARGEST_SIZE)
+        sizes[field] = check_count(field, getattr(config, field), MAX_SIZE)
     for field in _RATES:
         check_rate(field, getattr(config, field))
     check_epsilon("layer_norm_epsilon", config.layer_norm_epsilon)

@@ -34,6 +34,8 @@ _SLOWER = 0.97
 """Relative speed below which an int8 file is slower. Smaller differences are noise."""
 _VNNI = {"avx512_vnni", "avx_vnni"}
 """Names of the instructions for products of 8-bit integers in `/proc/cpuinfo`, for processors of Intel and AMD."""
+_NEEDS_VNNI = ("onnx", "openvino")
+"""Formats whose int8 files are known to be slow without these instructions."""
 _CPUINFO = pathlib.Path("/proc/cpuinfo")
 _ROUNDS = 9
 _PAUSE = 0.02
@@ -134,17 +136,15 @@ def relative_speed(slow, fast, image):
     return statistics.median(one / two for one, two in zip(times[slow], times[fast], strict=True))
 
 
-def describe_speed(speed):
-    """A sentence about the relative speed of an int8 file on this machine."""
+def warn_if_slower(name, speed, format):
+    """Logs a warning if an int8 file, whose format is a key of `FORMATS`, is slower than its float32 file."""
     if speed >= _SLOWER:
-        return f"One image: {speed:.2f} times as fast as the float32 file."
+        return
     flags = set(_CPUINFO.read_text().split()) if _CPUINFO.is_file() else set()
-    lacks_vnni = "sse2" in flags and not flags & _VNNI
+    lacks_vnni = format in _NEEDS_VNNI and "sse2" in flags and not flags & _VNNI
     reason = ", which has no VNNI instructions for products of 8-bit integers" if lacks_vnni else ""
-    return f"One image takes {1 / speed:.2f} times as long as with the float32 file on this processor{reason}."
-
-
-def warn_if_slower(name, speed):
-    """Logs a warning if an int8 file is slower than its float32 file."""
-    if speed < _SLOWER:
-        logger.warning("%s: %s Use a float32 file, unless the size matters.", name, describe_speed(speed))
+    logger.warning(
+        "%s: One image takes %.2f times as long as with the float32 file on this processor%s. Use a float32 file, "
+        "unless the size matters.",
+        *(name, 1 / speed, reason),
+    )

@@ -25,8 +25,8 @@ from keras_vit.export.model_server import check_version_folder, write_server_fil
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images, verified
 from keras_vit.export.signatures import check_output, is_segmenter
 from keras_vit.graph import is_quantized
+from keras_vit.images.resizing import resize_image
 from keras_vit.preprocessing import preprocessing_layer
-from keras_vit.resampling import resize_image
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
 
 _BATCH_SIZES = (1, 3)
@@ -230,7 +230,7 @@ def _judged_int8(model, format, folder, name, batches, parity):
     open_file = FORMATS[format].module.open_file
     float_run, run = open_file(str(_float_file(folder, name))), open_file(str(folder / name))
     speed = calibration.relative_speed(float_run, run, batches[0][:1].astype("float32"))
-    calibration.warn_if_slower(name, speed)
+    calibration.warn_if_slower(name, speed, format)
     return speed
 
 

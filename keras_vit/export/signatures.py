@@ -300,7 +300,7 @@ def _in_chunks(compute, rows, chunk_size):
 
     def start(spec):
         """A `TensorArray` that starts with an empty chunk, so that outputs have a shape even if there are no rows."""
-        # Outputs of variable size, such as masks, have the size of the rows.
+        # An output of variable size, such as a mask (B, H, W), has the first axes of the rows (B, H, W, C).
         sides = [tf.shape(rows)[axis] if side is None else side for axis, side in enumerate(spec.shape)]
         array = tf.TensorArray(spec.dtype, num_chunks + 1, infer_shape=False, element_shape=spec.shape)
         return array.write(num_chunks, tf.zeros([0, *sides[1:]], spec.dtype))

@@ -110,6 +110,7 @@ def describe(file, hints):
         channels=channels,
         pixels=images["pixels"] or protocol("google", size),
         label_space=images["label_space"],
+        activation=images["activation"],
         read=lambda: names.decode(renamed, None),
         skipped=renamed.left_out(file),
         ignored=images["ignored"],

@@ -74,9 +74,10 @@ def download(address, path, sha256=None):
     """
     partial = path.with_name(f"{path.name}.partial")
     deadline = time.monotonic() + LONGEST_SECONDS
+    part = _checked_part(partial)
     for pause in (*PAUSES, None):
         try:
-            origin = _receive(address, partial, sha256, deadline)
+            origin = _receive(address, partial, part, sha256, deadline)
             break
         except _InterruptedError as error:
             if pause is None or not error.retry:
@@ -97,20 +98,19 @@ def download(address, path, sha256=None):
     return origin
 
 
-def _receive(address, partial, sha256, deadline):
-    """Makes one request for the rest of a partial file and appends it. Returns etag, last_modified and md5."""
-    digest, validator = _checked_part(partial)
-    with _open(address, partial, _range_headers(partial, validator, sha256)) as response:
+def _receive(address, partial, part, sha256, deadline):
+    """Makes one request for the rest of a partial file, and updates `part`. Returns etag, last_modified and md5."""
+    with _open(address, partial, _range_headers(partial, part["validator"], sha256)) as response:
         received, total = _extent(response, partial)
         _check_size(address, partial, total)
         _check_space(partial, total, received)
         if not received:
-            digest, validator = hashlib.sha256(), _validator(response.headers)
+            part |= {"digest": hashlib.sha256(), "validator": _validator(response.headers)}
         show = _progress(address, total)
-        with writing(partial), partial.open("ab") as file, _recorded(file, validator, digest) as record:
+        with writing(partial), partial.open("ab") as file, _recorded(file, **part) as record:
             for data in _chunks(response, deadline):
                 file.write(data)
-                digest.update(data)
+                part["digest"].update(data)
                 received += len(data)
                 show(received)
                 if received > MOST_BYTES:
@@ -266,7 +266,7 @@ def _recorded(file, validator, digest):
 
 
 def _checked_part(partial):
-    """(SHA-256 object of a partial file, validator). The file is deleted if it does not start as it was recorded."""
+    """{"digest": SHA-256 object, "validator"} of a partial file, which is deleted if it does not start as recorded."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # There is no record, or it is damaged.
         record = json.loads(_record_file(partial).read_text())
         if record["size"] <= partial.stat().st_size:
@@ -274,9 +274,9 @@ def _checked_part(partial):
             with partial.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256")
             if digest.hexdigest() == record["sha256"]:
-                return digest, record["validator"]
+                return {"digest": digest, "validator": record["validator"]}
     _discard(partial)
-    return hashlib.sha256(), None
+    return {"digest": hashlib.sha256(), "validator": None}
 
 
 def _range_headers(partial, validator, sha256):

@@ -31,9 +31,9 @@ ACCEPTED = (
     "because unencrypted files could be changed during the transfer"
 )
 
-LONGEST_ADDRESS = 4000
+MAX_ADDRESS_LENGTH = 4000
 """Maximum number of characters of a source. Signed addresses have about 2,000."""
-LONGEST_NAME = 200
+MAX_NAME_LENGTH = 200
 """Maximum number of characters of a name in an address. File systems limit names to 255, with their endings."""
 LONGEST_WAIT = 3600
 """Maximum number of seconds to wait for another process that downloads the same file."""
@@ -41,6 +41,7 @@ LONGEST_WAIT = 3600
 LONGEST_WAIT_WITH_COPY = 3
 """Maximum number of seconds to wait for an answer of the Hugging Face Hub if its cache has a copy of the repository."""
 
+_MAX_NAMES_SHOWN = 20  # Of a repository, in messages.
 COMPANIONS = ("lock", "origin", "partial", "validator")
 """Endings of the files that are stored beside a cached file, such as `vit.npz.lock`."""
 
@@ -124,7 +125,9 @@ def fetch(url, sha256=None):
     address = _address(url)
     path = _cached_path(address)
     if path.is_dir():
-        raise OSError(f"{path}, the place of {redacted(url)} in the cache, is a folder. Remove it, or move its files.")
+        raise OSError(
+            f"{path} is a folder, but the cache needs this path for {redacted(url)}. Remove or rename the folder."
+        )
     if not path.is_file():
         with _locked(path):
             if not path.is_file():
@@ -192,7 +195,7 @@ def fetch_from_hub(source):
             if a file in the Hub's cache has changed since its download.
     """
     parts = re.fullmatch(r"hf://([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.+))?", source.rstrip("/"))
-    if not parts or ".." in source.split("/") or len(source) > LONGEST_ADDRESS:
+    if not parts or ".." in source.split("/") or len(source) > MAX_ADDRESS_LENGTH:
         raise ValueError(f"{shown(redacted(source))} is not a valid name on the Hugging Face Hub. {ACCEPTED}")
     try:
         import huggingface_hub as hub
@@ -269,7 +272,7 @@ def _wanted_files(repository, names, file):
     """Names of the weights in a list of names, and patterns that match the weights and the files that describe them."""
     if file:
         if file not in names:
-            raise FileNotFoundError(f"hf://{repository} has no {file}. It has: {', '.join(names)}.")
+            raise FileNotFoundError(f"hf://{repository} has no {file}. It has: {_first(names)}.")
         descriptions = [str(pathlib.PurePosixPath(file).with_name(name)) for name in FILE_DESCRIPTIONS]
         return [file], [glob.escape(name) for name in (file, *descriptions)]
     for number, pattern in enumerate(HUB_WEIGHTS, start=1):
@@ -279,9 +282,15 @@ def _wanted_files(repository, names, file):
             return weights, [*HUB_DESCRIPTIONS, *HUB_WEIGHTS[:number]]
     raise ValueError(
         f"hf://{repository} must have a model.safetensors, a KerasHub preset (*.weights.h5), one .npz or an "
-        f"open_clip_model.safetensors. It has: {', '.join(names)}. Pass one .safetensors, .weights.h5 or .npz file as "
+        f"open_clip_model.safetensors. It has: {_first(names)}. Pass one .safetensors, .weights.h5 or .npz file as "
         f"hf://{repository}/FILE, or pass another repository. Convert weights of other formats first."
     )
+
+
+def _first(names):
+    """The first names of a repository as text, and the number of the other ones."""
+    rest = len(names) - _MAX_NAMES_SHOWN
+    return ", ".join(names[:_MAX_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _checked_hub_file(path):
@@ -311,11 +320,12 @@ def _is_accepted(address):
     try:
         parts = urllib.parse.urlsplit(address)
         host, is_port = parts.hostname or "", parts.port != 0
+        # `http.client` encodes the host in this way too, and would raise a UnicodeError, which is no OSError.
         is_host = bool(host.encode("idna")) and not {"%", "@"} & {*parts.netloc}
     except ValueError:  # The port, the name of the host or its IPv6 address is not valid.
         return False
     is_safe = parts.scheme == "https" or is_local(address)
-    return is_host and is_port and is_safe and len(address) <= LONGEST_ADDRESS
+    return is_host and is_port and is_safe and len(address) <= MAX_ADDRESS_LENGTH
 
 
 def _cached_path(address):
@@ -324,9 +334,9 @@ def _cached_path(address):
     port = 80 if parts.scheme == "http" and parts.port is None else parts.port
     host = parts.hostname if port is None else f"{parts.hostname}+{port}"
     names = parts.path.split("/")[1:]
-    if not names or any(urllib.parse.unquote(name) in ("", ".", "..") or len(name) > LONGEST_NAME for name in names):
+    if not names or any(urllib.parse.unquote(name) in ("", ".", "..") or len(name) > MAX_NAME_LENGTH for name in names):
         raise ValueError(
-            f"{shown(redacted(address))} does not contain a valid path. Accepted: names of at most {LONGEST_NAME} "
+            f"{shown(redacted(address))} does not contain a valid path. Accepted: names of at most {MAX_NAME_LENGTH} "
             f"characters that are separated by single slashes, without '..'"
         )
     if parts.query:

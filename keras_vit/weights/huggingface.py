@@ -45,7 +45,6 @@ def describe(file, hints):
     """The `Checkpoint` of a file. Raises ValueError if a needed setting is in neither the file nor the hints."""
     settings = {**hints.config, **hints.config.get("vision_config", {})}
     ignored = huggingface_config.check_kind(file, hints.config, settings)
-    ignored |= huggingface_config.check_processor(hints.processor)
     file = Renamed(file, {without_prefix(name): name for name in file})
     kind = KINDS[kind_of(file)]
     shapes = {name: shape for name, shape in file.shapes.items() if not kind.names.ignores(name)}
@@ -55,7 +54,7 @@ def describe(file, hints):
     size = resolve_image_size(grid_size, config.patch_shape, hints, size)
     family = hints.family or kind.family
     classes = next((shapes[name][0] for name in _CLASSIFIERS if name in shapes), None)
-    pixels = huggingface_config.read_processor(hints.processor, size) or (protocol(family, size) if family else None)
+    images = huggingface_config.read_processor(hints.processor, size)
     is_classifier = not shapes.keys().isdisjoint(_CLASSIFIERS[:2])
     names, unusable = huggingface_config.read_class_names(hints.config, classes) if is_classifier else (None, {})
     return Checkpoint(
@@ -66,13 +65,13 @@ def describe(file, hints):
         classes=classes,
         image_size=size,
         channels=next(shapes[name][1] for name in _PATCHES if name in shapes),
-        pixels=pixels,
+        pixels=images["pixels"] or (protocol(family, size) if family else None),
         label_space=names,
         read=lambda: _read(file, kind, config),
         skipped=tuple(name for name in file if name not in shapes),
         activation=None if "visual_projection.weight" in shapes else activation_of_problem(hints.config, classes),
         unsupported_head=kind.classifier if "classifier.weight" in shapes else None,
-        ignored=ignored | unusable,
+        ignored={**ignored, **images["ignored"], **unusable},
     )
 
 

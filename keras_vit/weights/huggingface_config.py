@@ -3,7 +3,7 @@
 import re
 import typing
 
-from keras_vit.checks import check_positive, shown
+from keras_vit.checks import MAX_SIDE, check_flag, check_positive, check_size, shown
 from keras_vit.weights.adapt import adapt_pixels
 from keras_vit.weights.expressible import ANY
 from keras_vit.weights.settings import PREPARE_YOURSELF, check_supported, pair, usable_class_names
@@ -50,6 +50,8 @@ _WITHOUT_EFFECT = (
     *("mask_ratio", "norm_pix_loss", "encoder_stride", "decoder_hidden_size", "decoder_intermediate_size"),
     *("decoder_num_attention_heads", "decoder_num_hidden_layers", "text_config", "text_config_dict"),
     *("vision_config_dict", "vocab_size", "out_features", "out_indices", "stage_names"),
+    *("add_cross_attention", "do_sample", "early_stopping", "gradient_checkpointing", "output_scores"),
+    *("remove_invalid_values", "return_dict_in_generate", "tf_legacy_loss", "tie_encoder_decoder"),
     *("reshape_hidden_states", "loss_type", "_name_or_path", "name_or_path", "architectures"),
     *("transformers_version", "auto_map", "dtype", "torch_dtype", "use_cache", "return_dict"),
     *("attn_implementation", "_attn_implementation", "_attn_implementation_autoset", "output_attentions"),
@@ -95,6 +97,7 @@ _PROCESSOR_SETTINGS: dict[str, typing.Any] = {
     **dict.fromkeys(("_valid_processor_keys", "image_seq_length"), ANY),
 }
 """{setting in `preprocessor_config.json`: supported values}"""
+_FLAGS = {"do_normalize", "do_rescale", "do_resize", "default_to_square", "do_center_crop", "do_pad"}
 
 _DEFAULT_NAME = "LABEL_{}"
 """Default name of a class in transformers."""
@@ -108,11 +111,11 @@ def check_kind(file, config, settings):
         config: Contents of the config.json, or `{}`.
         settings: Settings of the image encoder in `config`.
 
-    Raises:
-        ValueError: If the kind or a setting is unsupported. The message contains its name.
-
     Returns:
         The unknown settings, as in `LoadReport.ignored`.
+
+    Raises:
+        ValueError: If the kind or a setting is unsupported. The message contains its name.
     """
     model_type = config.get("model_type") or _unsupported_type(file)
     if model_type in _UNSUPPORTED:
@@ -169,45 +172,38 @@ def write_class_names(facts):
     }
 
 
-def check_processor(processor):
-    """Checks the settings of an image processor. Returns the unknown ones, as in `LoadReport.ignored`.
+def read_processor(processor, image_size):
+    """Reads the settings of an image processor.
+
+    Args:
+        processor: Contents of the file, or `{}`.
+        image_size: (height, width) of the model's images.
+
+    Returns:
+        `pixels` and `ignored` of a `Checkpoint`, as a dictionary. `pixels` is `None` if the file does not define how
+        pixels are normalised.
 
     Raises:
-        ValueError: If a value is not supported.
+        ValueError: If a setting is unsupported.
     """
     ignored = check_supported(_PROCESSOR_FILE, processor, _PROCESSOR_SETTINGS, PREPARE_YOURSELF)
-    kind = _type_of(processor)
-    if kind is not None and _SUFFIX.sub("", kind) not in PROCESSORS:
+    kind = processor.get("image_processor_type") or processor.get("feature_extractor_type")
+    defaults = PROCESSORS.get(_SUFFIX.sub("", str(kind)), {})
+    if kind is not None and not defaults:
         ignored["image_processor_type"] = f"{shown(kind)} in {_PROCESSOR_FILE} is unknown and has no effect"
-    settings = _with_defaults(processor)
-    if isinstance(_resize(settings), int) and not settings.get("do_center_crop"):
+    # `None` is the same as no setting.
+    settings = {**defaults, **{name: value for name, value in processor.items() if value is not None}}
+    for name in _FLAGS & settings.keys():
+        check_flag(f"{name} of {_PROCESSOR_FILE}", settings[name])
+    resize = _resize(settings)
+    if isinstance(resize, int) and not settings.get("do_center_crop"):
         ignored["size"] = f"without a crop, {settings['size']} leads to images of various sizes, which are not accepted"
-    return ignored
-
-
-def _with_defaults(processor):
-    """The settings of an image processor, with the defaults of its type. `None` is the same as no setting."""
-    defaults = PROCESSORS.get(_SUFFIX.sub("", _type_of(processor) or ""), {})
-    return {**defaults, **{name: value for name, value in processor.items() if value is not None}}
-
-
-def _type_of(processor):
-    return processor.get("image_processor_type") or processor.get("feature_extractor_type")
-
-
-def read_processor(processor, image_size):
-    """Arguments of `Preprocessing` for images of `image_size`, (height, width).
-
-    Returns `None` if the file does not define how pixels are normalised. Raises ValueError if a setting is unsupported.
-    """
-    if not processor:
-        return None
-    settings = _with_defaults(processor)
     pixels = _normalization(settings)
     if pixels is None:
-        return None
+        return {"pixels": None, "ignored": ignored}
+    if "size" not in settings:
+        resize = _resize({**settings, "size": image_size})
     crop = _crop(settings)
-    resize = _resize({"size": image_size, **settings})
     _check_padding(settings, resize, crop)
     pixels |= {
         "resize": resize,
@@ -217,7 +213,8 @@ def read_processor(processor, image_size):
     # The processor's image size may be smaller than the model's. For DINOv2, the sizes are 224 and 518.
     mean = pixels["mean"]
     channels = len(mean) if isinstance(mean, tuple) else 1
-    return adapt_pixels(pixels, image_size, crop or pair(resize) or image_size, channels)
+    pixels = adapt_pixels(pixels, image_size, crop or pair(resize) or image_size, channels)
+    return {"pixels": pixels, "ignored": ignored}
 
 
 def _normalization(settings):
@@ -254,16 +251,16 @@ def _resize(settings):
     size = _without_none(settings.get("size"))
     if size is None or not settings.get("do_resize", True):
         return None
-    if isinstance(size, int):
-        # Without a type, one number is the side of a square, unless the image is cropped.
-        is_square = settings.get("default_to_square", not settings.get("do_center_crop"))
-        return pair(size) if is_square else size
-    if not isinstance(size, dict):
+    # Without a type, one number is the side of a square, unless the image is cropped.
+    is_square = settings.get("default_to_square", not settings.get("do_center_crop"))
+    if isinstance(size, int) and not is_square:
+        size = {"shortest_edge": size}
+    if isinstance(size, (int, list, tuple)):
         return pair(size)
-    if size.keys() == {"height", "width"}:
+    if isinstance(size, dict) and size.keys() == {"height", "width"}:
         return pair((size["height"], size["width"]))
-    if size.keys() == {"shortest_edge"}:
-        return size["shortest_edge"]
+    if isinstance(size, dict) and size.keys() == {"shortest_edge"}:
+        return check_size("shortest_edge of size", size["shortest_edge"], MAX_SIDE)
     raise ValueError(
         f"{_PROCESSOR_FILE} contains size={shown(size)}. This package supports only height and width, or shortest_edge."
         f"{PREPARE_YOURSELF}"

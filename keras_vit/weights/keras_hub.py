@@ -89,7 +89,7 @@ def describe(file, hints):
     _check_table(file, settings, grid_size)
     classes, representation_dim = _head_sizes(file)
     check_settings(task, num_classes=classes, intermediate_dim=representation_dim)
-    pixels, ignored = _read_pixels(hints.processor, (height, width))
+    images = _read_converter(hints.processor)
     config = ViTConfig(
         **sizes,
         patch_size=patch_size_of(patch),
@@ -109,14 +109,14 @@ def describe(file, hints):
         classes=classes,
         image_size=(height, width),
         channels=channels,
-        pixels=pixels or (hints.family and protocol(hints.family, (height, width))),
+        pixels=images["pixels"] or (hints.family and protocol(hints.family, (height, width))),
         read=lambda: NAMES.decode(file, config.num_heads),
         skipped=file.left_out(everything),
         activation="sigmoid" if task.get("activation") == "sigmoid" else "softmax",
         ignored={
             **check_supported("config.json", settings, _BACKBONE),
             **check_supported("task.json", task, _TASK),
-            **ignored,
+            **images["ignored"],
         },
     )
 
@@ -181,11 +181,11 @@ _CONVERTER: dict[str, typing.Any] = {
 """{setting of the image converter: supported values}"""
 
 
-def _read_pixels(converter, image_size):
-    """(arguments of `Preprocessing` from the preset's image converter or `None`, ignored settings)"""
+def _read_converter(converter):
+    """`pixels` and `ignored` of a `Checkpoint`, as a dictionary. `pixels` is `None` if the converter has no scale."""
     settings = converter.get("config", {})
     if settings.get("scale") is None:
-        return None, {}
+        return {"pixels": None, "ignored": {}}
     ignored = check_supported("image_converter.json", settings, _CONVERTER, PREPARE_YOURSELF)
     scale, offset = np.broadcast_arrays(settings["scale"], settings.get("offset") or 0.0)
     std = 1 / (255 * scale)
@@ -210,7 +210,7 @@ def _read_pixels(converter, image_size):
         **size,
         "interpolation": settings.get("interpolation", "bilinear"),
     }
-    return pixels, ignored
+    return {"pixels": pixels, "ignored": ignored}
 
 
 def _one_or_all(values):

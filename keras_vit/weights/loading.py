@@ -245,7 +245,11 @@ def _other_activation(model, checkpoint, target, head):
     if activation in (keras.activations.linear, keras.activations.get(checkpoint.activation)):
         return {}
     name = getattr(activation, "__name__", activation)
-    return {"classifier_activation": f"the weights were made for {checkpoint.activation!r}, the model has {name!r}"}
+    own = "no activation" if checkpoint.activation is None else repr(checkpoint.activation)
+    return {
+        "classifier_activation": f"the classifier of the file has {own}, but that of the model has {name!r}. Build the "
+        f"model with classifier_activation={checkpoint.activation!r}"
+    }
 
 
 def _read(checkpoint):

@@ -189,8 +189,9 @@ def _describe(path, hints):
             raise ValueError(f"{path}: {error}") from error
         except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ZeroDivisionError) as error:
             raise ValueError(
-                f"{path} has the layout of {ADAPTERS[adapter]}, but arrays or settings are missing. The file has "
-                f"another architecture, or is incomplete. If you downloaded it, download it and its config.json again."
+                f"{path} has the layout of {ADAPTERS[adapter]}, but arrays or settings are missing or invalid. The "
+                f"file has another architecture, or it is incomplete or damaged. If you downloaded it, download it and "
+                f"its config.json again."
             ) from error
         origin = {"source": hints.source, "licence": _declared_licence(folder, hints.config, arrays[0].metadata)}
         opened = stack.pop_all()

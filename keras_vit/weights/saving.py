@@ -32,6 +32,11 @@ _WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card: bool | Evaluation = False) -> None:
     """Saves a model's weights in the format of another project, so that the project's code can load them.
 
+    The files record a sigmoid of the classifier, but no other activation: without an activation, the outputs of a model
+    may be logits or the values of a regression. The files are then read as those of a model with a softmax, or with a
+    sigmoid if there is one class. For a regression with transformers, add `"problem_type": "regression"` to
+    `config.json`.
+
     Args:
         model: Model of this package, or a model that contains one.
         path: For `"google"`, path of an `.npz` file. Otherwise, path of a folder, which is created if needed. The

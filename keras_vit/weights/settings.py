@@ -1,7 +1,13 @@
-"""Reads sizes in the configuration of a file, and compares them with the arrays in the file."""
+"""Checks and reads settings that several formats share."""
 
 from keras_vit.checks import MAX_SIDE, check_size, problem_of_class_names, shown
 from keras_vit.weights.expressible import ANY
+
+PREPARE_YOURSELF = (
+    " To load the weights anyway, change the setting in the file to a supported value, and prepare the images yourself."
+)
+"""Advice for the image preparation, which does not change the weights."""
+_PROBLEM_TYPES = (None, "single_label_classification", "multi_label_classification", "regression")
 
 
 def patch_size_of(sides):
@@ -14,8 +20,8 @@ def pair(size):
     """(height, width) of an image size, which may be one number; `None` remains `None`."""
     if size is None:
         return None
-    sides = (size, size) if isinstance(size, int) else tuple(size)
-    if len(sides) != 2:
+    sides = (size, size) if isinstance(size, int) else size
+    if not isinstance(sides, (tuple, list)) or len(sides) != 2:
         raise ValueError(f"An image size must be one number or (height, width). Received: {shown(size)}")
     return tuple(check_size("Each side of an image", side, MAX_SIDE) for side in sides)
 
@@ -47,7 +53,7 @@ def check_supported(file, settings, supported, advice=""):
         advice: End of the error message.
 
     Returns:
-        {setting: text that names its value} for all unknown settings that are not off. They could change the outputs.
+        {setting: text that names its value} for all unknown settings. They could change the outputs.
 
     Raises:
         ValueError: If a value is not supported.
@@ -55,7 +61,7 @@ def check_supported(file, settings, supported, advice=""):
     ignored = {}
     for name, value in settings.items():
         if name not in supported:
-            if value is not None and value is not False:
+            if value is not None:
                 ignored[name] = f"{shown(value)} in {file} is unknown and has no effect"
         elif value is not None and supported[name] is not ANY and value not in supported[name]:
             accepted = " or ".join(map(repr, supported[name]))
@@ -65,21 +71,11 @@ def check_supported(file, settings, supported, advice=""):
     return ignored
 
 
-PREPARE_YOURSELF = (
-    " To load the weights nevertheless, set it to a supported value in the file, and prepare the images yourself where "
-    "the result differs."
-)
-"""Advice for the image preparation, which does not change the weights."""
-
-
 def usable_class_names(names, file, setting):
     """(names of classes that can be used or `None`, what `LoadReport.ignored` contains about them)."""
     if names is None or not (problem := problem_of_class_names(names)):
         return names, {}
     return None, {setting: f"the labels in {file} are left out, because {problem}"}
-
-
-_PROBLEM_TYPES = (None, "single_label_classification", "multi_label_classification", "regression")
 
 
 def activation_of_problem(config, classes):

@@ -12,7 +12,7 @@ from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import count_blocks, stage_depths_of
 from keras_vit.weights.hints import resolve_image_size, resolve_num_heads, resolve_positions
-from keras_vit.weights.settings import activation_of_problem, check_settings, pair, patch_size_of
+from keras_vit.weights.settings import check_settings, pair, patch_size_of
 from keras_vit.weights.timm_architectures import (
     activation_of,
     arguments_of,
@@ -69,7 +69,7 @@ def describe(file, hints):
         label_space=images["label_space"],
         read=lambda: originals.without_masked_biases(decode(file, config), file),
         skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
-        activation=activation_of_problem(hints.config, classes) if is_classifier else None,
+        activation=images["activation"] if is_classifier else None,
         ignored=images["ignored"],
     )
 

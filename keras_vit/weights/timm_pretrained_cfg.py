@@ -2,8 +2,15 @@
 
 import typing
 
+from keras_vit.checks import shown
 from keras_vit.weights.expressible import ANY
-from keras_vit.weights.settings import PREPARE_YOURSELF, check_settings, check_supported, usable_class_names
+from keras_vit.weights.settings import (
+    PREPARE_YOURSELF,
+    activation_of_problem,
+    check_settings,
+    check_supported,
+    usable_class_names,
+)
 
 _FILE = "config.json"
 _SETTINGS = (
@@ -41,8 +48,8 @@ def read_config(config, classes, image_size):
         image_size: (height, width) of the model's images.
 
     Returns:
-        `pixels`, `label_space` and `ignored` of a `Checkpoint`, as a dictionary. `pixels` is `None` if the file has no
-        mean.
+        `pixels`, `label_space`, `activation` and `ignored` of a `Checkpoint`, as a dictionary. `pixels` is `None` if
+        the file has no mean. `activation` is that of a classifier.
 
     Raises:
         ValueError: If a value is not supported, or if the file belongs to a model with another number of classes.
@@ -54,17 +61,23 @@ def read_config(config, classes, image_size):
     if classes is not None:
         check_settings({"num_classes": config.get("num_classes", settings.get("num_classes"))}, num_classes=classes)
     names, unusable = usable_class_names(_class_names(config, settings, classes), _FILE, "label_names")
-    is_imagenet = classes == 1000 and (settings.get("tag") or "").endswith("in1k")
+    is_imagenet = classes == 1000 and str(settings.get("tag")).endswith("in1k")
     return {
         "pixels": read_pretrained_cfg(settings, image_size),
         "label_space": names or ("imagenet1k" if is_imagenet else None),
+        "activation": activation_of_problem(config, classes),
         "ignored": ignored | unusable,
     }
 
 
 def pretrained_cfg(config):
     """The `pretrained_cfg` of a `config.json`. In timm's first files, the whole file is the `pretrained_cfg`."""
-    return config.get("pretrained_cfg", config if "mean" in config else {})
+    settings = config.get("pretrained_cfg")
+    if settings is None:
+        return config if "mean" in config else {}
+    if not isinstance(settings, dict):
+        raise ValueError(f"pretrained_cfg of {_FILE} must be an object. Received: {shown(settings)}")
+    return settings
 
 
 def _class_names(config, settings, classes):

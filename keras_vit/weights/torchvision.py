@@ -94,6 +94,7 @@ def describe(file, hints):
         label_space=images["label_space"] or ("imagenet1k" if published and classes == 1000 else None),
         read=lambda: NAMES.decode(renamed, None),
         skipped=(*renamed.left_out(file), *(names[name] for name in renamed if NAMES.ignores(name))),
+        activation=images["activation"],
         ignored=images["ignored"],
     )
 

@@ -104,16 +104,19 @@ def test_relative_speed(monkeypatch):
 @pytest.mark.combination(
     "int8 file that is slower than float32, processor without VNNI", "the export says so, with the reason"
 )
-def test_speed_is_described(monkeypatch, tmp_path):
+def test_slower_files_cause_a_warning(monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(calibration, "_CPUINFO", tmp_path / "cpuinfo")
+    calibration.warn_if_slower("a.onnx", 1.5, "onnx")
+    assert not caplog.records
     slower = "One image takes 1.25 times as long as with the float32 file on this processor"
-    for flags, reason in (
-        (None, ""),
-        ("flags : fpu sse2 avx2 avx512f", ", which has no VNNI instructions for products of 8-bit integers"),
-        ("flags : fpu sse2 avx2 avx_vnni", ""),
-        ("Features : fp asimd asimddp", ""),
+    for flags, format, reason in (
+        (None, "onnx", ""),
+        ("flags : fpu sse2 avx2 avx512f", "onnx", ", which has no VNNI instructions for products of 8-bit integers"),
+        ("flags : fpu sse2 avx2 avx512f", "litert", ""),
+        ("flags : fpu sse2 avx2 avx_vnni", "onnx", ""),
+        ("Features : fp asimd asimddp", "openvino", ""),
     ):
         if flags:
             (tmp_path / "cpuinfo").write_text(flags)
-        assert calibration.describe_speed(0.8) == f"{slower}{reason}."
-        assert calibration.describe_speed(1.5) == "One image: 1.50 times as fast as the float32 file."
+        calibration.warn_if_slower("a.onnx", 0.8, format)
+        assert caplog.messages[-1].startswith(f"a.onnx: {slower}{reason}. Use a float32 file")

@@ -90,8 +90,8 @@ def _signatures(model, labels=None, image_size=None, jit_compile=False):
 
 @tensorflow_only
 @pytest.mark.combination("`predict_pixels_float` with NaN, infinity, -1, 256, 1e30", "`valid` is `False`")
-def test_a_mask_of_255_classes_has_8_bits(tmp_path):
-    """255 marks an image that is invalid."""
+def test_invalid_pixels_in_a_mask_of_8_bits(tmp_path):
+    """With 255 classes, a mask has 8 bits, and 255 marks an image that is invalid."""
     import tensorflow as tf
 
     images = np.random.default_rng(0).uniform(0, 255, (2, *SIZE, 3)).astype("float32")

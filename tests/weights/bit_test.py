@@ -192,6 +192,14 @@ def test_image_size(model, tmp_path):
     assert open_checkpoint(bit_file(model, "big_vision", tmp_path)).image_size == (224, 224)
 
 
+def test_kind_of_problem(model, tmp_path):
+    path = bit_file(model, "timm", tmp_path)
+    assert open_checkpoint(path).activation == "softmax"
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"problem_type": "multi_label_classification"}))
+    assert open_checkpoint(path).activation == "sigmoid"
+
+
 def test_what_does_not_fit_is_refused(model, tmp_path):
     path = bit_file(model, "big_transfer", tmp_path)
     before = canonical_weights(model)

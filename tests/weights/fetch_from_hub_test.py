@@ -104,6 +104,12 @@ def test_refuses_a_repository_without_one_readable_file(hub, names):
     assert not hub.folder.exists()
 
 
+def test_names_the_first_files_of_a_large_repository(hub):
+    hub.repositories["owner/name"] = dict.fromkeys([f"{index:03}.bin" for index in range(200)], b"")
+    with pytest.raises(ValueError, match=r"It has: 000\.bin, .*, 019\.bin and 180 more\. Pass one"):
+        fetch_from_hub("hf://owner/name")
+
+
 def test_brings_a_revision_and_a_file(hub):
     described = {"config.json": b"3", "README.md": b"---\nlicense: mit\n---\n"}
     described["open_clip_config.json"] = b"5"

@@ -172,7 +172,9 @@ def test_says_that_the_cache_cannot_be_written(server, cache):
 def test_says_that_a_folder_is_in_the_way(server, cache):
     server.answers["/x/vit.npz"] = [file_server.file(CONTENTS)]
     folder = fetch(server.address("/x/vit.npz")).parent
-    with pytest.raises(OSError, match=rf"{re.escape(str(folder))}, the place of .*/x in the cache, is a folder\."):
+    with pytest.raises(
+        OSError, match=rf"{re.escape(str(folder))} is a folder, but the cache needs this path for .*/x\. Remove or"
+    ):
         fetch(server.address("/x"))
     assert len(server.requests) == 1
 

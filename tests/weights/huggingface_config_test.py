@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_vit.weights.huggingface_config import check_processor, read_class_names, read_processor
+from keras_vit.weights.huggingface_config import read_class_names, read_processor
 
 SIZE = (32, 40)
 CROP = {"do_center_crop": True, "crop_size": [32, 40]}
@@ -26,7 +26,7 @@ MEANS = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.1, 0.2, 0.4]}
     ],
 )
 def test_normalization(changes, mean, std):
-    pixels = read_processor({**MEANS, **changes}, SIZE)
+    pixels = read_processor({**MEANS, **changes}, SIZE)["pixels"]
     assert (pixels["mean"], pixels["std"]) == (pytest.approx(mean), pytest.approx(std))
 
 
@@ -53,15 +53,15 @@ def test_normalization(changes, mean, std):
     ],
 )
 def test_size(settings, resize, crop, interpolation):
-    settings = {**MEANS, **settings}
-    pixels = read_processor(settings, SIZE)
+    images = read_processor({**MEANS, **settings}, SIZE)
+    pixels = images["pixels"]
     assert (pixels["resize"], pixels["crop"], pixels["interpolation"]) == (resize, crop, interpolation)
-    assert check_processor(settings) == {}
+    assert images["ignored"] == {}
 
 
 def test_pixels_that_are_not_defined():
     for settings in ({}, {"resample": 3}, {"image_mean": [0.5], "image_std": None}):
-        assert read_processor(settings, SIZE) is None
+        assert read_processor(settings, SIZE)["pixels"] is None
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,10 @@ def test_pixels_that_are_not_defined():
             for number in (0, 1, 4, 5)
         ],
         pytest.param(
-            *({"do_flip_channel_order": True}, "do_flip_channel_order=True.*set it to a supported value in the file"),
+            *(
+                {"do_flip_channel_order": True},
+                "do_flip_channel_order=True.*change the setting in the file to a supported value",
+            ),
             marks=pytest.mark.combination("transformers: do_flip_channel_order=True", "refused"),
         ),
         pytest.param(
@@ -92,18 +95,31 @@ def test_pixels_that_are_not_defined():
         ({"size": 30, **CROP}, r"crop_size=\[32, 40\], which is larger than size=30\. .* does not pad"),
         ({"size": {"shortest_edge": 30, "longest_edge": 40}}, "contains size=.*supports only height and width, or"),
         ({"rescale_factor": 0}, "rescale_factor must be a positive number"),
+        pytest.param(
+            *({"size": {"shortest_edge": "x"}}, "shortest_edge of size must be a positive integer. Received: 'x'"),
+            marks=pytest.mark.combination("transformers: a size or a flag that is not one", "refused"),
+        ),
+        ({"size": {"shortest_edge": 10**12}}, "shortest_edge of size must be at most 65,535"),
+        ({"size": 10**12, "default_to_square": False}, "shortest_edge of size must be at most 65,535"),
+        ({"size": "224"}, "contains size='224'. This package supports only height and width, or shortest_edge"),
+        ({"do_center_crop": True, "crop_size": 2.5}, r"must be one number or \(height, width\). Received: 2.5"),
+        *[
+            ({flag: "no"}, f"{flag} of preprocessor_config.json must be True or False. Received: 'no'")
+            for flag in ("do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_pad", "default_to_square")
+        ],
     ],
 )
 def test_refused(settings, message):
-    settings = {**MEANS, **settings}
     with pytest.raises(ValueError, match=message):
-        check_processor(settings) or read_processor(settings, SIZE)
+        read_processor({**MEANS, **settings}, SIZE)
 
 
 @pytest.mark.combination("transformers: an unknown setting", "a warning names it")
 def test_unknown_settings_are_named():
-    unknown = {"crop_pct": 0.9, "offset": True, "image_processor_type": "ConvNextImageProcessor"}
-    ignored = check_processor({**MEANS, **unknown, "size": {"shortest_edge": 8}, "do_blur": False, "gamma": None})
+    assert read_processor({"image_processor_type": 3}, SIZE)["ignored"].keys() == {"image_processor_type"}
+    unknown = {"crop_pct": 0.9, "offset": True, "do_blur": False, "image_processor_type": "ConvNextImageProcessor"}
+    settings = {**MEANS, **unknown, "size": {"shortest_edge": 40}, "gamma": None}
+    ignored = read_processor(settings, SIZE)["ignored"]
     assert ignored.keys() == {*unknown, "size"}
     assert ignored["crop_pct"] == "0.9 in preprocessor_config.json is unknown and has no effect"
 

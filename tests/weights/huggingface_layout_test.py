@@ -193,7 +193,8 @@ def test_a_factory_reads_settings_and_names_what_it_cannot_use(vit, caplog):
     adaptations = {
         "gamma": "7 in config.json is unknown and has no effect",
         "crop_pct": "0.9 in preprocessor_config.json is unknown and has no effect",
-        "classifier_activation": "the weights were made for 'sigmoid', the model has 'softmax'",
+        "classifier_activation": "the classifier of the file has 'sigmoid', but that of the model has 'softmax'. Build "
+        "the model with classifier_activation='sigmoid'",
     }
     assert keras_vit.describe(model).adaptations == adaptations
     assert [record.getMessage() for record in caplog.records] == [
@@ -203,7 +204,9 @@ def test_a_factory_reads_settings_and_names_what_it_cannot_use(vit, caplog):
     # Names do not depend on the preparation of the images.
     (path / "preprocessor_config.json").unlink()
     preprocessing_layer(model).label_space = None
-    keras_vit.load_weights(model, path)
+    edit_json(path / "config.json", {"problem_type": "regression"})
+    adapted = keras_vit.load_weights(model, path).adapted
+    assert adapted["classifier_activation"].startswith("the classifier of the file has no activation, but that of the")
     assert keras_vit.describe(model).label_space == names
 
 

@@ -66,9 +66,10 @@ def test_refused(settings, message):
 
 @pytest.mark.combination("timm: an unknown setting", "a warning names it")
 def test_unknown_settings_are_named():
-    result = read_config({**config(gamma=2, blur=False), "frames": 3}, 3, SIZE)
+    result = read_config({**config(gamma=2, blur=None, tilt=False), "frames": 3}, 3, SIZE)
     assert result["ignored"] == {
         "gamma": "2 in pretrained_cfg of config.json is unknown and has no effect",
+        "tilt": "False in pretrained_cfg of config.json is unknown and has no effect",
         "frames": "3 in config.json is unknown and has no effect",
     }
     # In timm's first files, pretrained_cfg is the whole file.
@@ -103,6 +104,12 @@ def test_labels(settings, classes, label_space):
     assert read_config(config(**settings), classes, SIZE)["label_space"] == label_space
     above = {**config(tag=settings.get("tag")), **{key: x for key, x in settings.items() if key.startswith("label")}}
     assert read_config(above, classes, SIZE)["label_space"] == label_space
+
+
+def test_pretrained_cfg_that_is_not_an_object():
+    assert read_config({"architecture": "vit", "pretrained_cfg": None, "num_classes": 3}, 3, SIZE)["pixels"] is None
+    with pytest.raises(ValueError, match=r"pretrained_cfg of config\.json must be an object. Received: 'vit'"):
+        read_config({"architecture": "vit", "pretrained_cfg": "vit"}, 3, SIZE)
 
 
 def test_labels_that_cannot_be_used():

@@ -134,6 +134,9 @@ def test_pixels(name, settings, pixels, size, label_space, plain, tmp_path):
     """Pixels are set by torchvision's file name or timm's config.json, else as for torchvision's first weights."""
     torch = pytest.importorskip("torch")
     arrays = torchvision(float32_weights(plain))
+    if label_space is not None:
+        arrays |= {"fc.weight": np.zeros((1000, arrays["fc.weight"].shape[1]), "float32")}
+        arrays |= {"fc.bias": np.zeros(1000, "float32")}
     torch.save({key: torch.tensor(array) for key, array in arrays.items()}, tmp_path / name)
     if settings is not None:
         (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnet50", "pretrained_cfg": settings}))
@@ -149,6 +152,13 @@ def test_pixels(name, settings, pixels, size, label_space, plain, tmp_path):
 
 def _trunk_of(model):
     return {path: array for path, array in canonical_weights(model).items() if path.startswith(("stem", "stage"))}
+
+
+def test_kind_of_problem(plain, tmp_path):
+    path = resnet_file(plain, tmp_path)
+    assert open_checkpoint(path).activation == "softmax"
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnet50", "problem_type": "regression"}))
+    assert open_checkpoint(path).activation is None
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import numpy as np
 
 import keras_vit
 from keras_vit.decoding import image_decoder
-from keras_vit.export.calibration import describe_speed
 from keras_vit.export.formats.table import FORMATS
 from training import recipes
 from training.data.images import decoded, read_image
@@ -79,7 +78,7 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
         difference, agreement = written.max_difference, written.top_1_agreement
         sentence = _sentence(written.num_bytes, written.images, difference, agreement, written.predicted_classes)
         if written.relative_speed is not None:
-            sentence += f" {describe_speed(written.relative_speed)}"
+            sentence += f" One image: {written.relative_speed:.2f} times as fast as the float32 file."
         return path, sentence
     except FileExistsError as error:
         raise InputError(str(error).replace("overwrite=True", "--overwrite")) from None

@@ -30,16 +30,6 @@ def test_layer(tmp_path):
     )
 
 
-@pytest.mark.parametrize("layer", [LearnedPositionEmbedding, Learned2DPositionEmbedding])
-def test_refuses_other_grids(layer):
-    for grid_size, message in (
-        (3, r"grid_size must be \(rows, columns\)"),
-        ((2, True), "Each side of grid_size must be"),
-    ):
-        with pytest.raises(ValueError, match=rf"{message}.* Received: "):
-            layer(grid_size)
-
-
 @pytest.mark.parametrize("num_prefix_rows", [0, 1])
 def test_adds_a_row_to_each_token(num_prefix_rows):
     layer = _built(num_prefix_rows)

@@ -34,11 +34,3 @@ def test_nothing_is_learned_where_tokens_have_the_channels_of_pixels():
     projecting = PoolingTokenizer((2, 3), 10)
     projecting.build((None, 5, 8, 6))
     assert projecting.macs((None, 5, 8, 6)) == 6 * 6 * 10
-
-
-def test_refuses_impossible_arguments():
-    with pytest.raises(ValueError, match=r"Each side of grid_size must be a positive integer. Received: 0"):
-        PoolingTokenizer((2, 0))
-    for grid_size in (4, (2, 3, 4)):
-        with pytest.raises(ValueError, match=r"grid_size must be \(rows, columns\). Received: "):
-            PoolingTokenizer(grid_size)

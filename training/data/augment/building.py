@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_vit.decoding import decode_upright, image_decoder, input_protocol
-from keras_vit.resampling import resize_image
+from keras_vit.images.resizing import resize_image
 from training.data.augment.affine import flip, move
 from training.data.augment.cropping import inception_crop, random_window
 from training.data.augment.erasing import erase

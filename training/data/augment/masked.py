@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from keras_vit.decoding import decode_upright, image_decoder, input_protocol
-from keras_vit.resampling import resize_image
+from keras_vit.images.resizing import resize_image
 from training.data.augment.affine import flip
 from training.data.augment.building import Augmentation
 from training.data.augment.operations import brightness, color, contrast

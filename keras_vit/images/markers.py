@@ -98,23 +98,22 @@ def find_directory(image_bytes):
     """
     import tensorflow as tf
 
-    length = tf.strings.length(image_bytes)
-    num_bytes = tf.fill(tf.shape(length), _END_BYTES)
-    tail = tf.minimum(tf.maximum(length - _END_BYTES, _END_BYTES), length)
-    ends = [tf.strings.substr(image_bytes, 0, _END_BYTES), tf.strings.substr(image_bytes, tail, num_bytes)]
-    ends = tf.strings.join(ends)
-    # RE2 finds a pattern with a fixed beginning quickly. In WebP files, the length of the chunk follows its name.
-    png, webp = (
-        tf.strings.regex_replace(ends, name + r"(Exif\x00\x00)?(II\*\x00|MM\x00\*)\C*", "")
-        for name in ("eXIf", r"EXIF\C{4}")
-    )
     is_png = tf.strings.substr(image_bytes, 0, 4) == b"\x89PNG"
     # In an extended WebP file, the fourth bit of the flags means EXIF.
     flags = r"[\x08-\x0f\x18-\x1f\x28-\x2f\x38-\x3f]"
     is_webp = tf.strings.regex_full_match(tf.strings.substr(image_bytes, 0, 21), r"RIFF\C{4}WEBPVP8X\C{4}" + flags)
-    before = tf.where(is_png, png, tf.where(is_webp, webp, ends))
-    chunk = tf.strings.substr(ends, tf.strings.length(before), num_bytes)
-    return tf.strings.regex_replace(chunk, r"^(eXIf|EXIF\C{4})(Exif\x00\x00)?", "")
+    length = tf.strings.length(image_bytes)
+    tail = tf.minimum(tf.maximum(length - _END_BYTES, _END_BYTES), length)
+    directories = []
+    # RE2 finds a pattern with a fixed beginning quickly. In WebP files, the length of the chunk follows its name.
+    for is_kind, name in ((is_png, "eXIf"), (is_webp, r"EXIF\C{4}")):
+        num_bytes = tf.where(is_kind, _END_BYTES, 0)
+        ends = [tf.strings.substr(image_bytes, start, num_bytes) for start in (tf.zeros_like(tail), tail)]
+        ends = tf.strings.join(ends)
+        before = tf.strings.regex_replace(ends, name + r"(Exif\x00\x00)?(II\*\x00|MM\x00\*)\C*", "")
+        chunk = tf.strings.substr(ends, tf.strings.length(before), num_bytes)
+        directories.append(tf.strings.regex_replace(chunk, f"^{name}(Exif\\x00\\x00)?", ""))
+    return tf.strings.join(directories)
 
 
 def orientation_in(directory):

@@ -7,7 +7,7 @@ imported inside the functions only.
 
 import functools
 
-from keras_vit.image_markers import (
+from keras_vit.images.markers import (
     DIRECTORY_BYTES,
     FRAME_MARKERS,
     MAX_SEGMENTS,
