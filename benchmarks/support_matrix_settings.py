@@ -37,7 +37,9 @@ OBEYED, NO_EFFECT, WARNED, REFUSED, IGNORED = "obeyed", "no effect", "warned", "
 SIDE = 32
 _SIZE = {"height": SIDE, "width": SIDE}
 _LARGER = {"size": {"height": 40, "width": 48}, "do_center_crop": True, "crop_size": _SIZE}
-_DEFAULTS = {"size": 40, "crop_size": SIDE, "resample": None}
+_ABSENT = object()
+"""In place of a value: the setting is not in the file. `None` is written as null."""
+_DEFAULTS = {"size": 40, "crop_size": SIDE, "resample": _ABSENT}
 _TYPES = ("ViT", "DINOv3ViT", "Siglip", "Beit", "DeiT", "CLIP", "Bit")
 # {setting of preprocessor_config.json: its values, or pairs of a value and further settings}
 TRANSFORMERS: dict[str, list] = {
@@ -47,7 +49,7 @@ TRANSFORMERS: dict[str, list] = {
         ({"shortest_edge": SIDE, "longest_edge": 36}, {"do_center_crop": True, "crop_size": SIDE}),
     ],
     "default_to_square": [(value, {**_LARGER, "size": 40}) for value in (True, False, None)],
-    "resample": [0, 1, 2, 3, 4, 5, None],
+    "resample": [0, 1, 2, 3, 4, 5],  # transformers refuses null.
     "do_center_crop": [True, *[(value, {"size": 40, "crop_size": SIDE}) for value in (True, False)]],
     "crop_size": [(value, {**_LARGER, "crop_size": value}) for value in (SIDE, {"height": 24, "width": 40}, 56)],
     "do_rescale": [True, False, None],
@@ -101,12 +103,12 @@ TOLERANCE_OF_SCORES = 1e-5
 
 
 def image():
-    """A picture of noise, 40 x 60. Its contrast is low, so that no interpolation exceeds the range of the pixels.
+    """A picture of noise, 43 x 61. Its contrast is low, so that no interpolation exceeds the range of the pixels.
 
-    The sides of the resized image are integers, and its borders outside of the crop are even: timm rounds them in
-    another way.
+    The long side of a resized image is not an integer, so that its rounding is compared, too. The margins of a crop
+    are not 3 or 7 pixels, for which transformers' centre is one pixel away from that of torchvision.
     """
-    return np.random.default_rng(0).integers(64, 192, (40, 60, 3)).astype("uint8")
+    return np.random.default_rng(0).integers(64, 192, (43, 61, 3)).astype("uint8")
 
 
 class Project:
@@ -123,8 +125,8 @@ class Project:
         self.model = keras_vit.from_pretrained(folder, input_shape=(None, None, 3))
 
     def changed(self, changes):
-        """The contents of the file with other settings. `None` removes a setting."""
-        return _without_none({**self.contents, **changes})
+        """The contents of the file with other settings."""
+        return _present({**self.contents, **changes})
 
     def result(self, name, value, others):
         """What this package does with a value of a setting."""
@@ -141,7 +143,7 @@ class Project:
             return WARNED
         if expected is None or difference(self.model, expected) > TOLERANCE:
             return IGNORED
-        without = self.pixels(self.changed({**others, name: None}))
+        without = self.pixels(self.changed({**others, name: _ABSENT}))
         is_same = without is not None and without.shape == expected.shape and np.array_equal(without, expected)
         return NO_EFFECT if is_same else OBEYED
 
@@ -181,7 +183,7 @@ class Timm(Project):
 
     def changed(self, changes):
         config = {name: value for name, value in self.contents.items() if name != "num_classes"}
-        return {**config, "pretrained_cfg": _without_none({**config["pretrained_cfg"], **changes})}
+        return {**config, "pretrained_cfg": _present({**config["pretrained_cfg"], **changes})}
 
     def pixels(self, settings):
         """The pixels that timm makes of the image. `None`: timm refuses the settings."""
@@ -205,8 +207,8 @@ def difference(model, expected):
     return np.abs((found - expected) * np.asarray(protocol["std"])).max() * 255
 
 
-def _without_none(settings):
-    return {name: value for name, value in settings.items() if value is not None}
+def _present(settings):
+    return {name: value for name, value in settings.items() if value is not _ABSENT}
 
 
 def check(project, values):

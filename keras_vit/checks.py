@@ -2,6 +2,7 @@
 
 import difflib
 import numbers
+import unicodedata
 
 MAX_SIDE = 65_535
 """Maximum side of images in pixels, which is also the maximum of JPEG files."""
@@ -86,6 +87,8 @@ def problem_of_class_names(names):
     for index, name in enumerate(names):
         if not isinstance(name, str) or not name.strip():
             return f"the name of class {index} is empty or not a text. Received: {shown(name)}"
+        if any(unicodedata.category(character) == "Cs" for character in name):
+            return f"the name of class {index} is not valid Unicode. Received: {name!a:.100}"
         if "\0" in name or name.splitlines() != [name]:
             return f"the name of class {index} contains a line break or a NUL character. Received: {shown(name)}"
     return None

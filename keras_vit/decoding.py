@@ -280,8 +280,8 @@ def _row_decoder(read, protocol, size, channels):
         image = _apply_orientation(read(image_bytes), orientation, channels)
         resized = protocol.resize
         if isinstance(resized, int):
-            sides = tf.cast(tf.shape(image)[:2], tf.float32)
-            resized = tf.cast(tf.round(sides * (resized / tf.reduce_min(sides))), tf.int32)
+            sides = tf.shape(image, tf.int64)[:2]
+            resized = tf.cast(sides * resized // tf.reduce_min(sides), tf.int32)  # torchvision, too, rounds down.
         return resize_image(image, resized, protocol.interpolation, crop=size)
 
     return decode

@@ -150,8 +150,8 @@ def test_decoder_resizes():
 def test_resizes_the_short_side_and_crops_the_centre(size):
     image = noise(*size)
     short = min(size)
-    height, width = (round(side * 32 / short) for side in size)
-    top, left = (height - 24) // 2, (width - 30) // 2
+    height, width = (side * 32 // short for side in size)  # As in torchvision, also the next line.
+    top, left = round((height - 24) / 2), round((width - 30) / 2)
     resized = resized_by_pillow(image, (height, width), "bilinear")
     expected = np.asarray(resized.crop((left, top, left + 30, top + 24))).astype(int)
     decoded = _decode(encoded(image, "PNG"), (24, 30), resize=32, crop=(24, 30))

@@ -22,6 +22,8 @@ class was the same for 93 % in ONNX Runtime and 63 % in OpenVINO (full contrast:
 37 %; with gray surfaces (3 to 20 levels) or nearly black images, 48 to 69 % and 0 to 10 %. The limit is below half the
 contrast, so that images of moderate contrast cause no warning.
 """
+_NO_SPREAD = 0.5
+"""Images of one color, also with noise of a lossy format, have a smaller standard deviation. They are refused."""
 _FEW_CLASSES = 0.25
 """A warning is logged if a model predicts at most this share of the classes that are possible for the compared images.
 
@@ -52,7 +54,7 @@ def split_images(batches):
         Two lists of arrays (N, H, W, C). Together they contain all images.
 
     Raises:
-        ValueError: If there are too few images, or if all images are equal.
+        ValueError: If there are too few images, if all images are equal, or if most have one color each.
     """
     num_images = sum(map(len, batches))
     if num_images < _KEPT_BACK:
@@ -73,6 +75,11 @@ def split_images(batches):
             "will be served."
         )
     spread = np.median([image.std(axis=(0, 1), dtype="float64").mean() for batch in batches for image in batch])
+    if spread < _NO_SPREAD:
+        raise ValueError(
+            "More than half of the images have one color each, so the ranges of int8 values cannot be chosen by them. "
+            "Give images like those that will be served."
+        )
     if spread < _SMALL_SPREAD:
         logger.warning(
             "The images for precision='int8' have little contrast: the standard deviation of the pixels of an image is "
@@ -97,7 +104,7 @@ def warn_of_few_classes(predicted_classes, num_images, num_classes):
         num_images: Number of these images.
         num_classes: Number of classes of the model.
     """
-    if predicted_classes <= max(1, _FEW_CLASSES * min(num_images, num_classes)):
+    if num_classes > 1 and predicted_classes <= max(1, _FEW_CLASSES * min(num_images, num_classes)):
         logger.warning(
             "The model predicts only %d of its %d classes for the %d images that are compared. So the agreement of the "
             "int8 file with the model shows little, and the ranges of its integers may be wrong for other images. Give "

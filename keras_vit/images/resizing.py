@@ -4,6 +4,9 @@
 def resize_image(image, size, interpolation, crop=None):
     """Resizes an image to `size` (height, width), antialiased as in Pillow, and crops the centre: uint8 (H, W, C).
 
+    The position of the centre is that of torchvision and timm. That of transformers and of Google's code is one pixel
+    less if the margins of both sides together are 3, 7, 11, … pixels.
+
     Pillow resizes the width, rounds to 8 bits, and then resizes the height. (Pillow 13 resizes the height first for
     some sizes.) TensorFlow resizes both sides and rounds once. With bilinear interpolation, the results differ by at
     most one level. Bicubic interpolation overshoots at edges, and Pillow clips each pass to [0, 255], so one rounding
@@ -19,7 +22,7 @@ def resize_image(image, size, interpolation, crop=None):
         image = _to_uint8(tf.image.resize(image, size, interpolation, antialias=True))
     if crop is None:
         return image
-    top, left = tf.unstack((tf.shape(image)[:2] - crop) // 2)
+    top, left = tf.unstack(tf.cast(tf.round((tf.shape(image)[:2] - crop) / 2), tf.int32))  # Halves become even.
     return tf.slice(image, [top, left, 0], [*crop, image.shape[-1]])
 
 

@@ -191,8 +191,9 @@ def read_processor(processor, image_size):
     defaults = PROCESSORS.get(_SUFFIX.sub("", str(kind)), {})
     if kind is not None and not defaults:
         ignored["image_processor_type"] = f"{shown(kind)} in {_PROCESSOR_FILE} is unknown and has no effect"
-    # `None` is the same as no setting.
-    settings = {**defaults, **{name: value for name, value in processor.items() if value is not None}}
+    # `None` is the same as no setting, but transformers reads a flag that is `None` as `False`.
+    given = {name: False if value is None and name in _FLAGS else value for name, value in processor.items()}
+    settings = {**defaults, **{name: value for name, value in given.items() if value is not None}}
     for name in _FLAGS & settings.keys():
         check_flag(f"{name} of {_PROCESSOR_FILE}", settings[name])
     resize = _resize(settings)

@@ -60,7 +60,7 @@ def read_config(config, classes, image_size):
         ignored |= check_supported(_FILE, config, dict.fromkeys(_SETTINGS, ANY))
     if classes is not None:
         check_settings({"num_classes": config.get("num_classes", settings.get("num_classes"))}, num_classes=classes)
-    names, unusable = usable_class_names(_class_names(config, settings, classes), _FILE, "label_names")
+    names, unusable = _class_names(config, settings, classes)
     is_imagenet = classes == 1000 and str(settings.get("tag")).endswith("in1k")
     return {
         "pixels": read_pretrained_cfg(settings, image_size),
@@ -81,14 +81,17 @@ def pretrained_cfg(config):
 
 
 def _class_names(config, settings, classes):
-    """Descriptions of the classes or, without them, their names, in their order. `None` if there are no names."""
+    """(descriptions of the classes or else their names, in their order, or `None`; ignored settings)"""
     names, descriptions = (config.get(key) or settings.get(key) for key in ("label_names", "label_descriptions"))
     names = names or config.get("labels") or settings.get("labels")
     if isinstance(names, dict):
-        names = [names.get(str(index)) for index in range(classes or 0)]
-    if not names or len(names) != classes or None in names:
-        return None
-    return [(descriptions or {}).get(name, name) for name in names]
+        names = [names.get(str(index)) for index in range(len(names))]
+    if not names or classes is None:
+        return None, {}
+    if not isinstance(names, list) or len(names) != classes or None in names:
+        return None, {"label_names": f"the labels in {_FILE} are not a list of {classes} names: {shown(names)}"}
+    descriptions = descriptions if isinstance(descriptions, dict) else {}
+    return usable_class_names([descriptions.get(name, name) for name in names], _FILE, "label_names")
 
 
 def read_pretrained_cfg(settings, image_size):

@@ -49,7 +49,6 @@ UNSUITABLE = {
     "gray surfaces": lambda: np.random.default_rng(0).normal(120, 5, (84, 24, 32, 3)),
     "gray surfaces of different brightness": lambda: np.linspace(20, 235, 84)[:, None, None, None] + [[[[0], [9]]]],
     "a quarter of the contrast": lambda: 100 + _photographs() / 4,
-    "surfaces of one colour": lambda: np.arange(84)[:, None, None, None] + np.full((84, 24, 32, 3), [0, 80, 160]),
 }
 
 
@@ -58,6 +57,13 @@ UNSUITABLE = {
 def test_little_contrast(name, caplog):
     split_images([UNSUITABLE[name]()])
     assert "have little contrast: the standard deviation" in caplog.text
+
+
+@pytest.mark.combination("int8: images of one color each", "refused")
+def test_images_of_one_color_are_refused():
+    surfaces = np.arange(84)[:, None, None, None] + np.full((84, 24, 32, 3), [0, 80, 160])
+    with pytest.raises(ValueError, match="More than half of the images have one color each"):
+        split_images([surfaces])
 
 
 @pytest.mark.combination("int8: photographs in color or gray, digits on black", "no warning")
@@ -80,6 +86,7 @@ def test_enough_contrast(caplog):
         (2, 75, 10, True),
         (3, 75, 10, False),
         (1, 75, 2, True),
+        (1, 75, 1, False),
         (2, 75, 2, False),
         (1, 1, 5, True),
     ],

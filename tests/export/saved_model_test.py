@@ -167,6 +167,7 @@ def test_refused_arguments(tmp_path):
         ({"labels": ["a", "b"]}, r"labels must be a list of names for the model's 4 classes. Received: \['a', 'b'\]"),
         ({"top_k": 0}, "top_k must be a positive integer. Received: 0"),
         ({"precision": "int4"}, "precision must be one of 'float32', 'bfloat16', 'int8'. Received: 'int4'"),
+        ({"labels": ["a", "b", "c", "\ud800"]}, r"class 3 is not valid Unicode. Received: '\\ud800'"),
         ({"labels": ["a", "b", "c", "d\ne"]}, r"labels must have one line each.*class 3 .*Received: 'd\\ne'"),
         *(({"labels": ["a", "b", f"c{end}", "d"]}, "must have one line each.*class 2 ") for end in ("\r", "\u2028")),
         ({"labels": ["a", "", "c", "d"]}, "labels must have one line each.* class 1 is empty"),

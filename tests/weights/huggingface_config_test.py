@@ -22,6 +22,10 @@ MEANS = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.1, 0.2, 0.4]}
             marks=pytest.mark.combination("transformers: do_rescale=False", "the pixels of transformers"),
         ),
         ({"do_normalize": False, "rescale_factor": 2 / 255}, 0.0, 0.5),
+        pytest.param(
+            *({"do_normalize": None, "do_rescale": None}, 0.0, 1 / 255),
+            marks=pytest.mark.combination("transformers: a flag that is null", "false, as in transformers"),
+        ),
         ({"image_mean": 0.25, "image_std": 0.5}, 0.25, 0.5),
     ],
 )
@@ -34,7 +38,7 @@ def test_normalization(changes, mean, std):
     ("settings", "resize", "crop", "interpolation"),
     [
         ({"resample": 3}, SIZE, None, "bicubic"),
-        ({"resample": None, "do_center_crop": None}, SIZE, None, "bilinear"),
+        ({"do_center_crop": None}, SIZE, None, "bilinear"),
         pytest.param(
             *({"do_resize": False}, None, None, "bilinear"),
             marks=pytest.mark.combination("transformers: do_resize=False", "images are not resized"),

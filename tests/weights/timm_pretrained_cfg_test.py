@@ -103,7 +103,9 @@ NAMES = ["a", "b", "c"]
 def test_labels(settings, classes, label_space):
     assert read_config(config(**settings), classes, SIZE)["label_space"] == label_space
     above = {**config(tag=settings.get("tag")), **{key: x for key, x in settings.items() if key.startswith("label")}}
-    assert read_config(above, classes, SIZE)["label_space"] == label_space
+    result = read_config(above, classes, SIZE)
+    assert result["label_space"] == label_space
+    assert ("label_names" in result["ignored"]) == ("label_names" in settings and label_space is None)
 
 
 def test_pretrained_cfg_that_is_not_an_object():
