@@ -38,6 +38,7 @@ WRONG = {
     "flag": ("no", 1, None, np.True_),
     "positive integer": (0, -1, 2.5, True, "3"),
     "integer": (-1, 2.5, True, "3"),
+    "index": (2.5, True, "3"),  # Negative indices count from the end.
     "rate": (-0.1, 1, "0.5", True),
     "epsilon": (0, 2.0, True, math.nan),
 }
@@ -54,7 +55,7 @@ def _kind(name, hint, default):
     if hint is bool:
         return "flag"
     if hint in (int, int | None, int | tuple[int, int]) and name != "seed":
-        return "integer" if default == 0 else "positive integer"
+        return "index" if name == "index" else "integer" if default == 0 else "positive integer"
     return next((kind for kind in ("rate", "epsilon") if name.endswith(kind)), None)
 
 

@@ -32,6 +32,7 @@ _LAYOUTS = {
     r".*(patch_embedding|pre_logits|predictions)/bias": (),
     r".*/(gamma|beta|moving_mean|moving_variance|token|tokens|probe|frequencies)": (),
     r".*position_embedding(_\d+)?/(prefix|rows|columns)": (),  # A few rows of width D or D / 2.
+    r".*preprocessing/normalization": (),  # (2, channels)
     r".*relative_position/embedding": (),  # (2T - 1, Dh)
     r".*/(seed_generator_state|iteration|learning_rate|step_counter|dynamic_scale|total|count)": (),
 }

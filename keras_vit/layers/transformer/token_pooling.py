@@ -1,10 +1,11 @@
 """Pooling by selecting one token. Shapes: B batch, T tokens, D hidden."""
 
+import numbers
 import typing
 
 import keras
 
-from keras_vit.checks import check_count
+from keras_vit.checks import shown
 from keras_vit.layers.configured import ConfiguredLayer
 
 
@@ -15,7 +16,7 @@ class TokenPooling(ConfiguredLayer):
     `y = z^0` (ViT, arXiv 2010.11929, eq. 4).
 
     Args:
-        index: Index of the token.
+        index: Index of the token. Negative indices count from the last token.
 
     Call arguments:
         tokens: (B, T, D)
@@ -34,7 +35,9 @@ class TokenPooling(ConfiguredLayer):
 
     def __init__(self, index: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        self.index = check_count("index", index)
+        if isinstance(index, bool) or not isinstance(index, numbers.Integral):
+            raise ValueError(f"index must be an integer. Received: {shown(index)}")
+        self.index: int = int(index)
 
     def call(self, tokens):
         return tokens[:, self.index]

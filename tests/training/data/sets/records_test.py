@@ -75,7 +75,7 @@ def test_a_stream_is_shuffled_as_far_as_its_buffer_goes(photographs, tmp_path):
     directory = str(tmp_path / "shards")
     write_records(load_dataset(photographs.data), directory, images_per_shard=100)
     for buffer in (1, 1000):
-        source = read_records(directory, buffer)[1]["train"]
+        source = read_records(directory, buffer).source("train")
         order = [key["image"] for _, key in keys_of(source, Part(1), seed=1)]
         stored = [example["image"] for example in source.in_order().as_numpy_iterator()]
         assert (order == stored) == (buffer == 1)
@@ -96,7 +96,7 @@ def test_classes_are_mixed_in_every_shard(tmp_path):
     for place in ("shards", "again"):
         dataset = Dataset(("ant", "bee", "cat"), {"train": IndexedSource(len(labels), read)})
         assert write_records(dataset, str(tmp_path / place), images_per_shard=60) == 6
-        source = read_records(str(tmp_path / place), 1)[1]["train"]
+        source = read_records(str(tmp_path / place), 1).source("train")
         written.append([(e["image"], int(e["label"])) for e in source.in_order().as_numpy_iterator()])
     assert written[0] == written[1]
     sizes = json.loads((tmp_path / "shards" / "records.json").read_text())["splits"]["train"].values()
