@@ -119,6 +119,8 @@ def main(arguments=None):
         return 0
     num_problems = 0
     for kind in KINDS:
+        if not getattr(options, kind):
+            continue
         begun, results = time.monotonic(), try_all(kind, options)
         outcomes = collections.Counter(case["outcome"] for _, case in results)
         summary = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.most_common())
