@@ -207,6 +207,7 @@ def test_the_next_run_is_not_tested_on_images_that_its_weights_have_seen(run, be
     assert removed in splits_of(run)["train"]
 
 
+@pytest.mark.slow
 def test_shards_that_were_training_files_are_not_test_files(run, tmp_path):
     dataset = load_dataset(recipes.load(str(run.recipe)).data)
     write_records(dataset, str(tmp_path / "one"), images_per_shard=3)
@@ -225,6 +226,7 @@ def test_shards_that_were_training_files_are_not_test_files(run, tmp_path):
         load_dataset(data, record=record)
 
 
+@pytest.mark.slow
 def test_parts_of_tfds_that_were_training_images_are_not_test_images(brief_recipe, capsys):
     def load(*changes, record=None):
         return load_dataset(override(brief_recipe, [f"data.{change}" for change in changes]).data, record=record)
