@@ -45,25 +45,25 @@ def make(folder, changes, arguments, **with_preprocessor):
     return model
 
 
-def compare(ours, theirs):
+def compare(ours, peer):
     """Asserts that both models have the same outputs."""
     images = random_images(*ours.input_shape[1:])
-    assert_close(compute(ours, [images]), compute(theirs, [images]))
+    assert_close(compute(ours, [images]), compute(peer, [images]))
 
 
 @pytest.mark.parametrize("name", slow_except(["pre_logits", "average"], CLASSIFIERS))
 def test_from_pretrained(name, tmp_path):
-    theirs = make(tmp_path, *CLASSIFIERS[name])
-    compare(keras_vit.from_pretrained(tmp_path, family="google", classifier_activation=None), theirs)
-    compare(keras_vit.from_pretrained(tmp_path, family="google", **TOKENS), theirs.backbone)
+    peer = make(tmp_path, *CLASSIFIERS[name])
+    compare(keras_vit.from_pretrained(tmp_path, family="google", classifier_activation=None), peer)
+    compare(keras_vit.from_pretrained(tmp_path, family="google", **TOKENS), peer.backbone)
 
 
 @pytest.mark.parametrize("use_class_token", [True, False])
 def test_backbone(use_class_token, tmp_path):
-    theirs = randomize(backbone(use_class_token=use_class_token, image_shape=(24, 40, 1)))
-    theirs.save_to_preset(tmp_path)
+    peer = randomize(backbone(use_class_token=use_class_token, image_shape=(24, 40, 1)))
+    peer.save_to_preset(tmp_path)
     ours = keras_vit.from_pretrained(tmp_path, family="google", input_shape=(24, 40, 1), **TOKENS)
-    compare(ours, theirs)
+    compare(ours, peer)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_backbone(use_class_token, tmp_path):
 )
 def test_other_classifiers(use_class_token, pooling, reason, tmp_path):
     """The error names an unsupported classifier. Without it, or with a new classifier, the encoder loads."""
-    theirs = make(tmp_path, {"use_class_token": use_class_token}, {"pooling": pooling})
+    peer = make(tmp_path, {"use_class_token": use_class_token}, {"pooling": pooling})
     with pytest.raises(ValueError, match=reason):
         keras_vit.from_pretrained(tmp_path, family="google")
-    compare(keras_vit.from_pretrained(tmp_path, family="google", **TOKENS), theirs.backbone)
+    compare(keras_vit.from_pretrained(tmp_path, family="google", **TOKENS), peer.backbone)
     fresh = keras_vit.from_pretrained(tmp_path, family="google", classes=3)
     assert_close(compute(fresh, [random_images(*SIZE)]), np.full((2, 3), 1 / 3))
 
@@ -89,10 +89,10 @@ def test_pixels_that_nobody_says(tmp_path):
 
 
 def test_pixels(tmp_path):
-    theirs = make(tmp_path, {}, {}, preprocessor=preprocessor(crop_to_aspect_ratio=False))
+    peer = make(tmp_path, {}, {}, preprocessor=preprocessor(crop_to_aspect_ratio=False))
     ours = keras_vit.from_pretrained(tmp_path)
     images = np.random.default_rng(2).integers(0, 256, (2, *SIZE, 3)).astype("uint8")
-    assert_close(keras_vit.preprocess_input(images, ours), to_numpy(theirs.preprocessor(images)))
+    assert_close(keras_vit.preprocess_input(images, ours), to_numpy(peer.preprocessor(images)))
     pixels = keras_vit.describe(ours).pixels
     assert (pixels["resize"], pixels["crop"], pixels["interpolation"]) == ([*SIZE], None, "bilinear")
 
@@ -106,9 +106,9 @@ def test_pixels_of_a_square(tmp_path):
 
 @pytest.mark.combination("KerasHub: activation of the classifier", "obeyed or refused")
 def test_activation(tmp_path):
-    theirs = make(tmp_path / "sigmoid", {}, {"activation": "sigmoid"})
+    peer = make(tmp_path / "sigmoid", {}, {"activation": "sigmoid"})
     model = keras_vit.from_pretrained(tmp_path / "sigmoid", family="google")
-    compare(model, theirs)
+    compare(model, peer)
     keras_vit.save_weights(model, tmp_path / "ours", "keras_hub")
     compare(model, keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path / "ours")))
     make(tmp_path / "relu", {}, {"activation": "relu"})
@@ -158,10 +158,10 @@ def test_save_weights(changes, tmp_path):
     model = ours(**changes)
     model.get_layer("preprocessing").set_protocol(MEAN, STD, resize=OTHER)
     keras_vit.save_weights(model, tmp_path, "keras_hub")
-    theirs = keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path))
-    compare(model, theirs)
+    peer = keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path))
+    compare(model, peer)
     images = np.random.default_rng(2).integers(0, 256, (2, *OTHER, 3)).astype("uint8")
-    assert_close(keras_vit.preprocess_input(images, model), to_numpy(theirs.preprocessor(images)))
+    assert_close(keras_vit.preprocess_input(images, model), to_numpy(peer.preprocessor(images)))
     again = keras_vit.from_pretrained(tmp_path, classifier_activation=None)
     for weight, expected in zip(again.weights, model.weights, strict=True):
         np.testing.assert_array_equal(to_numpy(weight), to_numpy(expected))

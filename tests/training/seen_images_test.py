@@ -165,7 +165,7 @@ def test_copies_in_two_classes_stay_together(run):
     contents = load_dataset(data).contents
     by_path = {item.path: split for split, items in contents.items.items() for item in items}
     assert by_path[tested] == by_path[copy] == "train"
-    # The copies are told apart, so the run can go on with the same batches.
+    # The order of the copies is restored too, so a resumed run has the same batches.
     assert load_dataset(data, record=Record("run", contents, "resume")).contents == contents
 
 

@@ -67,7 +67,7 @@ class Contents:
         return self._splits.get(item.digest)
 
     def position_of(self, item):
-        """The position of an item in its split. Copies of an image are told apart by their paths."""
+        """The position of an item in its split. Copies of an image are distinguished by their paths."""
         positions = self._positions[item.digest]
         return positions.get(item.path, min(positions.values()))
 
@@ -126,7 +126,7 @@ def read_contents(path):
         raise InputError(
             f"{path} cannot be read: {error}. It lists the images that the run was trained on. Restore the file."
         ) from None
-    return Contents({split: tuple(of_split) for split, of_split in items.items()})
+    return Contents({split: tuple(listed) for split, listed in items.items()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,13 +156,17 @@ class Record:
         """The items of `contents` that the run was trained on, or that it used to choose its weights."""
         return [item for item in contents if self.contents.split_of(item) not in (None, "test")]
 
+    def has_seen(self, item, split):
+        """Whether an item of a validation or test split was, in the run, in a split that this split must not share."""
+        return self.contents.split_of(item) not in (None, "test", split)
+
     def refuse_tests_on_seen_shards(self, contents):
         """Raises an InputError if validation or test shards of `contents` are training shards of the run."""
         shared = [
             item.path
             for split in ("validation", "test")
             for item in contents.items.get(split, ())
-            if self.contents.split_of(item) not in (None, split, "test")
+            if self.has_seen(item, split)
         ]
         if shared:
             raise InputError(

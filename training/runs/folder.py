@@ -66,7 +66,8 @@ def is_finished(recipe, runs, folder):
     if not run.recipe.is_file():
         names = {path.name for path in run.folder.iterdir()} if run.folder.is_dir() else set()
         names -= {path.name for path in (run.lock, run.splits, *run.subfolders)}
-        others = sorted(name for name in names if not name.startswith("unfinished-"))
+        unfinished = tuple(f"unfinished-{path.name}-" for path in (run.recipe, run.splits))
+        others = sorted(name for name in names if not name.startswith(unfinished))
         if others:
             raise InputError(f"run={folder} contains other files: {', '.join(others[:5])}. Name an empty folder.")
         return False

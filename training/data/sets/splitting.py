@@ -68,8 +68,10 @@ class FolderSplits:
         restored = dataclasses.replace(
             self, splits={split: sorted(pairs, key=position) for split, pairs in splits.items()}
         )
+        if not self.has_split_folders:
+            return restored
         moved = restored.contents.changes_since(self.contents).get("in another split")
-        if moved and self.has_split_folders:
+        if moved:
             names = shortened_names(moved, 5)
             note = f"These files are in the split that the run used, not in that of their folder: {names}"
             restored = dataclasses.replace(restored, notes=(*self.notes, note))
@@ -79,9 +81,10 @@ class FolderSplits:
         """Images that a run was trained on become training images if the run is continued. Else they are left out."""
         splits, seen = dict(self.splits), []
         for split in ("validation", "test"):
-            origins = {path: record.contents.split_of(self.items[path]) for path, _ in splits.get(split, ())}
-            seen += [pair for pair in splits.get(split, ()) if origins[pair[0]] not in (None, "test", split)]
-            splits[split] = [pair for pair in splits.get(split, ()) if origins[pair[0]] in (None, "test", split)]
+            unseen = []
+            for pair in splits.get(split, ()):
+                (seen if record.has_seen(self.items[pair[0]], split) else unseen).append(pair)
+            splits[split] = unseen
         if not seen:
             return self
         names, verb = shortened_names(sorted(self.items[path].path for path, _ in seen), 5), "are left out"
