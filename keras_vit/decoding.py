@@ -268,7 +268,8 @@ def _check_leads_to(protocol, size):
     if (protocol.crop or protocol.resize) != size or not is_cut:
         raise ValueError(
             f"The model takes images of {_sides(size)} pixels, but its preprocessing layer does not lead to "
-            f"that size: resize={protocol.resize}, crop={protocol.crop}."
+            f"that size: resize={protocol.resize}, crop={protocol.crop}. Choose how images are resized. For example, "
+            f"resize whole images: layer = model.get_layer({protocol.name!r}); layer.resize, layer.crop = {size}, None"
         )
 
 

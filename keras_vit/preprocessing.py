@@ -151,6 +151,14 @@ class Preprocessing(keras.layers.Layer):
             images = ops.cast(images, "float32") * self._scale_and_shift[0] - self._scale_and_shift[1]
         return ops.cast(images, self.compute_dtype)
 
+    def to_pixels(self, images):
+        """Converts normalised images (..., C) to pixels in [0, 1]."""
+        scale_and_shift = self._scale_and_shift
+        if scale_and_shift is None:
+            scale_and_shift = _scale_and_shift_of(self.mean, self.std, images.shape[-1])
+        scale_and_shift = ops.cast(scale_and_shift, images.dtype)
+        return (images + scale_and_shift[1]) / (255 * scale_and_shift[0])
+
     def compute_output_shape(self, input_shape):
         if self.normalize:
             self._check_images(input_shape)

@@ -61,6 +61,22 @@ def test_compiled_functions_use_new_values():
     assert layer.mean == MEAN
 
 
+@pytest.mark.parametrize("normalize", [True, False])
+def test_images_are_converted_to_pixels(normalize):
+    layer, pixels = keras_vit.Preprocessing(MEAN, STD, normalize=normalize), _pixels(2, 8, 12, 3)
+    images = layer(pixels if normalize else keras_vit.preprocessing.normalize_pixels(pixels, MEAN, STD))
+    assert_close(layer.to_pixels(images), pixels / 255)
+
+
+def test_compiled_conversions_to_pixels_follow_a_new_mean():
+    layer, pixels = keras_vit.Preprocessing(MEAN, STD, normalize=True), _pixels(2, 8, 12, 3)
+    inputs = keras.Input((8, 12, 3))
+    model = keras.Model(inputs, keras.layers.Lambda(layer.to_pixels)(layer(inputs)))
+    assert_close(model.predict(pixels, verbose=0), pixels / 255)
+    layer.set_protocol(mean=0.3, std=STD)
+    assert_close(model.predict(pixels, verbose=0), pixels / 255)
+
+
 def test_layer_passes_pixels_on_unless_told():
     pixels = _pixels(2, 8, 12, 3).astype("float32")
     np.testing.assert_array_equal(to_numpy(keras_vit.Preprocessing()(pixels)), pixels)

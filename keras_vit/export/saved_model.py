@@ -310,8 +310,10 @@ def _num_bytes(folder):
 
 
 def _versions():
-    versions = {"python": platform.python_version()}
-    for package in ("keras-vit-applications", "keras", "tensorflow", "jax", "torch"):
+    import tensorflow as tf
+
+    versions = {"python": platform.python_version(), "tensorflow": tf.__version__}  # Maybe from `tensorflow-cpu`.
+    for package in ("keras-vit-applications", "keras", "jax", "torch"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions

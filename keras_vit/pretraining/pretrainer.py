@@ -6,7 +6,6 @@ Shapes: B batch, H W C image, h w grid, N = h w patches of P x Q pixels.
 import typing
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit import graph
@@ -109,9 +108,7 @@ class Pretrainer(keras.Model):
 
     def to_pixels(self, images):
         """Converts normalised images (..., C) to pixels in [0, 1]."""
-        layer = preprocessing_layer(self.model)
-        mean, std = (ops.convert_to_tensor(np.asarray(values), images.dtype) for values in (layer.mean, layer.std))
-        return images * std + mean
+        return preprocessing_layer(self.model).to_pixels(images)
 
     def patches_of(self, images):
         """Cuts images (B, H, W, C) into one patch for each patch token, (B, N, P, Q, C), row by row."""

@@ -3,7 +3,7 @@
 import typing
 
 from keras_vit.checks import shown
-from keras_vit.weights.expressible import ANY
+from keras_vit.weights.expressible import ANY, refuse
 from keras_vit.weights.settings import (
     PREPARE_YOURSELF,
     activation_of_problem,
@@ -99,12 +99,23 @@ def read_pretrained_cfg(settings, image_size):
     if settings.get("mean") is None or settings.get("std") is None:
         return None
     ratio = settings.get("crop_pct") or _DEFAULT_CROP_PCT
-    if not isinstance(ratio, (int, float)) or not 0.1 <= ratio <= 10:
-        raise ValueError(f"crop_pct must be a number near 1. Received: {ratio!r}")
+    if not isinstance(ratio, (int, float)) or not 0.1 <= ratio <= 1:
+        raise ValueError(
+            f"pretrained_cfg of config.json contains crop_pct={shown(ratio)}. This package supports only numbers from "
+            f"0.1 to 1: it does not pad images.{PREPARE_YOURSELF}"
+        )
+    height, width = image_size
+    is_squashed = settings.get("crop_mode") == "squash"
+    if height != width and not is_squashed:
+        raise ValueError(
+            f"pretrained_cfg of config.json contains crop_mode={settings.get('crop_mode')!r} for images of "
+            f"{height} x {width} pixels. For images that are not square, this package supports only "
+            f"crop_mode='squash'.{PREPARE_YOURSELF}"
+        )
     return {
         "mean": tuple(settings["mean"]),
         "std": tuple(settings["std"]),
-        **resize_and_crop(image_size, ratio, settings.get("crop_mode") == "squash"),
+        **resize_and_crop(image_size, ratio, is_squashed),
         "interpolation": settings.get("interpolation") or "bicubic",
     }
 
@@ -118,23 +129,36 @@ def resize_and_crop(image_size, ratio, squash):
 
 
 def write_pretrained_cfg(facts):
-    """Contents of `pretrained_cfg` for `Facts`."""
+    """Contents of `pretrained_cfg` for `Facts`. Raises ValueError if timm does not prepare images in this way."""
     height, width = facts.image_size
-    resize, crop = facts.pixels["resize"], facts.pixels["crop"]
+    resize = facts.pixels["resize"]
     return {
         "num_classes": facts.classes or 0,
         "input_size": [facts.channels, height, width],
         "fixed_input_size": True,
         "interpolation": facts.pixels["interpolation"],
-        # timm truncates resize = size / crop_pct to an integer.
-        "crop_pct": min(height, width) / (resize + 0.5) if isinstance(resize, int) else 1.0,
-        "crop_mode": "squash" if crop is None else "center",
+        "crop_pct": _crop_pct(facts),
+        "crop_mode": "center" if isinstance(resize, int) else "squash",
         "mean": facts.by_channel("mean"),
         "std": facts.by_channel("std"),
         "first_conv": _first_convolution(facts.config.stem),
         "classifier": ["head", "head_dist"] if facts.config.distillation_token else "head",
         **({"label_names": facts.class_names} if facts.class_names else {}),
     }
+
+
+def _crop_pct(facts):
+    size, resize, crop = facts.image_size, facts.pixels["resize"], facts.pixels["crop"]
+    resized = (resize, resize) if isinstance(resize, int) else tuple(resize)
+    if resized == size:
+        return 1.0
+    # timm computes floor(side / crop_pct) for each side.
+    pairs = list(zip(size, resized, strict=True))
+    lowest, highest = max(side / (length + 1) for side, length in pairs), min(side / length for side, length in pairs)
+    keeps_ratio = isinstance(resize, int) and size[0] != size[1]
+    if crop is None or tuple(crop) != size or keeps_ratio or not lowest < highest <= 1:
+        refuse("timm", [f"images of {size[0]} x {size[1]} pixels with resize={resize}, crop={crop}"])
+    return (lowest + highest) / 2
 
 
 def _first_convolution(stem):

@@ -1,11 +1,15 @@
 """Settings in timm's config.json. tests/peers/settings_test.py compares them with timm."""
 
+import re
+
 import pytest
 
-from keras_vit.weights.timm_pretrained_cfg import read_config
+from keras_vit.weights.facts import Facts
+from keras_vit.weights.timm_pretrained_cfg import read_config, read_pretrained_cfg, write_pretrained_cfg
+from tests.models.tiny import CONFIG
 
 SETTINGS = {"mean": (0.5, 0.4, 0.3), "std": (0.3, 0.2, 0.1)}
-SIZE = (40, 32)
+SIZE = (32, 32)
 
 
 def config(**settings):
@@ -20,7 +24,7 @@ def config(**settings):
             marks=pytest.mark.combination("timm: interpolation=bilinear", "the pixels of timm"),
         ),
         ({"interpolation": None, "crop_mode": None}, {"interpolation": "bicubic", "crop": SIZE}),
-        ({"crop_pct": None}, {"resize": 36}),  # timm's default is 0.875.
+        ({"crop_pct": None}, {"resize": 36, "crop": SIZE}),  # timm's default is 0.875.
         ({"test_crop_pct": 0.5, "crop_pct": 0.8}, {"resize": 40}),
     ],
 )
@@ -50,6 +54,10 @@ def test_pixels(settings, pixels):
         for word in ("border", "circle")
     ]
     + [
+        pytest.param(
+            *({"crop_pct": 1.1}, r"crop_pct=1\.1.*from 0\.1 to 1: it does not pad images"),
+            marks=pytest.mark.combination("timm: crop_pct above 1", "refused"),
+        ),
         ({"label_offset": 1}, "label_offset=1. This package supports only label_offset=0"),
         pytest.param(
             *({"num_classes": 5}, "belongs to another model: it contains num_classes=5, but the arrays have 3"),
@@ -62,6 +70,38 @@ def test_pixels(settings, pixels):
 def test_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         read_config(config(**settings), 3, SIZE)
+
+
+@pytest.mark.combination("timm: crop_mode center for images that are not square", "refused")
+def test_images_that_are_not_square():
+    with pytest.raises(ValueError, match=r"crop_mode='center' for images of 40 x 32 pixels.*only crop_mode='squash'"):
+        read_config(config(crop_mode="center"), None, (40, 32))
+    pixels = read_config(config(crop_mode="squash", crop_pct=0.8), None, (40, 32))["pixels"]
+    assert (pixels["resize"], pixels["crop"]) == ((50, 40), (40, 32))
+
+
+def facts_with(resize, crop, image_size):
+    pixels = {"mean": 0.5, "std": 0.5, "resize": resize, "crop": crop, "interpolation": "bicubic"}
+    return Facts(config=CONFIG, image_size=image_size, channels=3, classes=None, pixels=pixels)
+
+
+@pytest.mark.parametrize(
+    ("resize", "crop", "size"),
+    [(37, SIZE, SIZE), (32, SIZE, SIZE), ((36, 41), (32, 36), (32, 36)), ((40, 32), None, (40, 32))],
+)
+def test_resize_and_crop_are_written(resize, crop, size):
+    read = read_pretrained_cfg(write_pretrained_cfg(facts_with(resize, crop, size)), size)
+    assert (read["resize"], read["crop"]) == (resize, crop)
+
+
+@pytest.mark.parametrize(
+    ("resize", "crop", "size"),
+    [(44, (40, 32), (40, 32)), ((37, 50), SIZE, SIZE), (30, SIZE, SIZE), (37, (30, 30), SIZE), (37, None, SIZE)],
+)
+@pytest.mark.combination("a resize or crop that timm does not have, saved in timm's format", "refused")
+def test_what_timm_does_not_prepare_is_not_written(resize, crop, size):
+    with pytest.raises(ValueError, match=rf"timm cannot express images of .* with resize={re.escape(str(resize))}"):
+        write_pretrained_cfg(facts_with(resize, crop, size))
 
 
 @pytest.mark.combination("timm: an unknown setting", "a warning names it")
