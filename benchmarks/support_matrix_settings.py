@@ -76,7 +76,7 @@ _TEXTS = ["a", "b", None]
 # {setting of pretrained_cfg in config.json: values}
 TIMM: dict[str, list] = {
     "interpolation": ["bilinear", "bicubic", "nearest", "box", "hamming", "lanczos", "random"],
-    "crop_pct": [1.0, 0.88, 0.5, None],
+    "crop_pct": [1.0, 0.88, 0.5, 1.1, None],
     "crop_mode": ["center", "squash", "border", "other", None],
     "mean": [[0.1, 0.2, 0.3], [0.5, 0.5, 0.5], [0.3, 0.3, 0.3]],
     "std": [[0.4, 0.5, 0.6], [0.5, 0.5, 0.5], [0.3, 0.3, 0.3]],

@@ -219,9 +219,7 @@ def test_decoder_needs_a_size_and_one_or_three_channels(shape, protocol, message
         image_decoder(_model(shape, **protocol))
 
 
-@pytest.mark.combination(
-    "a model whose settings do not resize images (do_resize=False), exported or decoded", "refused"
-)
+@pytest.mark.combination("a model with do_resize=False, exported or decoded", "refused")
 def test_advice_for_a_model_that_does_not_resize():
     model = _model((8, 12, 3), mean=0.3)
     with pytest.raises(ValueError, match=r"layer = model.get_layer") as refused:

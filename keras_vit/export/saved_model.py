@@ -310,10 +310,8 @@ def _num_bytes(folder):
 
 
 def _versions():
-    import tensorflow as tf
-
-    versions = {"python": platform.python_version(), "tensorflow": tf.__version__}  # Maybe from `tensorflow-cpu`.
-    for package in ("keras-vit-applications", "keras", "jax", "torch"):
+    versions = {"python": platform.python_version()}
+    for package in ("keras-vit-applications", "keras", "tensorflow", "tensorflow-cpu", "jax", "torch"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions

@@ -132,7 +132,7 @@ def bit_file(model, layout, folder):
     """Writes a model's weights in a layout and returns the path."""
     weights = {path: array.astype("float32") for path, array in canonical_weights(model).items()}
     if layout == "timm":
-        settings = {"input_size": [3, *SHAPE[:2]], "mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic"}
+        settings = {"input_size": [3, *SHAPE[:2]], "mean": [0.5] * 3, "std": [0.5] * 3, "crop_mode": "squash"}
         config = {"architecture": "resnetv2_50x1_bit", "num_classes": 5, "pretrained_cfg": settings}
         (folder / "config.json").write_text(json.dumps(config))
         write_safetensors(folder / "model.safetensors", timm(weights), {})

@@ -8,7 +8,6 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.opening import open_checkpoint
-from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
 from tests.test_case import random_inputs, slow_except, to_numpy
 from tests.weights.converter_case import (
     CONFIG,
@@ -288,23 +287,3 @@ def test_refuses_a_broken_config(text, token):
     (path / "config.json").write_bytes(text.encode("latin1"))
     with pytest.raises(ValueError, match=r"config\.json is not a configuration: .* Download it again, or remove it"):
         keras_vit.from_pretrained(path)
-
-
-@pytest.mark.parametrize(
-    ("mode", "ratio", "resize", "crop"),
-    [
-        ("center", 0.95, 370, (384, 352)),
-        ("squash", 1.0, (384, 352), None),
-        pytest.param(
-            *("squash", 0.875, (438, 402), (384, 352)),
-            marks=pytest.mark.combination("timm: crop_mode=squash with crop_pct=0.875", "the pixels of timm"),
-        ),
-    ],
-)
-def test_resizing_is_that_of_timm(mode, ratio, resize, crop):
-    settings = {"mean": (0.5, 0.4, 0.3), "std": (0.3, 0.2, 0.1), "crop_pct": ratio, "crop_mode": mode}
-    pixels = read_pretrained_cfg(settings, (384, 352))
-    assert (pixels["resize"], pixels["crop"]) == (resize, crop)
-    for crop_pct in ("0.9", 95):
-        with pytest.raises(ValueError, match=f"crop_pct must be a number near 1. Received: {crop_pct!r}"):
-            read_pretrained_cfg(settings | {"crop_pct": crop_pct}, (384, 352))

@@ -58,6 +58,8 @@ def test_pixels(settings, pixels):
             *({"crop_pct": 1.1}, r"crop_pct=1\.1.*from 0\.1 to 1: it does not pad images"),
             marks=pytest.mark.combination("timm: crop_pct above 1", "refused"),
         ),
+        ({"crop_pct": "0.9"}, r"crop_pct='0\.9'.*from 0\.1 to 1"),
+        ({"crop_pct": 0.05}, r"crop_pct=0\.05.*from 0\.1 to 1"),
         ({"label_offset": 1}, "label_offset=1. This package supports only label_offset=0"),
         pytest.param(
             *({"num_classes": 5}, "belongs to another model: it contains num_classes=5, but the arrays have 3"),
@@ -76,8 +78,21 @@ def test_refused(settings, message):
 def test_images_that_are_not_square():
     with pytest.raises(ValueError, match=r"crop_mode='center' for images of 40 x 32 pixels.*only crop_mode='squash'"):
         read_config(config(crop_mode="center"), None, (40, 32))
-    pixels = read_config(config(crop_mode="squash", crop_pct=0.8), None, (40, 32))["pixels"]
-    assert (pixels["resize"], pixels["crop"]) == ((50, 40), (40, 32))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "resize", "crop"),
+    [
+        (1.0, (384, 352), None),
+        pytest.param(
+            *(0.875, (438, 402), (384, 352)),
+            marks=pytest.mark.combination("timm: crop_mode=squash with crop_pct=0.875", "the pixels of timm"),
+        ),
+    ],
+)
+def test_squashed_images(ratio, resize, crop):
+    pixels = read_config(config(crop_mode="squash", crop_pct=ratio), None, (384, 352))["pixels"]
+    assert (pixels["resize"], pixels["crop"]) == (resize, crop)
 
 
 def facts_with(resize, crop, image_size):
