@@ -27,6 +27,7 @@ from training.inspection.evaluate import evaluate_source
 from training.recipe.assignments import override
 from training.runs.folder import Run, open_run, read_record
 from training.runs.opening import load_data
+from training.tasks import TASKS
 
 NAMES = "cat", "dog"
 
@@ -208,6 +209,32 @@ def test_the_next_run_is_not_tested_on_images_that_its_weights_have_seen(run, be
 
 
 @pytest.mark.slow
+@pytest.mark.combination(
+    "train with a distillation teacher that was trained on test images", "they become training images"
+)
+@pytest.mark.parametrize("source", ["{run}", "{run}/model.keras", "{run}/saved"])
+def test_a_student_is_not_tested_on_images_that_its_teacher_has_seen(run, source):
+    run.model.touch()
+    (run.folder / "saved").mkdir()
+    source = source.format(run=run.folder)
+    changes = [f"distillation.teacher={source}", "data.test_fraction=0.5"]
+    dataset = train._load(TASKS["classification"](override(recipes.load(str(run.recipe)), changes)), None)
+    record = read_record(run, "continue")
+    tested = dataset.contents.items["test"]
+    assert tested
+    assert {record.contents.split_of(item) for item in tested} <= {None, "test"}
+
+
+@pytest.mark.slow
+def test_weights_without_a_record_are_named(run, tmp_path, capsys):
+    (tmp_path / "alone.keras").touch()
+    assert list(train._records_of([f"{tmp_path}/alone.keras", "B/16@i21k", "hf://a/b", str(run.folder)])) == [
+        read_record(run, "continue")
+    ]
+    said = f"There is no splits.csv beside {tmp_path}/alone.keras. It may have been trained on test images.\n"
+    assert capsys.readouterr().out == said
+
+
 def test_shards_that_were_training_files_are_not_test_files(run, tmp_path):
     dataset = load_dataset(recipes.load(str(run.recipe)).data)
     write_records(dataset, str(tmp_path / "one"), images_per_shard=3)
@@ -247,21 +274,22 @@ def test_parts_of_tfds_that_were_training_images_are_not_test_images(brief_recip
         load(*changed, record=Record("runs/one", dataclasses.replace(contents, items={"train": (older,)})))
 
 
+@pytest.mark.combination("splits.csv of a run was removed", "refused when the run is measured or resumed")
+def test_a_removed_record_is_missed(run):
+    run.splits.unlink()
+    for purpose in ("measure", "resume"):
+        with pytest.raises(InputError, match=r"splits\.csv is missing\. .* Restore it"):
+            read_record(run, purpose)
+    assert read_record(run, "continue") is None
+
+
 def test_a_run_without_a_record_needs_as_many_images_as_it_had(run):
     run.splits.unlink()
+    run.recipe.write_text(run.recipe.read_text().replace('"has_splits": true,', ""))  # As in earlier versions.
     removed = splits_of(run)["test"][0]
     (photographs(run) / removed).unlink()
     with pytest.raises(InputError, match=r"train images: were 14, are 13\nAn earlier version trained this run"):
         splits_of(run)
-
-
-@pytest.mark.parametrize(
-    "content", ["", "split,path\ntrain,cat/1.png", "split,path,size,digest,label\ntrain,a,x,b,c", "\0"]
-)
-def test_a_damaged_record_is_refused(run, content):
-    run.splits.write_text(content)
-    with pytest.raises(InputError, match=r"splits\.csv cannot be read: .* Restore the file"):
-        read_record(run)
 
 
 @pytest.mark.combination(

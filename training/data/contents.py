@@ -21,7 +21,11 @@ from training.files import write_text
 NEW_SPLIT = "new"
 """The split of images that a run did not have."""
 INITIAL_WEIGHTS = "initial_weights"
-"""In a record, the split of images that only the run of the initial weights was trained on."""
+"""In a record, the split of images that only the run of the initial weights or of the teacher was trained on."""
+
+
+_MERGED = ("test", "validation", INITIAL_WEIGHTS, "train")
+"""The splits of records. Of an image in several records, the last of these splits counts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,3 +182,14 @@ class Record:
         """The contents for the record of a run that starts with the weights of this run."""
         earlier = tuple(item for item in self.seen(self.contents) if contents.split_of(item) is None)
         return Contents(contents.items | ({INITIAL_WEIGHTS: earlier} if earlier else {}))
+
+
+def merge_records(records):
+    """A `Record` of all images that one of several runs was trained on. `None` if there are no records."""
+    if len(records) < 2:
+        return records[0] if records else None
+    splits = sorted({split for record in records for split in record.contents.items}, key=_MERGED.index)
+    items = {
+        split: tuple(item for record in records for item in record.contents.items.get(split, ())) for split in splits
+    }
+    return dataclasses.replace(records[0], run=" or ".join(record.run for record in records), contents=Contents(items))

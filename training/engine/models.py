@@ -182,7 +182,7 @@ def _load_saved(source):
     if path.is_dir() and Run(path).recipe.is_file():
         return load_model(Run(path).model), read_class_names(Run(path))
     if path.suffix == ".keras":
-        return load_model(path), None
+        return load_model(path), read_class_names(Run(path.parent))
     return _load_published(source, None)
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.atomic_files import replace_file_atomically
 from keras_vit.weights.assign import in_place_of_initial_values
-from training.data.contents import describe_changes
+from training.data.contents import describe_changes, merge_records
 from training.engine import distribution
 from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.fitting import Fitting, seed
@@ -86,16 +86,15 @@ def _load(task, run):
     Args:
         task: The task of the run.
         run: `Run` to resume if its folder contains one. Its splits are used again. Otherwise, if the initial weights
-            come from another run, images that this run was trained on are training images again.
+            or the teacher come from other runs, images that these runs were trained on are training images.
     """
-    weights = pathlib.Path(task.recipe.model.weights or "").expanduser()
-    earlier, record = Run(weights.parent), None
     if run is not None and run.recipe.is_file():
         record = read_record(run, "resume")
-    elif weights.suffix == ".keras":
-        record = read_record(earlier, "continue")
-        if record is None:
-            print(f"There is no {earlier.splits.name} beside {weights}. It may have been trained on test images.")
+    else:
+        model, teacher = task.recipe.model, task.recipe.distillation.teacher
+        record = merge_records(
+            list(_records_of(filter(None, [model.weights, model.arguments.get("weights"), teacher])))
+        )
     dataset = task.load(record=record)
     for split in ("train", "test"):
         dataset.source(split)
@@ -105,6 +104,17 @@ def _load(task, run):
             "or set fit.final_weights=last."
         )
     return dataset
+
+
+def _records_of(sources):
+    """The records of the runs from which weights come."""
+    for source in sources:
+        path = pathlib.Path(source).expanduser()
+        run = Run(path if Run(path).recipe.is_file() else path.parent)
+        if path.exists() and (record := read_record(run, "continue")):
+            yield record
+        elif path.suffix == ".keras" or run.folder == path:
+            print(f"There is no {run.splits.name} beside {source}. It may have been trained on test images.")
 
 
 def train_once(recipe, runs, folder, leave=None):

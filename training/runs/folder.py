@@ -201,8 +201,18 @@ def data_changes(run, dataset):
 
 
 def read_record(run, purpose="measure"):
-    """The `training.data.contents.Record` of a run, or `None` if there is none, as in older runs."""
+    """The `training.data.contents.Record` of a run, or `None` if there is none, as in older runs.
+
+    Raises:
+        InputError: If the record is damaged, or if it was removed and is needed for the purpose.
+    """
     if not run.splits.is_file():
+        is_needed = purpose in ("measure", "resume") and run.recipe.is_file()
+        if is_needed and read_facts(run.recipe).get("has_splits"):
+            raise InputError(
+                f"{run.splits} is missing. It lists the images that the run was trained on. Restore it, or choose data "
+                f"that the run was not trained on, such as data.dataset=folder data.directory=PATH."
+            )
         return None
     return Record(str(run.folder), read_contents(run.splits), purpose)
 
@@ -216,6 +226,7 @@ def _initial_facts(recipe, dataset):
         "recipe": to_dict(recipe),
         "class_names": dataset.class_names,
         "num_images": _sizes(dataset),
+        "has_splits": True,  # Runs of earlier versions have no splits.csv.
         "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
         "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "git": git_state(),

@@ -94,7 +94,7 @@ def load_data(load, run, is_own_data=True, disjoint=True):
             did not record its images: if their numbers have changed.
     """
     record = read_record(run, "measure" if is_own_data else "measure_elsewhere")
-    if record is None and run.recipe.is_file() and not is_own_data:
+    if record is None and not is_own_data and run.model.is_file():
         print(f"{run.folder} has no {run.splits.name}, so images that it was trained on are not recognised.")
     dataset = load(disjoint=disjoint, record=record)
     if not is_own_data:

@@ -1,5 +1,6 @@
 """The model and the teacher of a recipe, and their properties before they are built."""
 
+import json
 import types
 
 import keras
@@ -90,6 +91,13 @@ def test_a_teacher_gives_its_logits(brief_recipe, teacher_of):
     expected = to_numpy(logits(pixels))
     for model in (teacher, logits):
         assert_close(teacher_of(model)(pixels), expected)
+
+
+def test_the_classes_of_a_teacher_in_the_folder_of_its_run_are_checked(brief_recipe, teacher_of, tmp_path):
+    facts = {"recipe": {}, "class_names": [str(name) for name in reversed(range(10))]}
+    (tmp_path / "recipe.json").write_text(json.dumps(facts))
+    with pytest.raises(InputError, match=r"teacher\.keras has 10 classes, which are not the classes of the data set"):
+        teacher_of(classifier(brief_recipe, "softmax"))
 
 
 def test_a_teacher_without_logits_of_a_softmax_is_refused(brief_recipe, teacher_of):
