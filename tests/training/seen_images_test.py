@@ -131,7 +131,7 @@ def test_seen_images_in_another_folder_are_left_out(run, tmp_path, capsys):
     splits = splits_of(run, other)
     assert [len(splits[split]) for split in ("train", "validation", "test")] == [14, 2, 3]
     assert tested not in splits["test"]
-    assert capsys.readouterr().out == f"Images that {run.folder} was trained on are left out: {tested}\n"
+    assert capsys.readouterr().out == f"Images that {run.folder} was trained on are no test images: {tested}\n"
 
 
 @pytest.mark.combination(

@@ -13,13 +13,15 @@ from training.errors import InputError
 @dataclasses.dataclass(frozen=True)
 class Dataset:
     """The class names, and the sources of the splits "train", "test" and optionally "validation".
-    `overlap` is a message about images that are in two splits, or `None`. `list_contents` returns the contents of the
+    `overlap` is a message about images that are in two splits, or `None`. `no_test_split` is a message for data sets
+    without a test split. `list_contents` returns the contents of the
     splits. It is called when they are needed first, because shards are read for it."""
 
     class_names: tuple[str, ...]
     splits: dict[str, IndexedSource | StreamedSource]
     overlap: str | None = None
     list_contents: Callable[[], Contents] = lambda: Contents({})
+    no_test_split: str = ""
 
     @functools.cached_property
     def contents(self):
@@ -33,7 +35,8 @@ class Dataset:
     def source(self, split):
         """The source of a split. Raises an InputError if the data set does not have the split."""
         if split == NEW_SPLIT and split not in self.splits:
-            raise InputError("No images were added to the folder of the run since its training.")
+            raise InputError("The data set contains no images that were added since the training of the run.")
         if split not in self.splits:
-            raise InputError(f"The data set has no {split} split. It has: {', '.join(self.splits)}")
+            explanation = self.no_test_split if split == "test" else ""
+            raise InputError(explanation or f"The data set has no {split} split. It has: {', '.join(self.splits)}")
         return self.splits[split]

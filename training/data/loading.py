@@ -86,13 +86,12 @@ def _load_folder(data, record):
     splits = _file_sources(folder, _read_class)
     if data.max_failures and "train" in splits:
         splits["train"] = _intact_files(folder, data.max_failures)
-    if record is None and "test" not in splits:
-        raise InputError(
-            f"{data.directory} has no test images, and too few images for a test split: {splits['train'].size} in "
-            f"{len(folder.class_names)} classes. Copies of a file count as one image. Add images, so that a class has "
-            f"at least two, or raise data.test_fraction."
-        )
-    return Dataset(folder.class_names, splits, folder.overlap, lambda: folder.contents)
+    no_test_split = (
+        f"{data.directory} has no test images, and too few images for a test split: {len(folder.items)} in "
+        f"{len(folder.class_names)} classes. Copies of a file count as one image. Add images, or raise "
+        f"data.test_fraction."
+    )
+    return Dataset(folder.class_names, splits, folder.overlap, lambda: folder.contents, no_test_split)
 
 
 def _read(read, data, record):
@@ -139,12 +138,12 @@ def _intact_files(folder, max_failures):
 
 def _load_mask_folder(data, record):
     folder = _read(read_mask_folder, data, record)
-    if record is None and not folder.splits["test"]:
-        raise InputError(
-            f"{data.directory} has too few images for a test split: {len(folder.splits['train'])}. Add images, or "
-            f"raise data.test_fraction."
-        )
-    return Dataset(folder.class_names, _file_sources(folder, tf.io.read_file), folder.overlap, lambda: folder.contents)
+    no_test_split = (
+        f"{data.directory} has too few images for a test split: {len(folder.items)}. Add images, or raise "
+        f"data.test_fraction."
+    )
+    splits = _file_sources(folder, tf.io.read_file)
+    return Dataset(folder.class_names, splits, folder.overlap, lambda: folder.contents, no_test_split)
 
 
 def _load_shapes(data, record):

@@ -39,12 +39,18 @@ def evaluate_source(source, assignments=(), split="test"):
     opened = open_model(source)
     recipe = recipe_for(opened, assignments, _OTHER_DATA_FIELDS)
     if opened.class_names is None:
-        raise InputError(f"The classes of {source} are not known. Give the folder of a run, or weights of ImageNet-1k.")
+        raise InputError(
+            f"{source} does not say which classes its {opened.model.output_shape[-1]:,} outputs are. Give the folder "
+            f"of a run, or the name of weights of ImageNet-1k in the catalogue, such as Ti/16@augreg-i21k-i1k-224."
+        )
     if opened.recipe is None:
         recipe = override(recipe, [f"fit.loss={_activation(opened)}"])
     is_own_data = opened.is_own_data(recipe.data)
     if split == "all" and is_own_data:
-        raise InputError(f"{source} was trained on images of these data. Choose --split test, or another data set.")
+        raise InputError(
+            f"{source} was trained on images of these data. Choose --split test, --split new for images that were "
+            f"added, or another data set."
+        )
     task = TASKS[recipe.task](recipe)
     dataset = load_data(task.load, opened.run, is_own_data, disjoint=split == "all")
     if split == "all":
@@ -66,12 +72,13 @@ def evaluate_source(source, assignments=(), split="test"):
 
 def _refuse_seen(opened, dataset):
     """Raises an InputError if a model has seen images of a data set in its training."""
-    record = read_record(opened.run)
+    record = read_record(opened.run, "measure_elsewhere")
     seen = record.seen(dataset.contents) if record else []
     if seen:
+        new = ", --split new for files that were added" if record.is_measured_on(dataset.contents) else ""
         raise InputError(
             f"{opened.source} has seen {len(seen):,} of these {len(list(dataset.contents)):,} files in its training, "
-            f"such as {seen[0].path}. Choose --split test, --split new for files that were added, or other data."
+            f"such as {seen[0].path}. Choose --split test{new}, or other data."
         )
 
 

@@ -10,6 +10,7 @@ import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
 
 from tests.test_case import slow_except
+from tests.training.data.sets.folder_test import write_image
 from tests.training.fitting import evaluation_images
 from tests.training.mock_metadata import mocked_data_sets
 from tests.training.tiny_sets import TinySet
@@ -240,3 +241,16 @@ def test_tfds_is_left_as_it_is():
     assert not logging.getLogger("absl").filters
     with pytest.raises(tfds.core.registered.DatasetNotFoundError):
         tfds.builder_cls("digits")
+
+
+@pytest.mark.combination("evaluate one image of each class with --split all", "all images")
+def test_a_folder_that_is_too_small_for_a_test_split(tmp_path):
+    for name in ("cat", "dog"):
+        write_image(tmp_path / name / "one.png")
+    recipe = override(recipes.load("folder"), [f"data.directory={tmp_path}"])
+    dataset = load_dataset(recipe.data)
+    assert sizes(dataset) == {"train": 2}
+    with pytest.raises(
+        InputError, match=r"too few images for a test split: 2 in 2 classes.* raise data\.test_fraction"
+    ):
+        dataset.source("test")

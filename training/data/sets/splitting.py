@@ -87,7 +87,7 @@ class FolderSplits:
             splits[split] = unseen
         if not seen:
             return self
-        names, verb = shortened_names(sorted(self.items[path].path for path, _ in seen), 5), "are left out"
+        names, verb = shortened_names(sorted(self.items[path].path for path, _ in seen), 5), "are no test images"
         if record.purpose == "continue":
             splits["train"], verb = splits["train"] + seen, "are training images"
         note = f"Images that {record.run} was trained on {verb}: {names}"
