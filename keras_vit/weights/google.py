@@ -7,6 +7,8 @@ some files of big_vision, the arrays of all blocks are stacked.
 
 import re
 
+import numpy as np
+
 from keras_vit.architectures.stem import StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights.catalogue import protocol
@@ -16,7 +18,7 @@ from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.hints import resolve_image_size, resolve_positions
 from keras_vit.weights.names import Names, Rule, block_rules
 from keras_vit.weights.renamed import Renamed
-from keras_vit.weights.settings import patch_size_of
+from keras_vit.weights.settings import activation_of_problem, patch_size_of
 
 _BLOCK = "Transformer/encoderblock_{i}/"
 _ATTENTION = "MultiHeadDotProductAttention_0"
@@ -110,18 +112,19 @@ def describe(file, hints):
     )
     config, grid_size = _positions(shapes, config, hints)
     image_size = resolve_image_size(grid_size, config.total_stride, hints)
+    classes = shapes["head/kernel"][1] if "head/kernel" in shapes else None
     return Checkpoint(
         source=hints.source,
         format="google",
         config=config,
         grid_size=grid_size,
-        classes=shapes["head/kernel"][1] if "head/kernel" in shapes else None,
+        classes=classes,
         image_size=image_size,
         channels=shapes["embedding/kernel" if stem is None else "conv_root/kernel"][2],
         pixels=protocol(family, image_size),
         read=lambda: NAMES.decode(file, num_heads),
         skipped=file.left_out(everything),
-        activation=None if prefix.endswith("img/") else "softmax",
+        activation=None if prefix.endswith("img/") else activation_of_problem({}, classes),
     )
 
 
@@ -258,11 +261,29 @@ def _check_expressible(facts):
     config = facts.config
     is_plain = fits_vision_transformer(config)
     has_prefix_rows = config.position_embedding == "learned_1d" and config.position_prefix_rows > 0
+    # Files contain only arrays. The other settings are those with which `describe` and `from_pretrained` read the file.
+    is_siglip = config.pooling == "map" and facts.classes is None
+    family = "siglip" if is_siglip else "google" if is_plain else "big_vision"
+    images = protocol(family, facts.image_size)
+    description = "images with other settings than resize={resize}, crop={crop}, interpolation={interpolation!r}"
     conflicts = [
         ("pixels that are not normalised to [-1, 1]", not facts.is_normalized_to_one),
+        (description.format_map(images), not _has_images(facts, images)),
+        ("a sigmoid of several classes", facts.has_sigmoid and facts.classes > 1),
         ("epsilons in the stem that differ from Google's and timm's", not facts.has_known_stem),
         ("a class token that is not pooled", config.has_class_token != (config.pooling in ("token", None))),
         ("a hybrid with positions or pooling of big_vision", config.stem is not None and not is_plain),
         ("a position row of a class token that is not pooled", not is_plain and has_prefix_rows),
     ]
     check_expressible("Google's code", config, _EXPRESSIBLE, conflicts)
+
+
+def _has_images(facts, images):
+    """Whether a model prepares images as in `images`, or neither resizes nor crops them."""
+    resize, crop = facts.resize_and_crop
+    if resize is None:
+        return crop is None
+    others = crop, facts.pixels["interpolation"], np.shape(resize)
+    has_others = others == (images["crop"], images["interpolation"], np.shape(images["resize"]))
+    # A resize that was scaled from another image size may be rounded to another pixel.
+    return has_others and np.abs(np.subtract(resize, images["resize"])).max() <= 1

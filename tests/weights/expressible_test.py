@@ -14,6 +14,7 @@ from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.architectures.vit_checks import CHOICES
 from keras_vit.weights import google, huggingface_writing, keras_hub, timm_writing
+from keras_vit.weights.adapt import adapt_pixels
 from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.expressible import check_published
 from keras_vit.weights.facts import Facts
@@ -123,13 +124,7 @@ def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
             assert "cannot express" in message, change
             continue
         expected = _weights(config, classes)
-        path = tmp_path / (f"{number}.npz" if format == "google" else str(number))
-        if format == "google":
-            write_npz(path, google.write(expected, facts))
-        else:
-            path.mkdir()
-            _write_files(path, adapter.write(expected, facts))
-        checkpoint = open_checkpoint(path, model_num_heads=config.num_heads, model_image_size=SHAPE[:2])
+        checkpoint = _read_back(expected, facts, format, tmp_path / str(number))
         if format == "timm" and 0 < config.position_prefix_rows < config.num_prefix_tokens:
             continue  # timm adds a row of the table to the class token. timm_layout_test.py compares the outputs.
         assert _in_files(checkpoint.config, format, classes) == _in_files(config, format, classes), change
@@ -138,6 +133,81 @@ def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
         for name, array in expected.items():
             np.testing.assert_array_equal(weights[name], array, err_msg=f"{change}: {name}")
     assert min(outcomes[True], outcomes[False]) > 10, outcomes
+
+
+def _read_back(weights, facts, format, folder):
+    """The `Checkpoint` of the files that a format writes in a new folder."""
+    folder.mkdir()
+    files = FORMATS[format][0].write(weights, facts)
+    if format == "google":
+        write_npz(folder / "saved.npz", files)
+    else:
+        _write_files(folder, files)
+    path = folder / "saved.npz" if format == "google" else folder
+    return open_checkpoint(path, model_num_heads=facts.config.num_heads, model_image_size=facts.image_size)
+
+
+SIZE = SHAPE[:2]
+WHOLE, UNCHANGED, SMALL_CUT, CUT, TOO_SMALL = (SIZE, None), (None, None), (12, SIZE), (14, SIZE), (10, SIZE)
+SQUASHED_CUT, CUT_ONLY, VARIOUS, OTHER = ((14, 14), SIZE), (None, SIZE), (12, None), ((14, 12), None)
+READ_BACK = {
+    "google": {WHOLE: WHOLE, UNCHANGED: WHOLE},
+    "timm": {UNCHANGED: WHOLE} | {images: images for images in (WHOLE, SMALL_CUT, CUT, SQUASHED_CUT)},
+    "huggingface": {images: images for images in (WHOLE, UNCHANGED, SMALL_CUT, CUT, SQUASHED_CUT, CUT_ONLY, VARIOUS)},
+    "keras_hub": {images: images for images in (WHOLE, UNCHANGED, SMALL_CUT, OTHER)},
+}
+"""{format: {(resize, crop): the same after reading}}. All other combinations are refused."""
+
+
+@pytest.mark.parametrize(
+    "images", [WHOLE, UNCHANGED, SMALL_CUT, CUT, SQUASHED_CUT, CUT_ONLY], ids=lambda images: "-".join(map(str, images))
+)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.combination("`resize` and `crop` of a model, saved in the format of another project", "kept or refused")
+def test_images_are_refused_or_read_back_equal(format, images, tmp_path):
+    adapter, config = FORMATS[format]
+    pixels = {**protocol("google", SIZE), **dict(zip(("resize", "crop"), images, strict=True))}
+    facts = Facts(config, SIZE, SHAPE[2], 5, pixels)
+    if images in READ_BACK[format]:
+        read = _read_back(_weights(config, 5), facts, format, tmp_path / "saved").pixels
+        assert (read["resize"], read["crop"]) == READ_BACK[format][images]
+    else:
+        assert "cannot express images " in _refusal(adapter, facts)
+
+
+def test_images_of_google_and_big_vision():
+    """Files of big_vision are read with a resize to 256 pixels and a crop to 224, files of SigLIP with a resize."""
+    config = FORMATS["google"][1].replace(pooling="map")
+    for classes, family, other in ((5, "big_vision", "siglip"), (None, "siglip", "big_vision")):
+        accepted, refused = (Facts(config, (224, 224), 3, classes, protocol(name, 224)) for name in (family, other))
+        assert _refusal(google, accepted) is None
+        resize, crop = accepted.resize_and_crop
+        expected = f"images with other settings than resize={resize}, crop={crop}, interpolation='bilinear'"
+        assert expected in _refusal(google, refused)
+        bicubic = dataclasses.replace(accepted, pixels={**accepted.pixels, "interpolation": "bicubic"})
+        assert expected in _refusal(google, bicubic)
+
+
+@pytest.mark.parametrize("size", [(160, 160), (160, 96)])
+def test_images_that_were_scaled_from_another_size(size):
+    """At 160 pixels, big_vision's resize is 182.86. It is rounded down for a file of this size."""
+    config, published = FORMATS["google"][1].replace(pooling="map"), protocol("big_vision", 224)
+    pixels = adapt_pixels(published, size, (224, 224), 3)
+    assert pixels["resize"] != protocol("big_vision", size)["resize"]
+    assert _refusal(google, Facts(config, size, 3, 5, pixels)) is None
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.combination("a sigmoid of the classifier, saved in the format of another project", "kept or refused")
+def test_a_sigmoid_is_refused_or_read_back(format, tmp_path):
+    adapter, config = FORMATS[format]
+    for classes in (5, 1):
+        facts = Facts(config, SIZE, SHAPE[2], classes, protocol("google", SIZE), has_sigmoid=True)
+        if format == "google" and classes > 1:  # Of one class, a sigmoid is assumed.
+            assert "cannot express a sigmoid of several classes" in _refusal(adapter, facts)
+        else:
+            read = _read_back(_weights(config, classes), facts, format, tmp_path / str(classes))
+            assert read.activation == "sigmoid"
 
 
 def _refusal(adapter, facts):
