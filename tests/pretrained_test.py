@@ -9,7 +9,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights import fetch
-from keras_vit.weights.catalogue import get_entry, protocol
+from keras_vit.weights.catalogue import get_entry
 from tests.test_case import (
     MIXED_POLICIES,
     TENSORFLOW,
@@ -35,7 +35,6 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     models = {"timm": make(EXACT), "google": make(representation_dim=7), "sincos": make(position_embedding="sincos_2d")}
     models["timm"].get_layer("preprocessing").set_protocol(mean=MEAN, std=STD, resize=SHAPE[:2])
-    models["sincos"].get_layer("preprocessing").set_protocol(**protocol("big_vision", SHAPE[:2]))
     formats = {"timm": "timm", "google": "google", "sincos": "google"}
     return {
         kind: (canonical_weights(model), save(model, folder / kind, formats[kind])) for kind, model in models.items()

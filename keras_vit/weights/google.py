@@ -5,9 +5,8 @@ a block together (`MultiHeadDotProductAttention_1`). Linen, its successor, numbe
 some files of big_vision, the arrays of all blocks are stacked.
 """
 
+import logging
 import re
-
-import numpy as np
 
 from keras_vit.architectures.stem import StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
@@ -20,6 +19,7 @@ from keras_vit.weights.names import Names, Rule, block_rules
 from keras_vit.weights.renamed import Renamed
 from keras_vit.weights.settings import activation_of_problem, patch_size_of
 
+logger = logging.getLogger(__name__)
 _BLOCK = "Transformer/encoderblock_{i}/"
 _ATTENTION = "MultiHeadDotProductAttention_0"
 
@@ -220,6 +220,7 @@ def write(weights, facts):
     """
     config = facts.config
     _check_expressible(facts)
+    _warn_of_images(facts)
     arrays = NAMES.encode(weights, config.num_heads)
     if fits_vision_transformer(config):
         arrays = {_pre_linen(name): array for name, array in arrays.items()}
@@ -261,14 +262,8 @@ def _check_expressible(facts):
     config = facts.config
     is_plain = fits_vision_transformer(config)
     has_prefix_rows = config.position_embedding == "learned_1d" and config.position_prefix_rows > 0
-    # Files contain only arrays. The other settings are those with which `describe` and `from_pretrained` read the file.
-    is_siglip = config.pooling == "map" and facts.classes is None
-    family = "siglip" if is_siglip else "google" if is_plain else "big_vision"
-    images = protocol(family, facts.image_size)
-    description = "images with other settings than resize={resize}, crop={crop}, interpolation={interpolation!r}"
     conflicts = [
         ("pixels that are not normalised to [-1, 1]", not facts.is_normalized_to_one),
-        (description.format_map(images), not _has_images(facts, images)),
         ("a sigmoid of several classes", facts.has_sigmoid and facts.classes > 1),
         ("epsilons in the stem that differ from Google's and timm's", not facts.has_known_stem),
         ("a class token that is not pooled", config.has_class_token != (config.pooling in ("token", None))),
@@ -278,12 +273,13 @@ def _check_expressible(facts):
     check_expressible("Google's code", config, _EXPRESSIBLE, conflicts)
 
 
-def _has_images(facts, images):
-    """Whether a model prepares images as in `images`, or neither resizes nor crops them."""
+def _warn_of_images(facts):
+    """Logs a warning if the file will be read with another resize, crop or interpolation than the model has."""
     resize, crop = facts.resize_and_crop
-    if resize is None:
-        return crop is None
-    others = crop, facts.pixels["interpolation"], np.shape(resize)
-    has_others = others == (images["crop"], images["interpolation"], np.shape(images["resize"]))
-    # A resize that was scaled from another image size may be rounded to another pixel.
-    return has_others and np.abs(np.subtract(resize, images["resize"])).max() <= 1
+    is_siglip = facts.config.pooling == "map" and facts.classes is None
+    family = "siglip" if is_siglip else "google" if fits_vision_transformer(facts.config) else "big_vision"
+    assumed = protocol(family, facts.image_size)
+    chosen = {"resize": resize, "crop": crop, "interpolation": facts.pixels["interpolation"]}
+    if (resize, crop) != (None, None) and any(value != assumed[name] for name, value in chosen.items()):
+        settings = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
+        logger.warning("Google's format does not contain how images are prepared. The model has %s.", settings)

@@ -37,10 +37,10 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
     or with a sigmoid if there is one class. For a regression with transformers, add `"problem_type": "regression"` to
     `config.json`.
 
-    Google's files contain only arrays. They are read as those of a model without a sigmoid, unless there is one class,
-    and with the image preparation of Google's code. Models with other settings are refused. If a model neither resizes
-    nor crops images, transformers and KerasHub do not resize them either. timm and Google's code resize them to the
-    size of the model.
+    Google's files contain only arrays. They are read as those of a model without a sigmoid, unless there is one class.
+    A sigmoid of several classes and another mean or standard deviation are refused. A warning names another resize,
+    crop or interpolation than reading the file assumes. If a model neither resizes nor crops images, transformers and
+    KerasHub do not resize them either. timm resizes them to the size of the model.
 
     Args:
         model: Model of this package, or a model that contains one.

@@ -90,8 +90,7 @@ def test_writes_what_the_authors_code_reads(name, tmp_path):
     size = np.load(GOLDEN / f"{name}.npz")["__input__"].shape[1:3]
     checkpoint, weights = _read(arrays, tmp_path, model_image_size=size)
     assert sum(array.size for array in weights.values()) == sum(array.size for array in arrays.values())
-    facts = Facts(checkpoint.config, checkpoint.image_size, 3, checkpoint.classes, checkpoint.pixels)
-    written = google.write(weights, facts)
+    written = google.write(weights, Facts(checkpoint.config, size, 3, checkpoint.classes, checkpoint.pixels))
     if name == "bv_map_scan":
         block = "Transformer/encoderblock"
         written = {key.replace(f"{block}_0", block): array for key, array in written.items() if f"{block}_1" not in key}
