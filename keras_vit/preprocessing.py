@@ -83,13 +83,8 @@ class Preprocessing(keras.layers.Layer):
             warn_if_restricted(self.origin["licence"], self.origin["source"])
 
     def build(self, input_shape):
-        if self.normalize:
-            _check_channels(input_shape, self.mean, self.std)
-            if input_shape[-1] is None:
-                raise ValueError(
-                    f"With normalize=True, the number of channels must be known. Received: images of shape "
-                    f"{tuple(input_shape)}"
-                )
+        _check_channels(input_shape, self.mean, self.std)
+        if input_shape[-1] is not None:
             # Compiled functions of this model and of models around it read this variable in each call. Constants in
             # these functions would not change when `load_weights` changes the mean and the standard deviation.
             self._scale_and_shift = self.add_weight(
@@ -100,6 +95,11 @@ class Preprocessing(keras.layers.Layer):
                 ),
                 trainable=False,
                 autocast=False,
+            )
+        elif self.normalize:
+            raise ValueError(
+                f"With normalize=True, the number of channels must be known. Received: images of shape "
+                f"{tuple(input_shape)}"
             )
 
     @property

@@ -68,13 +68,28 @@ def test_images_are_converted_to_pixels(normalize):
     assert_close(layer.to_pixels(images), pixels / 255)
 
 
-def test_compiled_conversions_to_pixels_follow_a_new_mean():
-    layer, pixels = keras_vit.Preprocessing(MEAN, STD, normalize=True), _pixels(2, 8, 12, 3)
+@pytest.mark.each_backend
+@pytest.mark.parametrize("normalize", [True, False])
+def test_compiled_conversions_to_pixels_follow_a_new_mean(normalize):
+    layer, pixels = keras_vit.Preprocessing(normalize=normalize), _pixels(2, 8, 12, 3)
     inputs = keras.Input((8, 12, 3))
     model = keras.Model(inputs, keras.layers.Lambda(layer.to_pixels)(layer(inputs)))
-    assert_close(model.predict(pixels, verbose=0), pixels / 255)
-    layer.set_protocol(mean=0.3, std=STD)
-    assert_close(model.predict(pixels, verbose=0), pixels / 255)
+    for mean in (MEAN, 0.3):
+        layer.set_protocol(mean, STD)
+        images = pixels if normalize else to_numpy(keras_vit.preprocessing.normalize_pixels(pixels, mean, STD))
+        assert_close(model.predict(images, verbose=0), pixels / 255)
+    assert (model.weights, model.trainable_variables, model.count_params()) == ([], [], 0)
+    with pytest.raises(ValueError, match="images must have 1 channels"):
+        layer.set_protocol(MEAN[:1])
+
+
+def test_layers_of_unknown_channels_do_not_normalize():
+    layer, images = keras_vit.Preprocessing(MEAN, STD), np.zeros((2, 8, 12, 3), "float32")
+    inputs = keras.Input((8, 12, None))
+    model = keras.Model(inputs, layer(inputs))
+    assert not model.variables
+    np.testing.assert_array_equal(model(images), images)
+    assert_close(layer.to_pixels(images), np.broadcast_to(MEAN, images.shape))
 
 
 def test_layer_passes_pixels_on_unless_told():
@@ -135,11 +150,12 @@ def test_origin():
 def test_other_channels_than_means_are_refused(protocol):
     channels = 3 if protocol == {"mean": MEAN[:1]} else 1  # NumPy would broadcast both.
     images = _pixels(2, 8, 12, channels)
-    layer = keras_vit.Preprocessing(**protocol, normalize=True)
-    for call in (layer, lambda images: layer(keras.KerasTensor(images.shape))):
-        with pytest.raises(ValueError, match=rf"for each value of (mean|std)=.*shape \(2, 8, 12, {channels}\)"):
-            call(images)
-    inputs = keras.Input((8, 12, channels))
+    for normalize in (True, False):
+        layer = keras_vit.Preprocessing(**protocol, normalize=normalize)
+        for call in (layer, lambda images, layer=layer: layer(keras.KerasTensor(images.shape))):
+            with pytest.raises(ValueError, match=rf"for each value of (mean|std)=.*shape \(2, 8, 12, {channels}\)"):
+                call(images)
+    inputs = keras.Input((8, 12, None))
     model = keras.Model(inputs, keras_vit.Preprocessing(**protocol)(inputs))
     with pytest.raises(ValueError, match=rf"images must have . channels.*shape \(8, 12, {channels}\)"):
         keras_vit.preprocess_input(images[0], model)

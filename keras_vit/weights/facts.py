@@ -44,6 +44,19 @@ class Facts:
             not isinstance(stem, StemConfig) or (stem.group_norm_epsilon, stem.weight_standardization_epsilon) in known
         )
 
+    @property
+    def resize_and_crop(self):
+        """(resize, crop) of `pixels`, with tuples instead of lists."""
+        sides = self.pixels["resize"], self.pixels["crop"]
+        return tuple(tuple(each) if isinstance(each, list) else each for each in sides)
+
+    @property
+    def images(self):
+        """Describes the size of the images and how they are resized, for error messages."""
+        height, width = self.image_size
+        resize, crop = self.resize_and_crop
+        return f"images of {height} x {width} pixels with resize={resize}, crop={crop}"
+
     def by_channel(self, name):
         """Mean or std as a list with one number for each channel."""
         value = self.pixels[name]

@@ -5,6 +5,7 @@ a block together (`MultiHeadDotProductAttention_1`). Linen, its successor, numbe
 some files of big_vision, the arrays of all blocks are stacked.
 """
 
+import logging
 import re
 
 from keras_vit.architectures.stem import StemConfig
@@ -16,8 +17,9 @@ from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.hints import resolve_image_size, resolve_positions
 from keras_vit.weights.names import Names, Rule, block_rules
 from keras_vit.weights.renamed import Renamed
-from keras_vit.weights.settings import patch_size_of
+from keras_vit.weights.settings import activation_of_problem, patch_size_of
 
+logger = logging.getLogger(__name__)
 _BLOCK = "Transformer/encoderblock_{i}/"
 _ATTENTION = "MultiHeadDotProductAttention_0"
 
@@ -110,18 +112,19 @@ def describe(file, hints):
     )
     config, grid_size = _positions(shapes, config, hints)
     image_size = resolve_image_size(grid_size, config.total_stride, hints)
+    classes = shapes["head/kernel"][1] if "head/kernel" in shapes else None
     return Checkpoint(
         source=hints.source,
         format="google",
         config=config,
         grid_size=grid_size,
-        classes=shapes["head/kernel"][1] if "head/kernel" in shapes else None,
+        classes=classes,
         image_size=image_size,
         channels=shapes["embedding/kernel" if stem is None else "conv_root/kernel"][2],
         pixels=protocol(family, image_size),
         read=lambda: NAMES.decode(file, num_heads),
         skipped=file.left_out(everything),
-        activation=None if prefix.endswith("img/") else "softmax",
+        activation=None if prefix.endswith("img/") else activation_of_problem({}, classes),
     )
 
 
@@ -217,6 +220,7 @@ def write(weights, facts):
     """
     config = facts.config
     _check_expressible(facts)
+    _warn_of_images(facts)
     arrays = NAMES.encode(weights, config.num_heads)
     if fits_vision_transformer(config):
         arrays = {_pre_linen(name): array for name, array in arrays.items()}
@@ -260,9 +264,22 @@ def _check_expressible(facts):
     has_prefix_rows = config.position_embedding == "learned_1d" and config.position_prefix_rows > 0
     conflicts = [
         ("pixels that are not normalised to [-1, 1]", not facts.is_normalized_to_one),
+        ("a sigmoid of several classes", facts.has_sigmoid and facts.classes > 1),
         ("epsilons in the stem that differ from Google's and timm's", not facts.has_known_stem),
         ("a class token that is not pooled", config.has_class_token != (config.pooling in ("token", None))),
         ("a hybrid with positions or pooling of big_vision", config.stem is not None and not is_plain),
         ("a position row of a class token that is not pooled", not is_plain and has_prefix_rows),
     ]
     check_expressible("Google's code", config, _EXPRESSIBLE, conflicts)
+
+
+def _warn_of_images(facts):
+    """Logs a warning if the file will be read with another resize, crop or interpolation than the model has."""
+    resize, crop = facts.resize_and_crop
+    is_siglip = facts.config.pooling == "map" and facts.classes is None
+    family = "siglip" if is_siglip else "google" if fits_vision_transformer(facts.config) else "big_vision"
+    assumed = protocol(family, facts.image_size)
+    chosen = {"resize": resize, "crop": crop, "interpolation": facts.pixels["interpolation"]}
+    if (resize, crop) != (None, None) and any(value != assumed[name] for name, value in chosen.items()):
+        settings = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
+        logger.warning("Google's format does not contain how images are prepared. The model has %s.", settings)

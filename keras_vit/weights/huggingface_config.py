@@ -291,13 +291,11 @@ def _check_padding(settings, resize, crop):
 
 
 def write_processor(facts):
-    """Contents of `preprocessor_config.json` for `Facts`."""
-    resize, crop = facts.pixels["resize"], facts.pixels["crop"]
-    size = {"shortest_edge": resize} if isinstance(resize, int) else {"height": resize[0], "width": resize[1]}
+    """Contents of `preprocessor_config.json` for `Facts`. `do_resize` is false if the model does not resize images."""
+    resize, crop = facts.resize_and_crop
     processor = {
         "image_processor_type": "ViTImageProcessor" if crop is None else "BitImageProcessor",
-        "do_resize": True,
-        "size": size,
+        "do_resize": resize is not None,
         "resample": 3 if facts.pixels["interpolation"] == "bicubic" else 2,
         "do_center_crop": crop is not None,
         "do_rescale": True,
@@ -306,4 +304,10 @@ def write_processor(facts):
         "image_mean": facts.by_channel("mean"),
         "image_std": facts.by_channel("std"),
     }
-    return processor if crop is None else {**processor, "crop_size": {"height": crop[0], "width": crop[1]}}
+    if resize is not None:
+        processor["size"] = {"shortest_edge": resize} if isinstance(resize, int) else _sides(resize)
+    return processor if crop is None else {**processor, "crop_size": _sides(crop)}
+
+
+def _sides(size):
+    return dict(zip(("height", "width"), size, strict=True))

@@ -19,7 +19,14 @@ from keras_vit.weights.depth import count_blocks
 from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.names import Names, Rule, block_rules
 from keras_vit.weights.renamed import Renamed
-from keras_vit.weights.settings import PREPARE_YOURSELF, check_settings, check_supported, pair, patch_size_of
+from keras_vit.weights.settings import (
+    PREPARE_YOURSELF,
+    activation_of_problem,
+    check_settings,
+    check_supported,
+    pair,
+    patch_size_of,
+)
 
 _EMBEDDING = "vi_t_patching_and_embedding"
 _BLOCK = "vi_t_encoder/encoder_layers/vi_t_encoder_block_{i}/"
@@ -89,7 +96,7 @@ def describe(file, hints):
     _check_table(file, settings, grid_size)
     classes, representation_dim = _head_sizes(file)
     check_settings(task, num_classes=classes, intermediate_dim=representation_dim)
-    images = _read_converter(hints.processor)
+    images, activation = _read_converter(hints.processor), task.get("activation")
     config = ViTConfig(
         **sizes,
         patch_size=patch_size_of(patch),
@@ -112,7 +119,7 @@ def describe(file, hints):
         pixels=images["pixels"] or (hints.family and protocol(hints.family, (height, width))),
         read=lambda: NAMES.decode(file, config.num_heads),
         skipped=file.left_out(everything),
-        activation="sigmoid" if task.get("activation") == "sigmoid" else "softmax",
+        activation=activation if activation in ("softmax", "sigmoid") else activation_of_problem({}, classes),
         ignored={
             **check_supported("config.json", settings, _BACKBONE),
             **check_supported("task.json", task, _TASK),
@@ -225,7 +232,7 @@ def write(weights, facts):
     contents are {name: array} for a weight file, and a dictionary for a JSON file. Raises ValueError if KerasHub cannot
     express the model. The message lists the reasons.
     """
-    _check_expressible(facts.config, facts.image_size)
+    _check_expressible(facts)
     arrays = NAMES.encode(weights, facts.config.num_heads)
     arrays = {name.replace("vi_t_encoder_block_0/", "vi_t_encoder_block/"): array for name, array in arrays.items()}
     heads = dict(zip(_heads(facts.config.representation_dim), ("dense", "dense_1"), strict=False))
@@ -288,13 +295,15 @@ def _backbone(facts):
 def _preprocessor(facts):
     scale = [1 / (255 * std) for std in facts.by_channel("std")]
     offset = [-mean / std for mean, std in zip(facts.by_channel("mean"), facts.by_channel("std"), strict=True)]
+    resize, _ = facts.resize_and_crop
+    keeps_ratio = isinstance(resize, int)
     converter = {
-        "image_size": list(facts.image_size),
+        "image_size": [resize, resize] if keeps_ratio else resize and list(resize),
         "scale": scale,
         "offset": offset,
         "interpolation": facts.pixels["interpolation"],
         "antialias": True,
-        "crop_to_aspect_ratio": facts.pixels["crop"] is not None,
+        "crop_to_aspect_ratio": keeps_ratio,
     }
     converter = _serialized("ViTImageConverter", converter)
     return _serialized("ViTImageClassifierPreprocessor", {"image_converter": converter})
@@ -310,11 +319,15 @@ _EXPRESSIBLE = {
 }
 
 
-def _check_expressible(config, image_size):
-    remainders = [size % side for size, side in zip(image_size, config.patch_shape, strict=True)]
+def _check_expressible(facts):
+    config, (resize, crop) = facts.config, facts.resize_and_crop
+    remainders = [size % side for size, side in zip(facts.image_size, config.patch_shape, strict=True)]
+    # KerasHub resizes to a height and a width, if at all. Before, it may crop to the aspect ratio of this size.
+    accepted_crops = ((resize, resize),) if isinstance(resize, int) else (None, resize)
     conflicts = [
         ("average pooling beside a class token", config.pooling == "avg" and config.has_class_token),
         ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
         ("images of a size that is not a multiple of the patch size", any(remainders)),
+        (facts.images, crop not in accepted_crops),
     ]
     check_expressible("KerasHub's ViT", config, _EXPRESSIBLE, conflicts)

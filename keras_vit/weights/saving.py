@@ -32,16 +32,21 @@ _WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card: bool | Evaluation = False) -> None:
     """Saves a model's weights in the format of another project, so that the project's code can load them.
 
-    The files record a sigmoid of the classifier, but no other activation: without an activation, the outputs of a model
-    may be logits or the values of a regression. The files are then read as those of a model with a softmax, or with a
-    sigmoid if there is one class. For a regression with transformers, add `"problem_type": "regression"` to
+    The files in folders record a sigmoid of the classifier, but no other activation: without an activation, the outputs
+    of a model may be logits or the values of a regression. The files are then read as those of a model with a softmax,
+    or with a sigmoid if there is one class. For a regression with transformers, add `"problem_type": "regression"` to
     `config.json`.
+
+    Google's files contain only arrays. They are read as those of a model without a sigmoid, unless there is one class.
+    A sigmoid of several classes and another mean or standard deviation are refused. A warning names another resize,
+    crop or interpolation than reading the file assumes. If a model neither resizes nor crops images, transformers and
+    KerasHub do not resize them either. timm resizes them to the size of the model.
 
     Args:
         model: Model of this package, or a model that contains one.
         path: For `"google"`, path of an `.npz` file. Otherwise, path of a folder, which is created if needed. The
             folder receives the weights and the project's configuration files. These files contain the kind of GELU, the
-            LayerNorm epsilon and the pixel normalisation. Existing files of the same names are replaced.
+            LayerNorm epsilon and the image preparation. Existing files of the same names are replaced.
         format: Project that loads the files. `"google"`: vision_transformer and big_vision. `"timm"`:
             `timm.create_model("local-dir:<path>", pretrained=True)`. `"huggingface"`: `from_pretrained` of transformers
             5. `"keras_hub"`: `from_preset` of KerasHub.
@@ -148,13 +153,12 @@ def _facts(model, target):
     layer = preprocessing_layer(model)
     _, height, width, channels = vision_model(model).input_shape
     image_size = (height, width) if None not in (height, width) else target.image_size or (224, 224)
-    pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")}
     return Facts(
         config=target.config,
         image_size=image_size,
         channels=channels,
         classes=target.classes,
-        pixels={**pixels, "resize": pixels["resize"] or image_size},
+        pixels={name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")},
         class_names=layer.class_names(target.classes),
         licence=(origin_of(layer) or {}).get("licence"),
         has_sigmoid=target.classes is not None

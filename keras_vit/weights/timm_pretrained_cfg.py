@@ -129,9 +129,12 @@ def resize_and_crop(image_size, ratio, squash):
 
 
 def write_pretrained_cfg(facts):
-    """Contents of `pretrained_cfg` for `Facts`. Raises ValueError if timm does not prepare images in this way."""
+    """Contents of `pretrained_cfg` for `Facts`. Raises ValueError if timm does not prepare images in this way.
+
+    timm always resizes. If the model neither resizes nor crops images, timm resizes them to the size of the model.
+    """
     height, width = facts.image_size
-    resize = facts.pixels["resize"]
+    resize, _ = facts.resize_and_crop
     return {
         "num_classes": facts.classes or 0,
         "input_size": [facts.channels, height, width],
@@ -148,17 +151,17 @@ def write_pretrained_cfg(facts):
 
 
 def _crop_pct(facts):
-    size, resize, crop = facts.image_size, facts.pixels["resize"], facts.pixels["crop"]
-    resized = (resize, resize) if isinstance(resize, int) else tuple(resize)
-    if resized == size:
+    size, (resize, crop) = facts.image_size, facts.resize_and_crop
+    if crop is None and resize in (None, size):
         return 1.0
+    resized = (resize, resize) if isinstance(resize, int) else resize or size
     # timm computes floor(side / crop_pct) for each side.
     pairs = list(zip(size, resized, strict=True))
     lowest, highest = max(side / (length + 1) for side, length in pairs), min(side / length for side, length in pairs)
     keeps_ratio = isinstance(resize, int) and size[0] != size[1]
-    if crop is None or tuple(crop) != size or keeps_ratio or not lowest < highest <= 1:
-        refuse("timm", [f"images of {size[0]} x {size[1]} pixels with resize={resize}, crop={crop}"])
-    return (lowest + highest) / 2
+    if resize is None or crop != size or keeps_ratio or not lowest < highest <= 1:
+        refuse("timm", [facts.images])
+    return 1.0 if resized == size else (lowest + highest) / 2
 
 
 def _first_convolution(stem):

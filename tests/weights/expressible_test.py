@@ -123,13 +123,7 @@ def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
             assert "cannot express" in message, change
             continue
         expected = _weights(config, classes)
-        path = tmp_path / (f"{number}.npz" if format == "google" else str(number))
-        if format == "google":
-            write_npz(path, google.write(expected, facts))
-        else:
-            path.mkdir()
-            _write_files(path, adapter.write(expected, facts))
-        checkpoint = open_checkpoint(path, model_num_heads=config.num_heads, model_image_size=SHAPE[:2])
+        checkpoint = _read_back(expected, facts, format, tmp_path / str(number))
         if format == "timm" and 0 < config.position_prefix_rows < config.num_prefix_tokens:
             continue  # timm adds a row of the table to the class token. timm_layout_test.py compares the outputs.
         assert _in_files(checkpoint.config, format, classes) == _in_files(config, format, classes), change
@@ -138,6 +132,77 @@ def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
         for name, array in expected.items():
             np.testing.assert_array_equal(weights[name], array, err_msg=f"{change}: {name}")
     assert min(outcomes[True], outcomes[False]) > 10, outcomes
+
+
+def _read_back(weights, facts, format, folder):
+    """The `Checkpoint` of the files that a format writes in a new folder."""
+    folder.mkdir()
+    files = FORMATS[format][0].write(weights, facts)
+    if format == "google":
+        write_npz(folder / "saved.npz", files)
+    else:
+        _write_files(folder, files)
+    path = folder / "saved.npz" if format == "google" else folder
+    return open_checkpoint(path, model_num_heads=facts.config.num_heads, model_image_size=facts.image_size)
+
+
+SIZE = SHAPE[:2]
+WHOLE, UNCHANGED, SMALL_CUT, CUT = (SIZE, None), (None, None), (12, SIZE), (14, SIZE)
+SQUASHED_CUT, CUT_ONLY, VARIOUS = ((14, 14), SIZE), (None, SIZE), (12, None)
+READ_BACK = {
+    "google": dict.fromkeys(
+        (WHOLE, UNCHANGED, SMALL_CUT, CUT, SQUASHED_CUT, CUT_ONLY, VARIOUS), WHOLE
+    ),  # With a warning.
+    "timm": {UNCHANGED: WHOLE} | {images: images for images in (WHOLE, SMALL_CUT, CUT, SQUASHED_CUT)},
+    "huggingface": {images: images for images in (WHOLE, UNCHANGED, SMALL_CUT, CUT, SQUASHED_CUT, CUT_ONLY, VARIOUS)},
+    "keras_hub": {images: images for images in (WHOLE, UNCHANGED, SMALL_CUT)},
+}
+"""{format: {(resize, crop): the same after reading}}. All other combinations are refused."""
+
+
+@pytest.mark.parametrize(
+    "images",
+    [WHOLE, UNCHANGED, SMALL_CUT, CUT, SQUASHED_CUT, CUT_ONLY, VARIOUS],
+    ids=lambda images: "-".join(map(str, images)),
+)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.combination(
+    "`resize` and `crop` of a model, saved in the format of another project", "kept, refused or named"
+)
+def test_images_are_refused_or_read_back_equal(format, images, tmp_path):
+    adapter, config = FORMATS[format]
+    pixels = {**protocol("google", SIZE), **dict(zip(("resize", "crop"), images, strict=True))}
+    facts = Facts(config, SIZE, SHAPE[2], 5, pixels)
+    if images in READ_BACK[format]:
+        read = _read_back(_weights(config, 5), facts, format, tmp_path / "saved").pixels
+        assert (read["resize"], read["crop"]) == READ_BACK[format][images]
+    else:
+        assert "cannot express images " in _refusal(adapter, facts)
+
+
+def test_google_names_images_that_its_files_do_not_contain(caplog):
+    """Files of big_vision are read with a resize to 256 pixels and a crop to 224, files of SigLIP with a resize."""
+    config = FORMATS["google"][1].replace(pooling="map")
+    for classes, family, other in ((5, "big_vision", "siglip"), (None, "siglip", "big_vision")):
+        silent, named = (Facts(config, (224, 224), 3, classes, protocol(name, 224)) for name in (family, other))
+        assert (_refusal(google, silent), caplog.messages) == (None, [])
+        assert _refusal(google, named) is None
+        resize, crop = named.resize_and_crop
+        assert f"The model has resize={resize}, crop={crop}, interpolation='bilinear'." in caplog.text
+        caplog.clear()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.combination("a sigmoid of the classifier, saved in the format of another project", "kept or refused")
+def test_a_sigmoid_is_refused_or_read_back(format, tmp_path):
+    adapter, config = FORMATS[format]
+    for classes in (5, 1):
+        facts = Facts(config, SIZE, SHAPE[2], classes, protocol("google", SIZE), has_sigmoid=True)
+        if format == "google" and classes > 1:  # Of one class, a sigmoid is assumed.
+            assert "cannot express a sigmoid of several classes" in _refusal(adapter, facts)
+        else:
+            read = _read_back(_weights(config, classes), facts, format, tmp_path / str(classes))
+            assert read.activation == "sigmoid"
 
 
 def _refusal(adapter, facts):

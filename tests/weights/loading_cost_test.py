@@ -9,6 +9,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights import google
+from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.facts import Facts
 from keras_vit.weights.files import open_arrays, write_npz
 from tests.test_case import without_values
@@ -22,7 +23,7 @@ def base(tmp_path):
         shapes = {weight.path: weight.shape for weight in keras_vit.ViT(config).weights}
     rng = np.random.default_rng(0)
     weights = {name: rng.random(shape, "float32") - 0.5 for name, shape in shapes.items()}
-    facts = Facts(config, (224, 224), 3, 1000, {"mean": 0.5, "std": 0.5})
+    facts = Facts(config, (224, 224), 3, 1000, protocol("google", 224))
     write_npz(tmp_path / "base.npz", google.write(weights, facts))
     return tmp_path / "base.npz"
 

@@ -111,7 +111,10 @@ def test_resize_and_crop_are_written(resize, crop, size):
 
 @pytest.mark.parametrize(
     ("resize", "crop", "size"),
-    [(44, (40, 32), (40, 32)), ((37, 50), SIZE, SIZE), (30, SIZE, SIZE), (37, (30, 30), SIZE), (37, None, SIZE)],
+    [
+        *((44, (40, 32), (40, 32)), ((37, 50), SIZE, SIZE), (30, SIZE, SIZE), (37, (30, 30), SIZE), (37, None, SIZE)),
+        *((None, SIZE, SIZE), (32, None, SIZE), (SIZE, (30, 30), SIZE)),
+    ],
 )
 @pytest.mark.combination("a resize or crop that timm does not have, saved in timm's format", "refused")
 def test_what_timm_does_not_prepare_is_not_written(resize, crop, size):
