@@ -16,7 +16,7 @@ from tests.training.conftest import BRIEF
 from tests.training.data.sets.folder_test import write_image
 from training import recipes
 from training.__main__ import main
-from training.data.contents import INITIAL_WEIGHTS, Record, read_contents
+from training.data.contents import INITIAL_WEIGHTS, Contents, Item, Record, read_contents
 from training.data.loading import load_dataset
 from training.data.sets.records import write_records
 from training.engine import train
@@ -205,6 +205,20 @@ def test_the_next_run_is_not_tested_on_images_that_its_weights_have_seen(run, be
     assert [item.path for item in read_contents(run.splits).items[INITIAL_WEIGHTS]] == [removed]
     shutil.copy(begun / "photographs" / removed, photographs(run) / removed)
     assert removed in splits_of(run)["train"]
+
+
+@pytest.mark.combination(
+    "evaluate a run that began with another run's weights on the images of that run", "the test images of that run"
+)
+def test_images_of_the_initial_weights_are_not_the_data_of_a_run(run, capsys):
+    before, earlier = splits_of(run), read_record(run, "continue")
+    own = Contents({"train": (Item("cat/1.png", 1, "1"),), "test": (Item("cat/2.png", 1, "2"),)})
+    earlier.followed_by(own).write(run.splits)
+    assert splits_of(run, photographs(run))["test"] == before["test"]
+    assert "have changed" not in capsys.readouterr().out
+    tested = dataclasses.replace(recipes.load(str(run.recipe)).data, test_fraction=0.9)
+    tests = load_dataset(tested, record=read_record(run, "measure_elsewhere")).contents.items["test"]
+    assert {item.path for item in tests}.isdisjoint(before["train"])
 
 
 @pytest.mark.slow
