@@ -6,7 +6,7 @@ import shlex
 import sys
 import tempfile
 
-from training.errors import InputError, shortened_lines
+from training.errors import InputError, raised_in_pipeline, shortened_lines
 
 
 def main(arguments=None):
@@ -30,6 +30,9 @@ def main(arguments=None):
     except Exception as error:
         from training.engine.memory import free_memory, is_out_of_memory
 
+        if message := raised_in_pipeline(error):
+            print(f"error: {shortened_lines(message)}", file=sys.stderr)
+            return 2
         if not is_out_of_memory(error):
             raise
         free = free_memory()

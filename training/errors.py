@@ -12,6 +12,15 @@ class InputError(ValueError):
         super().__init__(without_queries(message))
 
 
+def raised_in_pipeline(error):
+    """The message of an InputError that a function of a `tf.data` pipeline raised. `None` for other errors.
+
+    TensorFlow raises an error of its own, whose text contains the message and a traceback.
+    """
+    found = re.search(r"\bInputError: (.*?)\nTraceback \(most recent call last\)", str(error), re.DOTALL)
+    return found and found[1]
+
+
 def without_queries(text):
     """Removes the query strings of all URLs in a text, because they may contain signatures that grant access."""
     return re.sub(r"(://[^\s?#'\"]*)[?#][^\s'\"]*", r"\1", text)

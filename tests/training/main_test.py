@@ -26,6 +26,7 @@ from training.engine import train as training_module
 from training.engine.models import build_model
 from training.engine.step import TrainedModel
 from training.engine.train import predict_elsewhere, train
+from training.errors import InputError
 from training.inspection import evaluate
 from training.inspection import export as export_module
 from training.recipe.assignments import override
@@ -230,6 +231,16 @@ def test_a_command_that_needs_more_memory_says_so(monkeypatch, capsys):
         r"error: The memory was not enough\. [\d.,]+ GB are free now\. Set a smaller fit\.batch_size\.\n",
         capsys.readouterr().err,
     )
+
+
+def test_an_input_error_of_a_pipeline_has_no_traceback(monkeypatch, capsys):
+    def read(index):
+        raise InputError("Correct records.json")
+
+    dataset = tf.data.Dataset.range(1).map(lambda index: tf.numpy_function(read, [index], tf.string, stateful=False))
+    monkeypatch.setattr("training.inspection.evaluate.evaluate_source", lambda *_: list(dataset))
+    assert main(["evaluate", "runs/one"]) == 2
+    assert capsys.readouterr().err == "error: Correct records.json\n"
 
 
 def test_assignments_may_stand_behind_options(capsys):

@@ -16,7 +16,7 @@ from tests.training.conftest import BRIEF
 from tests.training.data.sets.folder_test import write_image
 from training import recipes
 from training.__main__ import main
-from training.data.contents import INITIAL_WEIGHTS, Record, read_contents
+from training.data.contents import INITIAL_WEIGHTS, Contents, Item, Record, read_contents
 from training.data.loading import load_dataset
 from training.data.sets.records import write_records
 from training.engine import train
@@ -208,7 +208,20 @@ def test_the_next_run_is_not_tested_on_images_that_its_weights_have_seen(run, be
     assert removed in splits_of(run)["train"]
 
 
-@pytest.mark.slow
+@pytest.mark.combination(
+    "evaluate a run that began with another run's weights on the images of that run", "the test images of that run"
+)
+def test_images_of_the_initial_weights_are_not_the_data_of_a_run(run, capsys):
+    before, earlier = splits_of(run), read_record(run, "continue")
+    own = Contents({"train": (Item("cat/1.png", 1, "1"),), "test": (Item("cat/2.png", 1, "2"),)})
+    earlier.followed_by(own).write(run.splits)
+    assert splits_of(run, photographs(run))["test"] == before["test"]
+    assert "have changed" not in capsys.readouterr().out
+    tested = dataclasses.replace(recipes.load(str(run.recipe)).data, test_fraction=0.9)
+    tests = load_dataset(tested, record=read_record(run, "measure_elsewhere")).contents.items["test"]
+    assert {item.path for item in tests}.isdisjoint(before["train"])
+
+
 @pytest.mark.combination(
     "train with a distillation teacher that was trained on test images", "they become training images"
 )
@@ -225,7 +238,6 @@ def test_a_student_is_not_tested_on_images_that_its_teacher_has_seen(run, source
     assert {record.contents.split_of(item) for item in tested} <= {None, "test"}
 
 
-@pytest.mark.slow
 def test_weights_without_a_record_are_named(run, tmp_path, capsys):
     (tmp_path / "alone.keras").touch()
     assert list(train._records_of([f"{tmp_path}/alone.keras", "B/16@i21k", "hf://a/b", str(run.folder)])) == [
@@ -235,6 +247,7 @@ def test_weights_without_a_record_are_named(run, tmp_path, capsys):
     assert capsys.readouterr().out == said
 
 
+@pytest.mark.slow
 def test_shards_that_were_training_files_are_not_test_files(run, tmp_path):
     dataset = load_dataset(recipes.load(str(run.recipe)).data)
     write_records(dataset, str(tmp_path / "one"), images_per_shard=3)
@@ -251,27 +264,6 @@ def test_shards_that_were_training_files_are_not_test_files(run, tmp_path):
         InputError, match=f"runs/one was trained on shards that are now in .* test split: {exchanged[0]}"
     ):
         load_dataset(data, record=record)
-
-
-@pytest.mark.slow
-def test_parts_of_tfds_that_were_training_images_are_not_test_images(brief_recipe, capsys):
-    def load(*changes, record=None):
-        return load_dataset(override(brief_recipe, [f"data.{change}" for change in changes]).data, record=record)
-
-    contents = load("validation_split=train[80%:]", "train_split=train[:80%]", "validation_fraction=0").contents
-    assert [item.path for item in contents.items["train"]] == ["digits/1.0.0:train[0:1150]"]
-    record = Record("runs/one", contents)
-    load("validation_split=train[80%:]", "train_split=train[:80%]", "validation_fraction=0", record=record)
-    assert "changed" not in capsys.readouterr().out
-    changed = "train_split=train[50%:]", "test_split=train[:5%]", "validation_fraction=0"
-    with pytest.raises(
-        InputError, match=r"runs/one was trained on digits/1\.0\.0:train\[0:1150\], which .* test split train\[0:72\]"
-    ):
-        load(*changed, record=record)
-    # In another version, the images may have another order.
-    older = dataclasses.replace(contents.items["train"][0], path="digits/0.9.0:train[500:1150]")
-    with pytest.raises(InputError, match="or the version that the run used"):
-        load(*changed, record=Record("runs/one", dataclasses.replace(contents, items={"train": (older,)})))
 
 
 @pytest.mark.combination("splits.csv of a run was removed", "refused when the run is measured or resumed")

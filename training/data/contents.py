@@ -13,6 +13,7 @@ import csv
 import dataclasses
 import functools
 import io
+import math
 from typing import Literal
 
 from training.errors import InputError, shortened_names
@@ -71,9 +72,9 @@ class Contents:
         return self._splits.get(item.digest)
 
     def position_of(self, item):
-        """The position of an item in its split. Copies of an image are distinguished by their paths."""
-        positions = self._positions[item.digest]
-        return positions.get(item.path, min(positions.values()))
+        """The position of an item in its split. Copies are distinguished by their paths. Unknown items are last."""
+        positions = self._positions.get(item.digest, {})
+        return positions.get(item.path, min(positions.values(), default=math.inf))
 
     def changes_since(self, earlier):
         """The differences from earlier contents: {kind of difference: sorted paths}, without empty lists."""
@@ -150,10 +151,14 @@ class Record:
     purpose: Literal["measure", "measure_elsewhere", "continue", "resume"] = "measure"
 
     def is_measured_on(self, contents):
-        """Whether the run is measured on the data set of the run, or on a copy with at least half of its items."""
+        """Whether the run is measured on the data set of the run, or on a copy with at least half of its items.
+
+        Images that only the run of the initial weights was trained on do not belong to the data set of the run.
+        """
         if self.purpose != "measure_elsewhere":
             return self.purpose == "measure"
-        recorded = {item.digest for item in self.contents}
+        splits = self.contents.items.items()
+        recorded = {item.digest for split, items in splits if split != INITIAL_WEIGHTS for item in items}
         return 2 * len(recorded.intersection(item.digest for item in contents)) >= len(recorded) > 0
 
     def seen(self, contents):

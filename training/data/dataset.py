@@ -13,13 +13,13 @@ from training.errors import InputError
 @dataclasses.dataclass(frozen=True)
 class Dataset:
     """The class names, and the sources of the splits "train", "test" and optionally "validation".
-    `overlap` is a message about images that are in two splits, or `None`. `no_test_split` is a message for data sets
-    without a test split. `list_contents` returns the contents of the
-    splits. It is called when they are needed first, because shards are read for it."""
+    `find_overlap` returns a message about images that are in two splits, or `None`. `list_contents` returns the
+    contents of the splits. Both are called only if they are needed, because shards are read for them. `no_test_split`
+    is a message for data sets without a test split."""
 
     class_names: tuple[str, ...]
     splits: dict[str, IndexedSource | StreamedSource]
-    overlap: str | None = None
+    find_overlap: Callable[[], str | None] = lambda: None
     list_contents: Callable[[], Contents] = lambda: Contents({})
     no_test_split: str = ""
 

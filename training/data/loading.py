@@ -52,8 +52,8 @@ def load_masks(data, disjoint=True, record=None):
 
 def _finish(dataset, data, disjoint, record):
     """Checks the splits of a data set, and selects `data.train_images` of its training images at random."""
-    if disjoint and dataset.overlap:
-        raise InputError(dataset.overlap)
+    if disjoint and (overlap := dataset.find_overlap()):
+        raise InputError(overlap)
     if record is not None:
         if record.is_measured_on(dataset.contents):
             changes = describe_changes(dataset.contents.changes_since(record.contents))
@@ -91,7 +91,7 @@ def _load_folder(data, record):
         f"{len(folder.class_names)} classes. Copies of a file count as one image. Add images, or raise "
         f"data.test_fraction."
     )
-    return Dataset(folder.class_names, splits, folder.overlap, lambda: folder.contents, no_test_split)
+    return Dataset(folder.class_names, splits, lambda: folder.overlap, lambda: folder.contents, no_test_split)
 
 
 def _read(read, data, record):
@@ -143,7 +143,7 @@ def _load_mask_folder(data, record):
         f"data.test_fraction."
     )
     splits = _file_sources(folder, tf.io.read_file)
-    return Dataset(folder.class_names, splits, folder.overlap, lambda: folder.contents, no_test_split)
+    return Dataset(folder.class_names, splits, lambda: folder.overlap, lambda: folder.contents, no_test_split)
 
 
 def _load_shapes(data, record):

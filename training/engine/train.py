@@ -19,7 +19,7 @@ from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.fitting import Fitting, seed
 from training.engine.memory import describe_shortage, free_memory, is_out_of_memory
 from training.engine.models import build_model, description
-from training.errors import InputError
+from training.errors import InputError, raised_in_pipeline
 from training.runs.folder import (
     Run,
     add_result,
@@ -169,7 +169,9 @@ def _explanation(fitting, error):
                 "become unreadable."
             )
     unreadable = tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.PermissionDeniedError
-    return f"The images cannot be read any more: {error.message}" if isinstance(error, unreadable) else None
+    if isinstance(error, unreadable):
+        return f"The images cannot be read any more: {error.message}"
+    return raised_in_pipeline(error)
 
 
 def finish(task, dataset, run, weights, keeper):

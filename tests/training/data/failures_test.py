@@ -5,9 +5,15 @@ import hashlib
 import pytest
 import tensorflow as tf
 
+from tests.training.data.sets.folder_test import write_image
+from training import recipes
 from training.data.contents import Item
 from training.data.failures import IntactFiles
+from training.data.loading import load_dataset
+from training.engine.distribution import Engine
 from training.errors import InputError
+from training.recipe.assignments import override
+from training.runs.folder import Run, open_run, read_record
 
 
 def test_the_next_intact_image_is_read(tmp_path, capsys):
@@ -29,3 +35,19 @@ def test_the_next_intact_image_is_read(tmp_path, capsys):
     paths[4].unlink()
     with pytest.raises(InputError, match=r"More than data\.max_failures=2 training images"):
         files.read(tf.constant(4, tf.int64))
+
+
+@pytest.mark.combination(
+    "resume a run with data.max_failures=1 after images were added", "refused; the added images are listed"
+)
+def test_a_run_does_not_go_on_with_added_images(tmp_path):
+    for number in range(20):
+        write_image(tmp_path / "photographs" / ("cat", "dog")[number % 2] / f"{number}.png")
+    fields = [f"data.directory={tmp_path / 'photographs'}", "data.max_failures=1"]
+    recipe, folder = override(recipes.load("folder"), fields), tmp_path / "run"
+    open_run(recipe, load_dataset(recipe.data), None, folder, Engine(None))
+    for number in range(20, 24):  # Some of them are training images.
+        write_image(tmp_path / "photographs" / "cat" / f"{number}.png")
+    dataset = load_dataset(recipe.data, record=read_record(Run(folder), "resume"))
+    with pytest.raises(InputError, match=r"started with other data:\n(.*\n)*  new or changed: cat/20\.png, cat/21"):
+        open_run(recipe, dataset, None, folder, Engine(None))

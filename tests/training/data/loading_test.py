@@ -250,7 +250,5 @@ def test_a_folder_that_is_too_small_for_a_test_split(tmp_path):
     recipe = override(recipes.load("folder"), [f"data.directory={tmp_path}"])
     dataset = load_dataset(recipe.data)
     assert sizes(dataset) == {"train": 2}
-    with pytest.raises(
-        InputError, match=r"for a test split: 2 in 2 classes.* raise data\.test_fraction"
-    ):
+    with pytest.raises(InputError, match=r"for a test split: 2 in 2 classes.* raise data\.test_fraction"):
         dataset.source("test")

@@ -11,6 +11,7 @@ Each of them contains the folders of the classes.
 import concurrent.futures
 import functools
 import hashlib
+import os
 import pathlib
 
 import tensorflow as tf
@@ -85,16 +86,16 @@ def find_splits(directory, contents, unsplit_layout, layout):
     root = pathlib.Path(directory).expanduser()
     if not root.is_dir():
         raise InputError(f"data.directory={directory} is not a directory. {layout}")
-    folders = {folder.name.lower(): folder for folder in _folders(root)}
-    known = [name for name in folders if name in _SPLIT_NAMES]
-    if "train" not in known or (known == ["train"] and len(folders) > 1):  # In the second case, train is a class.
+    folders = _folders(root)
+    known = [folder for folder in folders if folder.name.lower() in _SPLIT_NAMES]
+    splits = {_SPLIT_NAMES[folder.name.lower()]: folder for folder in known}
+    if "train" not in splits or (len(splits) == 1 and len(folders) > len(known)):  # In the second case, it is a class.
         return root, {"train": root}
-    splits = {_SPLIT_NAMES[name]: folders[name] for name in known}
     if len(folders) > len(splits) or len(splits) == 1:
-        other_folders = ", ".join(sorted(set(folders) - {"train"})) or "none"
         raise InputError(
-            f"{root} contains a folder train, so its folders must be train, test and optionally validation. Its other "
-            f"folders: {other_folders}. If your data are not split, {root} must contain {unsplit_layout}."
+            f"{root} contains a folder train, so its folders must be train, test and optionally validation, one of "
+            f"each. Its folders: {', '.join(folder.name for folder in folders)}. If your data are not split, {root} "
+            f"must contain {unsplit_layout}."
         )
     return root, splits
 
@@ -158,13 +159,25 @@ def _folders(root):
     return _checked(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def find_images(folder, suffixes=READABLE + OTHER_IMAGES):
-    """The sorted paths of the images in a folder and its subfolders."""
-    return _checked(path for path in folder.rglob("*") if _is_image(path, suffixes))
+def find_images(folder):
+    """The sorted paths of the images in a folder and its subfolders, also of linked ones. Each folder is read once."""
+    # A link to a folder above would lead to the other classes.
+    seen, links, paths = set(map(str, folder.resolve().parents)), [folder], []
+    for link in links:  # The list grows during the loop. Folders are read before the links to them.
+        for parent, folders, files in os.walk(link):
+            if (target := os.path.realpath(parent)) in seen:
+                folders.clear()
+                continue
+            seen.add(target)
+            folders.sort()
+            links += [path for name in folders if (path := pathlib.Path(parent, name)).is_symlink()]
+            paths += [path for name in files if _is_image(path := pathlib.Path(parent, name))]
+    return _checked(paths)
 
 
-def _is_image(path, suffixes=READABLE + OTHER_IMAGES):
-    return path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file()
+def _is_image(path):
+    """Whether a file has the name of an image. It may be a link to a file that does not exist."""
+    return path.suffix.lower() in READABLE + OTHER_IMAGES and not path.name.startswith(".") and not path.is_dir()
 
 
 def _checked(paths):
@@ -192,7 +205,8 @@ def examine(path):
     try:
         content, _ = read_image(path, _decoder())
     except OSError as error:
-        return None, error.strerror
+        is_broken = path.is_symlink() and not path.exists()
+        return None, f"a link to {os.readlink(path)}, which does not exist" if is_broken else error.strerror
     except ValueError as error:
         return None, str(error)
     return (len(content), hashlib.sha256(content).hexdigest()), None

@@ -14,9 +14,9 @@ import numpy as np
 import PIL.Image
 
 from training.data.masks import MAX_CLASSES, VOID, read_values
-from training.data.sets.folder import READABLE, examine, find_images, find_splits, map_in_threads
+from training.data.sets.folder import examine, find_images, find_splits, map_in_threads
 from training.data.sets.splitting import FolderSplits, find_copies, hold_out, list_items
-from training.errors import InputError
+from training.errors import InputError, shortened_names
 
 _LAYOUT = (
     "Expected the folders images and masks, with pairs of the same name: images/1.jpg and masks/1.png; or the folders "
@@ -42,13 +42,11 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
     """
     root, folders = find_splits(directory, "photographs and masks", "the folders images and masks", _LAYOUT)
     pairs_by_split = {split: dict(_pairs(folder)) for split, folder in folders.items()}
-    names = _read_names(root)
+    given_names = _read_names(root)
     values, digests, mask_digests, problems = _read_masks(
         pair for pairs in pairs_by_split.values() for pair in pairs.items() if None not in pair
     )
-    if names is None:
-        largest = max((int(classes.max(initial=0)) for classes in values.values()), default=0)
-        names = tuple(f"class_{i}" for i in range(largest + 1))
+    names = given_names or tuple(f"class_{i}" for i in range(max(map(_largest_class, values.values()), default=0) + 1))
     problems |= _unknown_classes(values, names)
     by_split, skipped = {}, {}
     for split, pairs in pairs_by_split.items():
@@ -57,6 +55,9 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
         skipped |= {str(image): problems[image] for image in pairs if image in problems}
         if not by_split[split]:
             _fail_without_pairs(folders[split], skipped)
+    found = set().union(*(values[image] for images in by_split.values() for image in images))
+    if given_names is None and len(found - {VOID}) < 2:
+        _fail_without_classes(root, found)
     fractions = {"test": test_fraction, "validation": validation_fraction}
     missing = {split: fraction for split, fraction in fractions.items() if split not in by_split}
     images_by_split = by_split | hold_out(by_split["train"], missing, digests)
@@ -64,15 +65,15 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
     splits = {name: [(str(image), str(masks[image])) for image in images] for name, images in images_by_split.items()}
     labels = {image: mask_digests[image] for images in by_split.values() for image in images}
     items = list_items(root, digests, labels)
-    overlap = find_copies(by_split, digests)
-    return FolderSplits(names, splits, items, root, skipped, overlap, has_split_folders=len(folders) > 1)
+    overlap, notes = find_copies(by_split, digests), _notes(names, found)
+    return FolderSplits(names, splits, items, root, skipped, overlap, notes, has_split_folders=len(folders) > 1)
 
 
 def _pairs(folder):
     """Yields (path of an image, path of its mask or `None`), sorted by name."""
     if not ((folder / "images").is_dir() and (folder / "masks").is_dir()):
         raise InputError(f"{folder} has no folders images and masks. {_LAYOUT}")
-    for path in find_images(folder / "images", READABLE):
+    for path in find_images(folder / "images"):
         mask = folder / "masks" / path.relative_to(folder / "images").with_suffix(".png")
         yield path, mask if mask.is_file() else None
 
@@ -82,16 +83,19 @@ def _read_names(root):
     if not path.is_file():
         return None
     try:
-        names = tuple(path.read_text(encoding="utf-8").splitlines())
+        names = tuple(path.read_text(encoding="utf-8-sig").splitlines())
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as text in UTF-8: {error}") from None
-    if len(names) > MAX_CLASSES or len(set(names)) < len(names) or not all(name.strip() for name in names):
-        raise InputError(f"{path} must have one class name per line, at most {MAX_CLASSES}, none empty or repeated.")
+    if not 2 <= len(names) <= MAX_CLASSES or len(set(names)) < len(names) or not all(map(str.strip, names)):
+        raise InputError(
+            f"{path} must have one class name per line, from 2 to {MAX_CLASSES} names, none empty or repeated. It has "
+            f"{len(names)} lines."
+        )
     return names
 
 
 def _read_masks(pairs):
-    """For readable pairs {image: classes in its mask}, {image: (size, digest)} and {image: digest of its mask}.
+    """For readable pairs {image: values in its mask}, {image: (size, digest)} and {image: digest of its mask}.
 
     For other pairs {image: problem}.
     """
@@ -104,7 +108,7 @@ def _read_masks(pairs):
 
 
 def _read_pair(pair):
-    """Returns (classes in the mask, (size, digest) of the image, digest of the mask), or a problem as a string."""
+    """Returns (values in the mask, (size, digest) of the image, digest of the mask), or a problem as a string."""
     image_path, mask_path = pair
     digest, problem = examine(image_path)
     if problem:
@@ -120,18 +124,39 @@ def _read_pair(pair):
         return f"its mask cannot be read: {error}"
     if mask.shape != (height, width):
         return f"has {width} x {height} pixels, but its mask has {mask.shape[1]} x {mask.shape[0]}"
-    classes = np.unique(mask)
-    return classes[classes != VOID], digest, hashlib.sha256(content).hexdigest()
+    return set(np.unique(mask).tolist()), digest, hashlib.sha256(content).hexdigest()
 
 
 def _unknown_classes(values, names):
     """{image: problem} for each mask with values that are not indices of classes."""
-    largest = {image: int(classes.max(initial=0)) for image, classes in values.items()}
     return {
         image: f"its mask has the value {value}, but values must be from 0 to {len(names) - 1}, or {VOID} for void"
-        for image, value in largest.items()
-        if value >= len(names)
+        for image, found in values.items()
+        if (value := _largest_class(found)) >= len(names)
     }
+
+
+def _largest_class(values):
+    """The largest value of a mask that is not void, or 0."""
+    return max(values - {VOID}, default=0)
+
+
+def _notes(names, values):
+    """A sentence about classes that no mask contains, if there are any."""
+    absent = [name for index, name in enumerate(names) if index not in values]
+    if not absent:
+        return ()
+    void = f" {VOID} is void: write the pixels of a class as the index of the class." if VOID in values else ""
+    received = shortened_names([str(value) for value in sorted(values)])
+    return (f"No mask contains these classes: {shortened_names(absent)}. The masks have the values {received}.{void}",)
+
+
+def _fail_without_classes(root, values):
+    raise InputError(
+        f"The masks in {root} have no values other than {', '.join(map(str, sorted(values)))}, but a model needs at "
+        f"least two classes. Accepted: 0, 1, 2, … for the classes, and {VOID} for void, which is ignored. Write the "
+        f"pixels of objects as 1 instead of {VOID}, and name the classes in {root / 'classes.txt'}."
+    )
 
 
 def _fail_without_pairs(folder, skipped):

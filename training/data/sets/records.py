@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from training.data.contents import Contents, Item
 from training.data.dataset import Dataset
+from training.data.sets.splitting import find_copies
 from training.data.sources import Part, StreamedSource, cut
 from training.errors import InputError
 from training.recipe.assignments import explain
@@ -126,7 +127,15 @@ def read_records(directory, shuffle_buffer):
             f"shards: python -m training records RECIPE --to {directory}"
         ) from None
     splits: dict = {name: _source(directory, files, shuffle_buffer) for name, files in index.splits.items()}
-    return Dataset(index.class_names, splits, list_contents=lambda: _contents(directory, index.splits))
+    contents = functools.cache(lambda: _contents(directory, index.splits))
+    return Dataset(index.class_names, splits, lambda: _overlap(contents()), contents)
+
+
+def _overlap(contents):
+    """A message about shards that are in two splits under different names, or `None`."""
+    files = {split: [item.path for item in items] for split, items in contents.items.items()}
+    digests = {item.path: item.digest for item in contents}
+    return find_copies(files, digests, "Shards", f"Remove one shard of each pair from {_INDEX}.")
 
 
 def _contents(directory, files_by_split):
@@ -156,6 +165,7 @@ def _item(directory, name):
 
 def _source(directory, files, shuffle_buffer):
     shards = [(posixpath.join(directory, name), 0, count) for name, count in files.items()]
+    listed = {path: count for path, _, count in shards}
 
     def stream(ranges, seed):
         pieces = [piece for first, end in ranges for piece in cut(shards, first, end)]
@@ -166,10 +176,39 @@ def _source(directory, files, shuffle_buffer):
         if pieces and seed is not None:
             parts = parts.shuffle(len(pieces), seed, reshuffle_each_iteration=False)
         records = parts.interleave(
-            lambda path, start, stop: tf.data.TFRecordDataset(path).skip(start).take(stop - start),
+            lambda path, start, stop: (
+                tf.data.TFRecordDataset(path).skip(start).concatenate(_end(path, listed)).take(stop - start)
+            ),
             cycle_length=16 if seed is not None else 1,
             num_parallel_calls=tf.data.AUTOTUNE,
         )
         return records.map(lambda record: tf.io.parse_single_example(record, _FEATURES))
 
     return StreamedSource(sum(files.values()), stream, shuffle_buffer)
+
+
+@tf.autograph.experimental.do_not_convert  # AutoGraph cannot convert the loop in `refuse`.
+def _end(path, listed):
+    """Follows the last record of a shard. Raises an InputError when it is read: the index lists more images.
+
+    Args:
+        path: Path of the shard, a scalar string.
+        listed: {path: number of images in the index}
+    """
+
+    def refuse(path):
+        path, found = path.decode(), 0
+        with tf.io.gfile.GFile(path, "rb") as file:
+            while head := file.read(12):  # A record: its length in 8 bytes, a checksum, the bytes, a checksum.
+                file.seek(file.tell() + int.from_bytes(head[:8], "little") + 4)
+                found += 1
+        raise InputError(
+            f"{path} has {found:,} images, but {_INDEX} lists {listed[path]:,}. Correct the number in {_INDEX}, or "
+            f"write the shards again into another directory: python -m training records RECIPE --to DIRECTORY"
+        )
+
+    def read(path):
+        return tf.ensure_shape(tf.numpy_function(refuse, [path], tf.string, stateful=False), [])
+
+    # With `from_tensors`, TensorFlow would read the shards one after the other in deterministic mode.
+    return tf.data.Dataset.from_tensor_slices([path]).map(read)

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import hashlib
-import math
 import pathlib
 from typing import Any
 
@@ -61,13 +60,9 @@ class FolderSplits:
                 target = contents.split_of(self.items[pair[0]]) or new_split or split
                 splits.setdefault("train" if target == INITIAL_WEIGHTS else target, []).append(pair)
 
-        def position(pair):
-            item = self.items[pair[0]]
-            return contents.position_of(item) if contents.split_of(item) else math.inf
-
-        restored = dataclasses.replace(
-            self, splits={split: sorted(pairs, key=position) for split, pairs in splits.items()}
-        )
+        for pairs in splits.values():
+            pairs.sort(key=lambda pair: contents.position_of(self.items[pair[0]]))
+        restored = dataclasses.replace(self, splits=splits)
         if not self.has_split_folders:
             return restored
         moved = restored.contents.changes_since(self.contents).get("in another split")
@@ -163,12 +158,14 @@ def together(splits, digests):
     return moved
 
 
-def find_copies(files, digests):
-    """A message that lists the images in two splits and describes a remedy. `None` if there are no such images.
+def find_copies(files, digests, kind="Images", remedy="Remove one file of each pair."):
+    """A message that lists the files in two splits and gives a remedy. `None` if there are no such files.
 
     Args:
         files: {split: paths}
-        digests: {path: (size, digest) of the file}
+        digests: {path: digest of the file, or (size, digest)}
+        kind: What the files are, for the message.
+        remedy: Sentence for the message.
     """
     first, copies = {}, []
     for split, paths in files.items():
@@ -179,7 +176,7 @@ def find_copies(files, digests):
     if not copies:
         return None
     more = f"\n  … ({len(copies):,} in all)" if len(copies) > _MAX_COPIES else ""
-    return f"Images are in two splits:{''.join(copies[:_MAX_COPIES])}{more}\nRemove one file of each pair."
+    return f"{kind} are in two splits:{''.join(copies[:_MAX_COPIES])}{more}\n{remedy}"
 
 
 def list_items(root, digests, labels):

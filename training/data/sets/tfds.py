@@ -41,7 +41,7 @@ def load_tfds(data, record):
         refuse_tests_on_seen_pieces(builder, names, record)
     splits = {name: _tfds_source(builder, split, label, data.shuffle_buffer) for name, split in names.items()}
     contents = list_contents(builder, names)
-    return Dataset(label.class_names, splits, overlap_message(builder, names), lambda: contents)
+    return Dataset(label.class_names, splits, lambda: overlap_message(builder, names), lambda: contents)
 
 
 def _tfds_source(builder, split, label, shuffle_buffer):

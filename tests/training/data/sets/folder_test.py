@@ -91,6 +91,28 @@ def test_unreadable_images_are_skipped_by_name(photographs, capsys):
     assert "empty.png: Input is empty.\n" in capsys.readouterr().out
 
 
+@pytest.mark.combination("train on a class folder with links to folders", "each linked folder is read once")
+@pytest.mark.combination("train on a class folder with broken links to images", "they are listed as skipped")
+def test_links_are_followed(photographs, tmp_path):
+    write_image(tmp_path / "more" / "deep" / "linked.png")
+    for link, target in {
+        "a": tmp_path / "more",
+        "b": tmp_path / "more" / "deep",  # Read already.
+        "c": photographs,  # Contains the other classes.
+        "d": ".",
+        "gone.png": "absent.png",
+    }.items():
+        (photographs / "cat" / link).symlink_to(target)
+    (tmp_path / "more" / "deep" / "up").symlink_to(photographs / "cat")
+    folder = read_folder(photographs, 0.2, 0)
+    cats = [path for images in folder.splits.values() for path, label in images if label == 0]
+    assert len(cats) == 11
+    assert str(photographs / "cat" / "a" / "deep" / "linked.png") in cats
+    assert folder.skipped == {
+        str(photographs / "cat" / "gone.png"): "a link to absent.png, which does not exist",
+    }
+
+
 def test_a_directory_that_is_split_already_keeps_its_splits(tmp_path):
     for split, count in {"train": 8, "Valid": 2}.items():
         for name in ("cat", "dog"):
@@ -137,12 +159,14 @@ def test_what_is_no_such_directory_is_refused_with_what_is_expected(tmp_path):
         read_folder(tmp_path, 0.2, 0.1)
 
 
-@pytest.mark.parametrize("others", [[], ["extra", "test"], ["val", "validation"]])
+@pytest.mark.combination("train on folders train and Train", "refused; both are named")
+@pytest.mark.parametrize("others", [[], ["extra", "test"], ["val", "validation"], ["Train"], ["Train", "test"]])
 def test_half_a_split_is_not_taken_for_classes(others, tmp_path):
     for folder in ["train", *others]:
         for name in ("cat", "dog"):
             write_image(tmp_path / folder / name / "1.png")
-    with pytest.raises(InputError, match=r"so its folders must be train, test and optionally validation"):
+    expected = rf"so its folders must be train, .* Its folders: {', '.join(sorted(['train', *others]))}\. If"
+    with pytest.raises(InputError, match=expected):
         read_folder(tmp_path, 0.2, 0.1)
 
 

@@ -83,16 +83,19 @@ def test_what_does_not_fit_is_skipped_and_named(tmp_path):
     bomb[16:24] = struct.pack(">II", 20_000, 20_000)
     bomb[29:33] = struct.pack(">I", zlib.crc32(bomb[12:29]))
     (tmp_path / "masks" / "h.png").write_bytes(bomb)
+    (tmp_path / "images" / "f.jpg").rename(tmp_path / "images" / "f.tif")
+    write_pairs(tmp_path, "i")
     found = read_mask_folder(tmp_path, 0.5, 0.0)
     problems = {path.rpartition("/")[2]: problem for path, problem in found.skipped.items()}
-    assert problems.keys() == {f"{name}.jpg" for name in "abcdeh"}
+    assert problems.keys() == {f"{name}.jpg" for name in "abcdeh"} | {"f.tif"}
+    assert problems["f.tif"] == ".tif files cannot be decoded; convert the file to JPEG or PNG"
     assert "400000000 pixels" in problems["h.jpg"]
     assert problems["a.jpg"] == "has no mask a.png"
     assert problems["b.jpg"].startswith("its mask cannot be read")
     assert problems["c.jpg"] == "has 9 x 6 pixels, but its mask has 6 x 9"
     assert "its mask has the value 2, but values must be from 0 to 1, or 255 for void" in problems["d.jpg"]
     assert "Unknown image file format" in problems["e.jpg"]
-    assert sorted(stems(found.splits["train"] + found.splits["test"])) == ["f", "g"]
+    assert sorted(stems(found.splits["train"] + found.splits["test"])) == ["g", "i"]
 
 
 def test_a_turned_photograph_has_an_upright_mask(tmp_path):
@@ -101,6 +104,28 @@ def test_a_turned_photograph_has_an_upright_mask(tmp_path):
     exif[0x0112] = 6
     PIL.Image.new("RGB", (6, 9)).save(tmp_path / "images" / "a.jpg", exif=exif)
     assert not read_mask_folder(tmp_path, 0.5, 0.0).skipped
+
+
+@pytest.mark.combination("train on masks with the values 0 and 255 only", "refused; 255 is void, objects must be 1")
+def test_masks_of_one_class_are_refused(tmp_path):
+    for values, received in ((0, 255), "0, 255"), ((0,), "0"), ((1, 255), "1, 255"):
+        write_pairs(tmp_path, "abc", values=values)
+        with pytest.raises(InputError, match=rf"no values other than {received}, but .* as 1 instead of 255, .*s\.txt"):
+            read_mask_folder(tmp_path, 0.4, 0)
+
+
+@pytest.mark.combination("train on masks in which a class of classes.txt has no pixels", "a sentence names the class")
+def test_classes_without_pixels_are_named(tmp_path):
+    write_pairs(tmp_path, "abc", values=(0, 255))
+    (tmp_path / "classes.txt").write_text("ground\nobject\n", encoding="utf-8-sig")
+    found = read_mask_folder(tmp_path, 0.4, 0)
+    assert found.class_names == ("ground", "object")  # Without the byte order mark.
+    assert found.notes == (
+        "No mask contains these classes: object. The masks have the values 0, 255. 255 is void: write the pixels of a "
+        "class as the index of the class.",
+    )
+    write_pairs(tmp_path, "a", values=(0, 1))
+    assert read_mask_folder(tmp_path, 0.4, 0).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -113,6 +138,7 @@ def test_a_turned_photograph_has_an_upright_mask(tmp_path):
             "so its folders must be .* must contain the folders images and masks",
         ),
         (lambda root: (write_pairs(root, "ab"), (root / "classes.txt").write_text("a\na\n")), "per line"),
+        (lambda root: (write_pairs(root, "ab"), (root / "classes.txt").write_text("a\n")), "It has 1 lines"),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(tmp_path, make, expected):

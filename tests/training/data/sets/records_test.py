@@ -9,11 +9,13 @@ import tensorflow as tf
 
 from tests.training.fitting import keys_of
 from training import recipes
+from training.data.augment import Augmentation
 from training.data.dataset import Dataset
 from training.data.loading import load_dataset
+from training.data.pipeline import training_batches
 from training.data.sets.records import read_records, write_records
 from training.data.sources import PADDING, IndexedSource, Part
-from training.errors import InputError
+from training.errors import InputError, raised_in_pipeline
 from training.recipe.assignments import override
 
 
@@ -68,6 +70,50 @@ def test_an_index_that_is_none_is_refused(tmp_path):
         with pytest.raises(InputError, match=r"its records\.json cannot be read: .*To write shards") as error:
             read_records(str(tmp_path), 1)
         assert problem in str(error.value)
+
+
+def tiny_shards(directory):
+    """Writes ten images to shards of four. Returns a recipe and records.json."""
+
+    def read(index):
+        return {"image": tf.io.encode_png(tf.fill([8, 8, 1], tf.cast(index, tf.uint8))), "label": index % 2}
+
+    splits = {split: IndexedSource(10, read) for split in ("train", "test")}
+    write_records(Dataset(("ant", "bee"), splits), str(directory), images_per_shard=4)
+    fields = ["data.dataset=records", f"data.directory={directory}", "data.cache=false"]
+    return override(recipes.load("cifar10"), fields), directory / "records.json"
+
+
+@pytest.mark.combination("train on shards of which a copy is in another split", "refused; both names are listed")
+def test_a_shard_in_two_splits_is_refused(tmp_path):
+    recipe, _ = tiny_shards(tmp_path)
+    names = [f"{split}-00002-of-00003.tfrecord" for split in ("train", "test")]
+    with pytest.raises(InputError) as error:  # Both splits have the same images.
+        load_dataset(recipe.data)
+    assert f"Shards are in two splits:\n  {names[0].replace('2-', '0-', 1)} (train) and " in str(error.value)
+    assert f"\n  {names[0]} (train) and {names[1]} (test)\nRemove one shard of each pair from rec" in str(error.value)
+    assert load_dataset(recipe.data, disjoint=False).splits["train"].size == 10
+
+
+@pytest.mark.combination("read shards with fewer images than records.json lists", "refused; the shard is named")
+@pytest.mark.parametrize("cache", [True, False])
+def test_an_index_of_more_images_is_refused(tmp_path, cache):
+    recipe, index = tiny_shards(tmp_path)
+    name = "train-00001-of-00003.tfrecord"
+    index.write_text(index.read_text().replace(f'"{name}": 4', f'"{name}": 1234'))
+    source = load_dataset(recipe.data, disjoint=False).splits["train"]
+    changes = Augmentation(
+        lambda image, label: (tf.ensure_shape(tf.io.decode_png(image), [8, 8, 1]), label),
+        lambda image, label, seed: (image, label),
+        lambda images, labels, *rest: (images, labels),
+    )
+    recipe = override(recipe, [f"data.cache={str(cache).lower()}", "fit.batch_size=500"])
+    with pytest.raises(tf.errors.OpError) as error:
+        list(training_batches(source, changes, recipe)(range(3))(0, 1, 500))
+    assert raised_in_pipeline(error.value) == (
+        f"{tmp_path / name} has 4 images, but records.json lists 1,234. Correct the number in records.json, or write "
+        f"the shards again into another directory: python -m training records RECIPE --to DIRECTORY"
+    )
 
 
 @pytest.mark.slow
