@@ -8,7 +8,8 @@ Not included: JFT-300M, and 5-shot accuracy on ImageNet.
 from training.errors import InputError
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
-from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+from training.studies.results import measured_panel
+from training.studies.study import UNCHANGED_DIGITS, Point, Study
 
 KINDS = {"none": "none", "1-D": "learned_1d", "2-D": "learned_2d", "relative": "relative"}
 PLACES = {"stem": "stem", "every layer": "every_layer", "every layer shared": "every_layer_shared"}
@@ -47,7 +48,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="Which position embedding is best?",
     paper="Table 8",
-    digits_changes=(*UNCHANGED_DIGITS, "model.config.patch_size=4", "model.config.num_layers=3", "fit.epochs=12"),
+    changes=(*UNCHANGED_DIGITS, "model.config.patch_size=4", "model.config.num_layers=3", "fit.epochs=12"),
     points=points,
     figure=figure,
 )

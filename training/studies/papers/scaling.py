@@ -10,7 +10,8 @@ same three families.
 
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
-from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+from training.studies.results import measured_panel
+from training.studies.study import UNCHANGED_DIGITS, Point, Study
 
 LARGE_IMAGE = 128  # Pixels. Smaller images are too small for the paper's patches and strides.
 _UNITS = (1e18, "exa"), (1e15, "peta"), (1e12, "tera"), (1e9, "giga")
@@ -67,7 +68,8 @@ def stem_changes(width):
 def resnet(function, *arguments):
     """Changes that replace the ViT by a ResNet: the `function` of `keras_vit`, and its `arguments` (`name=value`)."""
     changes = (f"model.arguments.{argument}" for argument in arguments)
-    return ("model.config=none", "model.weights=none", f"model.function={function}", *changes)
+    scratch = "model.config=none", "model.weights=none", "model.attention_initialization=random"
+    return (*scratch, f"model.function={function}", *changes)
 
 
 def figure(summaries, folder):
@@ -93,7 +95,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="How does accuracy grow with compute?",
     paper="Figure 5 and Table 6",
-    digits_changes=(*UNCHANGED_DIGITS, "fit.epochs=12"),
+    changes=(*UNCHANGED_DIGITS, "fit.epochs=12"),
     points=points,
     figure=figure,
 )

@@ -14,7 +14,8 @@ Tables 4 and 7.
 from training.errors import InputError
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
-from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+from training.studies.results import measured_panel
+from training.studies.study import UNCHANGED_DIGITS, Point, Study
 
 # {difference from the model of Table 2: arguments of VTResNet}
 CHANGES = {
@@ -64,7 +65,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="What do the tokens of a VT-ResNet need?",
     paper="Tables 3 to 7 of Visual Transformers",
-    digits_changes=(
+    changes=(
         *UNCHANGED_DIGITS,
         "model.config=none",
         "model.function=VTResNet",
