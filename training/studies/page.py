@@ -117,7 +117,8 @@ def _not_run(experiment):
     missing = collections.Counter(str(job.point) for job in experiment.missing())
     if not missing:
         return ""
-    return "Not run: " + "; ".join(f"{point} ({count} runs)" for point, count in missing.items()) + "."
+    runs = (f"{point} ({count} run{'s' if count > 1 else ''})" for point, count in missing.items())
+    return f"Not run: {'; '.join(runs)}."
 
 
 def _recipe(experiment):

@@ -75,11 +75,14 @@ def read_rows(path):
     rows = []
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            for line in csv.DictReader(file, strict=True):
+            lines = csv.DictReader(file, strict=True)
+            if missing := _TYPES.keys() - set(lines.fieldnames or ()):
+                raise ValueError(f"the columns {', '.join(sorted(missing))} are missing")
+            for line in lines:
                 fields = {name: hint(line.pop(name)) for name, hint in _TYPES.items()}
                 rows.append(Row(**fields, measures={name: float(value) for name, value in line.items()}))
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise InputError(f"{path} is not a file with the results of a study: {error!r}. Move it away.") from None
+        raise InputError(f"{path} is not a file with the results of a study: {error}. Move it away.") from None
     return rows
 
 
