@@ -10,10 +10,16 @@ images of 128 pixels or more, and small ones for smaller images.
 """
 
 from training.data.loading import load_dataset
-from training.errors import InputError
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
-from training.studies.papers.scaling import LARGE_IMAGE, resnet
+from training.studies.models import (
+    has_large_images,
+    learning_rates,
+    require_plain_vit,
+    resnet,
+    small_resnet,
+    small_vit,
+)
 from training.studies.results import measured_panel
 from training.studies.study import Comparison, Point, Study
 
@@ -22,65 +28,56 @@ FRACTIONS = (1 / 45, 4 / 45, 1 / 3, 1)
 _LARGE = {f"ViT-{name}": ("model.weights=none", f"model.config={name}") for name in ("B/16", "B/32", "L/16", "L/32")}
 _LARGE["ResNet50x1"] = resnet("BiTResNet50x1")
 SMALL_VIT, LARGE_VIT, RESNET = "ViT, width 48", "ViT, width 96", "BiT-ResNet"
-RATES = ("0.0005", "0.001", "0.002")
 
 
 def small_models(recipe):
     """{series: changes} of two small ViTs and of a BiT-ResNet, which gets the images twice as large.
 
-    At 32 pixels and patches of 4 pixels, an image takes 6.6, 22.7 and 24.7 million multiply-accumulates.
+    An image of 32 pixels takes 6.6, 22.7 and 24.7 million multiply-accumulates.
     """
-    if recipe.model.config is None or recipe.model.config.stem is not None:
-        raise InputError("This study requires a recipe with a model.config that has no stem.")
-    height, width, channels = recipe.model.input_shape
-    narrow = "model.config.hidden_dim=48", "model.config.mlp_dim=96"
-    wide = "model.config.hidden_dim=96", "model.config.mlp_dim=192"
-    depth = "model.config.num_layers=4", "model.config.num_heads=3"
-    enlarged = f"model.input_shape={2 * height},{2 * width},{channels}"
-    return {
-        SMALL_VIT: (*narrow, *depth),
-        LARGE_VIT: (*wide, *depth),
-        RESNET: (*resnet("BiTResNet", "stage_depths=1,1,1", "width=32"), enlarged),
-    }
+    require_plain_vit(recipe, "data_size")
+    return {SMALL_VIT: small_vit(48), LARGE_VIT: small_vit(96), RESNET: small_resnet(recipe, "1,1,1")}
 
 
-def models_of(recipe):
-    """{series: changes} of the models for a recipe."""
-    height, *_ = recipe.model.input_shape or (224,)
-    return _LARGE if height >= LARGE_IMAGE else small_models(recipe)
+def subset(count, total):
+    """Changes that select `count` of `total` training images."""
+    return () if count == total else (f"data.train_images={count}",)
 
 
-def counts_of(recipe):
+def _models(recipe):
+    return _LARGE if has_large_images(recipe) else small_models(recipe)
+
+
+def counts(total):
     """Numbers of training images."""
-    total = load_dataset(recipe.data).source("train").size
     return sorted({max(round(fraction * total), 1) for fraction in FRACTIONS})
+
+
+def _total(recipe):
+    return load_dataset(recipe.data).source("train").size
 
 
 def points(recipe):
     """The `training.studies.study.Point`s for a recipe: each model with several fractions of the training images."""
+    total = _total(recipe)
     return [
-        Point(name, f"{count:,} images", (*changes, f"data.train_images={count}"))
-        for count in counts_of(recipe)
-        for name, changes in models_of(recipe).items()
+        Point(name, f"{count:,} images", (*changes, *subset(count, total)))
+        for count in counts(total)
+        for name, changes in _models(recipe).items()
     ]
 
 
 def rates(recipe):
     """Three learning rates of each model, with a third of the training images."""
-    images = counts_of(recipe)[-2]
-    return {
-        name: [
-            Point(name, f"rate {rate}", (*changes, f"data.train_images={images}", f"optimizer.learning_rate={rate}"))
-            for rate in RATES
-        ]
-        for name, changes in models_of(recipe).items()
-    }
+    total = _total(recipe)
+    images = subset(counts(total)[-2], total)
+    return {name: learning_rates(name, (*changes, *images)) for name, changes in _models(recipe).items()}
 
 
 def comparisons(recipe):
     """The ResNet is better on few images. Whether a ViT is better on many is asked, too."""
-    few, *_, many = (f"{count:,} images" for count in counts_of(recipe))
-    *_, vit, resnet_name = models_of(recipe)
+    few, *_, many = (f"{count:,} images" for count in counts(_total(recipe)))
+    *_, vit, resnet_name = _models(recipe)
     return [
         Comparison(f"With {few}, the ResNet is above the ViT", (resnet_name, few), (vit, few)),
         Comparison(f"With {many}, the ViT is above the ResNet", (vit, many), (resnet_name, many)),

@@ -8,7 +8,7 @@ Not included: JFT-300M, and fine-tuning to the paper's data sets. The paper's SG
 
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
-from training.studies.papers.scaling import LARGE_IMAGE, resnet
+from training.studies.models import LARGE_IMAGE, resnet
 from training.studies.results import measured_panel
 from training.studies.study import UNCHANGED_DIGITS, Point, Study
 

@@ -18,7 +18,8 @@ from training.errors import InputError
 from training.evaluation.fewshot import choose_shots, fewshot_accuracy
 from training.evaluation.representations import features
 from training.studies.figures import plot_panels
-from training.studies.papers.data_size import LARGE_VIT, RATES, RESNET, small_models
+from training.studies.models import learning_rates
+from training.studies.papers.data_size import LARGE_VIT, RESNET, small_models, subset
 from training.studies.results import measured_panel
 from training.studies.study import Comparison, Point, Study
 
@@ -46,21 +47,22 @@ def _counts(recipe, classes):
 def points(recipe):
     """The `training.studies.study.Point`s for a recipe: each model with several fractions of the training images."""
     classes = known_classes(recipe)
-    data = f"data.classes={','.join(classes)}"
+    *_, total = counts = _counts(recipe, classes)
     return [
-        Point(name, f"{count:,} images", (*changes, data, f"data.train_images={count}"))
-        for count in _counts(recipe, classes)
+        Point(name, f"{count:,} images", (*changes, _classes(classes), *subset(count, total)))
+        for count in counts
         for name, changes in small_models(recipe).items()
     ]
 
 
 def rates(recipe):
     """Three learning rates of each model, with all images."""
-    data = f"data.classes={','.join(known_classes(recipe))}"
-    return {
-        name: [Point(name, f"rate {rate}", (*changes, data, f"optimizer.learning_rate={rate}")) for rate in RATES]
-        for name, changes in small_models(recipe).items()
-    }
+    classes = _classes(known_classes(recipe))
+    return {name: learning_rates(name, (*changes, classes)) for name, changes in small_models(recipe).items()}
+
+
+def _classes(names):
+    return f"data.classes={','.join(names)}"
 
 
 def measure(model, recipe):

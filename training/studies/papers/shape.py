@@ -13,7 +13,7 @@ import dataclasses
 from keras_vit import ViTConfig
 from training.errors import InputError
 from training.studies.figures import plot_panels
-from training.studies.papers.scaling import LARGE_IMAGE
+from training.studies.models import LARGE_IMAGE
 from training.studies.results import measured_panel
 from training.studies.study import UNCHANGED_DIGITS, Point, Study
 
