@@ -5,6 +5,7 @@ from training.studies.study import Point
 
 LARGE_IMAGE = 128  # Pixels. Smaller images are too small for the paper's patches and strides.
 _RATES = ("0.0005", "0.001", "0.002")
+_SMALL_RESNET = "width=16", "expansion=1"
 
 
 def resnet(function, *arguments):
@@ -35,6 +36,21 @@ def small_hybrid(recipe, width, scale=2):
 def small_resnet(recipe, stage_depths):
     """A BiT-ResNet for images that are enlarged by a factor of two."""
     return (*resnet("BiTResNet", f"stage_depths={stage_depths}", "width=32"), *_enlarged(recipe, 2))
+
+
+def small_vt_resnet(size):
+    """A VT-ResNet with two modules of tokens, for images that are resized to a square."""
+    arguments = "stage_depths=2,2,2", *_SMALL_RESNET, "num_modules=2", "filters=128", "token_dim=256", "num_heads=4"
+    return (*resnet("VTResNet", *arguments, "group_width=16"), _square(size))
+
+
+def resnet_of_vt(size):
+    """The ResNet that `small_vt_resnet` changes: its last stage is in place of the modules."""
+    return (*resnet("ResNet", "stage_depths=2,2,2,2", *_SMALL_RESNET), _square(size))
+
+
+def _square(size):
+    return f"model.input_shape={size},{size},3"
 
 
 def _enlarged(recipe, scale):
