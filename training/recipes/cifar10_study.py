@@ -1,7 +1,7 @@
 """CIFAR-10 from scratch with a plain Vision Transformer: the recipe of studies, a few minutes on a CPU core.
 
 Paper: none; the data are from Krizhevsky, 2009 (60,000 colour photographs of 32 x 32 pixels).
-Command: python -m training study NAME (docs/studies.md)
+Command: python -m training train cifar10_study (the studies change this recipe: docs/studies.md)
 Hardware: one CPU core.
 Expected: no published number. The studies compare models with each other.
 Measured: see the pages of the studies.
