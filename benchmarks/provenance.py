@@ -2,9 +2,9 @@
 
 import datetime
 import importlib.metadata
-import os
-import pathlib
 import platform
+
+from training.runs.provenance import git_state, processor
 
 _PACKAGES = [
     "keras",
@@ -27,8 +27,6 @@ _PACKAGES = [
 
 def provenance():
     """The time, the commit and the versions of a measurement."""
-    from training.runs.folder import git_state
-
     return {
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "git": git_state(),
@@ -82,20 +80,3 @@ def device_of_tensorflow():
     if not accelerators:
         return processor()
     return tf.config.experimental.get_device_details(accelerators[0]).get("device_name", accelerators[0].name)
-
-
-def processor():
-    """The processor and the number of cores that this process may use."""
-    facts = _processor_facts()
-    # On many virtual machines the name is only a brand, and generations of a brand differ by a factor of two.
-    generation = [f"{key.removeprefix('cpu ')} {facts[key]}" for key in ("cpu family", "model") if key in facts]
-    name = facts.get("model name", platform.machine()) + (f" ({', '.join(generation)})" if generation else "")
-    cores = len(os.sched_getaffinity(0))
-    return f"{name}, {cores} core{'s' if cores > 1 else ''}"
-
-
-def _processor_facts():
-    """{key: value} that Linux reports for the first processor."""
-    path = pathlib.Path("/proc/cpuinfo")
-    first = path.read_text().split("\n\n")[0] if path.is_file() else ""
-    return {key.strip(): fact.strip() for key, _, fact in (line.partition(":") for line in first.splitlines())}

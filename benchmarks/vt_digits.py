@@ -18,7 +18,7 @@ from benchmarks.accuracy import AT_LEAST, SEEDS
 from training import recipes
 from training.engine.train import train_once
 from training.recipe.assignments import override
-from training.studies.study import leave
+from training.studies.running import leave
 
 DEPTHS = (18, 34, 50, 101)
 

@@ -57,7 +57,9 @@ def test_other_classes_take_the_place_of_the_whole_head(files):
     assert description.adaptations == dict.fromkeys(head, "not loaded from the file")
     model = keras_vit.from_pretrained(path, classes=4, input_shape=SHAPE, representation_dim=7)  # It is asked for.
     head = {"predictions/kernel": np.zeros((7, 4)), "predictions/bias": np.zeros(4)}
-    assert_same_weights(model, {**weights, **head})
+    new = {name: array for name, array in canonical_weights(model).items() if name.startswith("pre_logits/")}
+    assert np.abs(new["pre_logits/kernel"] - weights["pre_logits/kernel"]).min() > 0
+    assert_same_weights(model, {**weights, **head, **new})
 
 
 @pytest.mark.slow

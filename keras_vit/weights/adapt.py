@@ -134,9 +134,7 @@ def _adapt_head(adaptation, target, head):
     if target.classes is None:
         adaptation.skip((*HEAD, "pre_logits/"), "the model has no head")
     elif head == "reset":
-        adaptation.skip(HEAD, "the head is reset")
-        if "pre_logits/kernel" not in target.shapes:
-            adaptation.skip(("pre_logits/",), "the head is reset")
+        adaptation.skip((*HEAD, "pre_logits/"), "the head is reset")
         for path, shape in target.shapes.items():
             if path.startswith(HEAD):
                 # A ResNet has no `head_bias`, so the bias of its head starts at zero, like the kernel.

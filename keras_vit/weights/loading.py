@@ -92,9 +92,11 @@ def load_weights(
             A ResNet loads the files of torchvision and timm. A VT-ResNet, VT-FPN or Panoptic FPN loads its backbone
             from the files of a ResNet.
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
-            model's classifier starts at zero. If the model has a LayerNorm after the pooling, but the file has one
-            before it, the model's LayerNorm gets its initial values. A VT-ResNet, VT-FPN or Panoptic FPN needs
-            `"reset"`. Layers of these models that do not exist in a ResNet keep their weights.
+            file's whole head is left out, as in fine-tuning (arXiv 2010.11929, appendix B.1.1). The model's classifier
+            starts at zero, and its `pre_logits` layer, if it has one, keeps its weights. If the model has a LayerNorm
+            after the pooling, but the file has one before it, the model's LayerNorm gets its initial values. A
+            VT-ResNet, VT-FPN or Panoptic FPN needs `"reset"`. Layers of these models that do not exist in a ResNet keep
+            their weights.
         grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
         family: Same as in `keras_vit.from_pretrained`.
 

@@ -75,11 +75,12 @@ _CONFIG = {"patch_size": 4, "hidden_dim": 24, "num_layers": 1, "num_heads": 4, "
 def _train(case, recipe, engine):
     with engine.scope():
         model = _MODELS[case.model]()
+        engine.prepare(model)
         trained = TrainedModel(model.inputs[0], model.outputs[0], _cross_entropy, case.accumulation_steps)
         trained.compile(build_optimizer(recipe, trained, steps_per_epoch=-(-TRAINING_IMAGES // BATCH_SIZE)))
     recorder = _Recorder()
     history = trained.fit(
-        _dataset(engine, FULL_BATCHES if case.model == "batch_norm" else TRAINING_IMAGES, seed=5),
+        _dataset(engine, FULL_BATCHES if case.model == "vt_resnet" else TRAINING_IMAGES, seed=5),
         epochs=EPOCHS,
         validation_data=_dataset(engine, VALIDATION_IMAGES, seed=6),
         callbacks=[recorder],
@@ -124,17 +125,25 @@ def _vit():
     )
 
 
-def _convolutional():
-    images = keras.Input(IMAGE_SHAPE)
-    maps = keras.layers.Conv2D(6, 3)(images)
-    # On JAX a batch is one array on any number of devices, so batch norms need no synchronization.
-    is_tensorflow = keras.backend.backend() == "tensorflow"
-    maps = keras.layers.BatchNormalization(momentum=0.7, synchronized=is_tensorflow)(maps)
-    features = keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(maps))
-    return keras.Model(images, keras.layers.Dense(CLASSES)(features))
+def _vt_resnet():
+    """Convolutions and token transformers, with batch norms after both."""
+    return keras_vit.VTResNet(
+        stage_depths=(1, 1),
+        width=16,
+        expansion=1,
+        num_modules=1,
+        filters=32,
+        token_dim=32,
+        num_heads=2,
+        group_width=16,
+        num_tokens=4,
+        input_shape=IMAGE_SHAPE,
+        classes=CLASSES,
+        classifier_activation=None,
+    )
 
 
-_MODELS = {"dense": _dense, "vit": _vit, "batch_norm": _convolutional}
+_MODELS = {"dense": _dense, "vit": _vit, "vt_resnet": _vt_resnet}
 
 
 def _cross_entropy(labels, logits):
@@ -143,7 +152,7 @@ def _cross_entropy(labels, logits):
 
 # Clipping takes effect in most steps.
 _OPTIMIZERS = {
-    "sgd": {"kind": "sgd", "learning_rate": 0.5, "weight_decay": 0, "clip_norm": None},
+    "sgd": {"kind": "sgd", "learning_rate": 0.02, "weight_decay": 0, "clip_norm": None},
     "adamw": {"learning_rate": 0.03, "weight_decay": 0.3, "epsilon": 1e-3, "clip_norm": 0.5},
 }
 

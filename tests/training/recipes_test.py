@@ -196,7 +196,16 @@ def test_recipe_trains(name, shrink):
 def test_recipe_says_what_was_published(name):
     fields = dict(leaves(to_dict(recipes.load(name))))
     published = PUBLISHED.get(name)
-    own = ("cifar10", "cifar10_hour", "digits", "digits_vt_r18", "finetune_cifar10", "folder", "shapes_vt_fpn")
+    own = (
+        "cifar10",
+        "cifar10_hour",
+        "cifar10_study",
+        "digits",
+        "digits_vt_r18",
+        "finetune_cifar10",
+        "folder",
+        "shapes_vt_fpn",
+    )
     assert (published is None) == (name in own)
     for field, value in (published or {}).items():
         assert fields[field] == (pytest.approx(value) if isinstance(value, float) else value), field

@@ -13,6 +13,7 @@ from training.data.sets.mask_folder import read_mask_folder
 from training.data.sets.records import read_records
 from training.data.sets.tfds import load_tfds
 from training.data.sources import IndexedSource
+from training.data.subsets import with_classes
 from training.errors import InputError
 
 
@@ -62,6 +63,8 @@ def _finish(dataset, data, disjoint, record):
         if record.purpose == "continue":
             contents = record.followed_by(dataset.contents)
             dataset = dataclasses.replace(dataset, list_contents=lambda: contents)
+    if data.classes is not None:
+        dataset = with_classes(dataset, data.classes)
     if data.train_images is None:
         return dataset
     if data.dataset == "folder" and record is not None and record.is_measured_on(dataset.contents):

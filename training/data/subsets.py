@@ -1,8 +1,12 @@
 """Subsets of a split, chosen by label before images are decoded. Shapes: N images."""
 
+import dataclasses
+import textwrap
+
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.checks import did_you_mean
 from training.data.sources import IndexedSource, StreamedSource
 from training.errors import InputError
 
@@ -26,7 +30,7 @@ def read_labels(source, description):
 
 
 def select(source, indices):
-    """A source of selected examples. The returned source must be read in order, by one process.
+    """A source of selected examples. A stream is read from its beginning, and its files are not shuffled.
 
     Args:
         source: A source of `training.data.sources`.
@@ -35,12 +39,50 @@ def select(source, indices):
     indices = tf.constant(indices, tf.int64)
     if isinstance(source, IndexedSource):
         return IndexedSource(len(indices), lambda index: source.read(indices[index]))
-    is_chosen = tf.scatter_nd(indices[:, None], tf.ones(len(indices), tf.bool), [source.size])
 
-    def stream(ranges, seed):
-        if seed is not None or list(ranges) != [(0, len(indices))]:
-            raise ValueError("A selection of a stream must be read as a whole, in its order.")
+    def stream(ranges, _):
+        chosen = tf.concat([indices[first:end] for first, end in ranges], axis=0)
+        is_chosen = tf.scatter_nd(chosen[:, None], tf.ones_like(chosen, tf.bool), [source.size])
         examples = source.stream([(0, source.size)], None).enumerate()
         return examples.filter(lambda index, _: is_chosen[index]).map(lambda _, example: example)
 
     return StreamedSource(len(indices), stream, source.shuffle_buffer)
+
+
+def with_classes(dataset, names):
+    """Keeps the images of some classes of a data set. The classes stay in their order.
+
+    Args:
+        dataset: `training.data.dataset.Dataset` with one class per image.
+        names: Names of at least two classes.
+
+    Raises:
+        InputError: If there is no such class, or a split has no image of these classes.
+    """
+    if unknown := [name for name in names if name not in dataset.class_names]:
+        suggestion = did_you_mean(unknown[0], dataset.class_names)
+        known = textwrap.shorten(", ".join(dataset.class_names), 300)
+        raise InputError(f"data.classes: there is no class {unknown[0]!r}.{suggestion} Classes: {known}")
+    if len(set(names)) < 2:
+        raise InputError(f"data.classes needs at least two different classes. Received: {', '.join(names)}")
+    kept = [name in names for name in dataset.class_names]
+    new_labels = tf.constant(np.cumsum(kept) - 1, tf.int64)
+    splits = {}
+    for split, source in dataset.splits.items():
+        indices = np.flatnonzero(np.array(kept)[read_labels(source, f"the {split} split")])
+        if not len(indices):
+            raise InputError(f"The {split} split has no image of data.classes={','.join(names)}.")
+        splits[split] = _relabelled(select(source, indices), new_labels)
+    class_names = tuple(name for name in dataset.class_names if name in names)
+    return dataclasses.replace(dataset, class_names=class_names, splits=splits)
+
+
+def _relabelled(source, labels):
+    """Replaces each label of a source by `labels[label]`."""
+
+    def change(example):
+        return example | {"label": labels[example["label"]]}
+
+    if isinstance(source, IndexedSource):
+        return dataclasses.replace(source, read=lambda index: change(source.read(index)))
+    return dataclasses.replace(source, stream=lambda ranges, seed: source.stream(ranges, seed).map(change))

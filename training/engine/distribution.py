@@ -12,6 +12,7 @@ import numpy as np
 import pydantic_core
 import tensorflow as tf
 
+from keras_vit.graph import all_layers
 from training.engine.layouts import check_divisible, layout_map
 from training.engine.models import without_weights
 from training.errors import InputError
@@ -80,6 +81,9 @@ class Engine:
         """The context in which models, optimizers and metrics must be created."""
         return contextlib.nullcontext()
 
+    def prepare(self, model):
+        """Changes a model so that it computes the same on several devices as on one. Call it before the first step."""
+
     def distribute(self, make_dataset, batch_size):
         """Distributes batches over the devices, for `fit` and `evaluate`.
 
@@ -132,6 +136,11 @@ class _TensorFlowEngine(Engine):
 
     def scope(self):
         return self.strategy.scope()
+
+    def prepare(self, model):
+        for layer in all_layers(model):
+            if isinstance(layer, keras.layers.BatchNormalization):
+                layer.synchronized = True  # Its statistics are those of the batch of all devices.
 
     def distribute(self, make_dataset, batch_size):
         def make_share(context):

@@ -55,6 +55,7 @@ class Fitting:
         with engine.scope():
             # The loss takes logits, because a saturated softmax has no gradient.
             model = build_model(recipe, len(dataset.class_names), with_logits=True, built=built)
+            engine.prepare(model)
             options = {"accumulation_steps": recipe.fit.accumulation_steps}
             options["teacher"] = load_teacher(recipe, model, dataset.class_names)
             options["metric"] = task.build_metric(len(dataset.class_names))

@@ -4,29 +4,19 @@
 """
 
 import types
-from typing import Annotated, Any, Literal, dataclass_transform
+from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from keras_vit.architectures.reading import read_fields, with_earlier_fields
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
 from keras_vit.architectures.vit_checks import checked_fields
 from keras_vit.layers import PatchEmbedding
 from training.recipe.consistency import check_recipe, refuse_unused
-from training.recipe.datasets import BUILT_IN, IN_DIRECTORY
+from training.recipe.images import Augment, Data
 from training.recipe.model_functions import check_function
-
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-Duration = Annotated[str, Field(pattern=r"^(\d{1,9}(\.\d{1,9})?(%| epochs?)|\d{1,9} steps?)$")]
-"""A duration: `5%` of all steps, `10000 steps` or `2.5 epochs`, with at most nine digits."""
-
-
-@dataclass_transform(kw_only_default=True, frozen_default=True)
-def _section(cls):
-    """Makes a class a section of a recipe."""
-    config = pydantic.ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False)
-    return pydantic.dataclasses.dataclass(cls, frozen=True, kw_only=True, config=config)
+from training.recipe.section import Duration, Fraction, section
 
 
 def _variant_or_fields(value):
@@ -35,7 +25,7 @@ def _variant_or_fields(value):
     return with_earlier_fields(value) if isinstance(value, dict) else value
 
 
-@_section
+@section
 class Model:
     """The model to train. Its inputs are pixels from 0 to 255, which it normalises itself."""
 
@@ -107,130 +97,7 @@ class Model:
             )
 
 
-@_section
-class Data:
-    """Where the images come from."""
-
-    dataset: str = Field(
-        description="digits, folder, records, or the name of a TFDS data set of images and labels; for segmentation: "
-        "shapes, folder, or a TFDS data set of images and masks"
-    )
-    label: str | None = Field(
-        None,
-        description="for TFDS: name of the label, which is a feature (such as label_azimuth of smallnorb) or is "
-        "derived from features (such as count of clevr); none: label, or real_label if there is no label",
-    )
-    directory: str | None = Field(
-        None, description="for folder: directory with one folder per class; for records: directory of the shards"
-    )
-    mask: str | None = Field(
-        None, description="for segmentation with TFDS: mask feature, such as segmentation_mask of oxford_iiit_pet"
-    )
-    mask_classes: tuple[str, ...] | None = Field(
-        None, description="with mask: class names, in the order of their values in the mask; other values are void"
-    )
-    mask_offset: NonNegativeInt = Field(0, description="with mask: value of the first class in the mask")
-    tfds_directory: str | None = Field(None, description="directory of the TFDS data; none: the default of TFDS")
-    train_split: str | None = Field(None, description="for TFDS: training split, such as train[:99%]; none: train")
-    validation_split: str | None = Field(
-        None,
-        description="for TFDS: validation split; none: the data set's own or, if it has none, validation_fraction of "
-        "the training images (no validation if train_split is set)",
-    )
-    test_split: str | None = Field(None, description="for TFDS: test split; none: test, or else validation")
-    validation_fraction: Fraction = Field(0.1, description="fraction of the training images held out for validation")
-    train_images: PositiveInt | None = Field(None, description="number of training images, chosen at random; none: all")
-    train_images_seed: NonNegativeInt = Field(0, description="with train_images: seed of the random choice")
-    test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.2, description="for folder: fraction of each class held out for testing"
-    )
-    cache: bool = Field(
-        True, description="keep the images in memory, as resized pixels or, with crop=inception, as encoded files"
-    )
-    max_failures: NonNegativeInt = Field(
-        0, description="for folder, classification: training images that may be lost in the run; others replace them"
-    )
-    shuffle_buffer: PositiveInt = Field(
-        10_000, description="with cache=false, for records and TFDS's TFRecord files: number of images to shuffle"
-    )
-
-    def __post_init__(self):
-        if self.directory is not None and self.dataset not in IN_DIRECTORY:
-            raise ValueError(
-                f"data.directory is only used for data.dataset={' and '.join(IN_DIRECTORY)}. Received: "
-                f"dataset={self.dataset!r}"
-            )
-        built_in = BUILT_IN.get(self.dataset)
-        if self.dataset != "folder":
-            refuse_unused(self, ["test_fraction", "max_failures"], "for data.dataset=folder")
-        if built_in and not built_in.is_tfds:
-            names = ["tfds_directory", "train_split", "validation_split", "test_split"]
-            refuse_unused(self, names, "for data sets of TFDS")
-        if built_in:
-            refuse_unused(self, ["label", "mask"], "for data sets of TFDS other than digits")
-        if self.mask is None:
-            refuse_unused(self, ["mask_classes", "mask_offset"], "with data.mask")
-        if self.cache or (built_in and not built_in.is_stream):
-            refuse_unused(self, ["shuffle_buffer"], "with data.cache=false, for records and data sets of TFDS")
-        if self.train_images is None:
-            refuse_unused(self, ["train_images_seed"], "with data.train_images")
-        if (self.train_split or self.validation_split) and self.validation_fraction:
-            raise ValueError("data.validation_fraction must be 0 if data.train_split or data.validation_split is set")
-
-
-@_section
-class Augment:
-    """Random changes of training images, in the order of the fields. A maximum m means changes from -m to m."""
-
-    library: Literal["tensorflow", "keras_cv"] = Field(
-        "tensorflow", description="library that augments the images; runs are exactly repeatable only with tensorflow"
-    )
-    crop: Literal["none", "random", "inception"] = Field(
-        "none", description="none: the whole image; random: a window of input_shape; inception: a window of random size"
-    )
-    crop_from: PositiveInt | None = Field(
-        None, description="for crop=random: images are first resized to a square with this side in pixels"
-    )
-    crop_area: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = Field(
-        (0.05, 1.0), description="for crop=inception: smallest and largest fraction of the image's area"
-    )
-    flip: bool = Field(False, description="flip each image left to right with probability 0.5")
-    scale_range: tuple[PositiveFloat, PositiveFloat] = Field(
-        (1.0, 1.0),
-        description="for segmentation: smallest and largest random scale before the crop; 1: the model's input size",
-    )
-    color_jitter: Fraction = Field(
-        0.0, description="for segmentation: maximum change of brightness, contrast and saturation, as a fraction"
-    )
-    translation: Fraction = Field(0.0, description="maximum shift as a fraction of the side; alone, in whole pixels")
-    rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="maximum rotation, in degrees")
-    scale: Fraction = Field(0.0, description="maximum change of the size, as a fraction")
-    fill: Literal["reflect", "black"] = Field("reflect", description="what fills the area outside the moved image")
-    randaugment_ops: NonNegativeInt = Field(0, description="number of random operations per image (arXiv 1909.13719)")
-    randaugment_magnitude: Annotated[float, Field(ge=0, le=30)] = Field(
-        10, description="strength of the RandAugment operations, from 0 to 30"
-    )
-    autoaugment: bool = Field(False, description="AutoAugment, policy v0 for ImageNet (arXiv 1805.09501)")
-    erasing: Fraction = Field(0.0, description="probability that a random rectangle is erased (arXiv 1708.04896)")
-    mixup: NonNegativeFloat = Field(0.0, description="a of Mixup's Beta(a, a) (arXiv 1710.09412); 0: no Mixup")
-    cutmix: NonNegativeFloat = Field(0.0, description="a of CutMix's Beta(a, a) (arXiv 1905.04899); 0: no CutMix")
-
-    def __post_init__(self):
-        if (self.crop == "random") != (self.crop_from is not None):
-            raise ValueError("augment.crop_from must be set for crop=random, and none for all other crops")
-        if self.crop != "inception":
-            refuse_unused(self, ["crop_area"], "for augment.crop=inception")
-        for name in ("crop_area", "scale_range"):
-            smallest, largest = getattr(self, name)
-            if smallest > largest:
-                raise ValueError(f"augment.{name} must be smallest,largest. Received: {smallest},{largest}")
-        if not (self.translation or self.rotation or self.scale):
-            refuse_unused(self, ["fill"], "with translation, rotation or scale")
-        if not self.randaugment_ops:
-            refuse_unused(self, ["randaugment_magnitude"], "with augment.randaugment_ops")
-
-
-@_section
+@section
 class Optimizer:
     """The optimizer. Weight decay applies to kernels only, not to biases, norms, positions and tokens."""
 
@@ -257,7 +124,7 @@ class Optimizer:
             refuse_unused(self, ["square_momentum", "epsilon"], "for optimizer.kind=adamw, muon and rmsprop")
 
 
-@_section
+@section
 class Schedule:
     """The learning rate over the steps: linear warm-up, then decay. Durations: `5%`, `10000 steps`, `5 epochs`."""
 
@@ -282,7 +149,7 @@ class Schedule:
             refuse_unused(self, ["end"], "for schedule.decay=cosine and linear")
 
 
-@_section
+@section
 class Fit:
     """How the model is fitted. Durations: `5%` of all steps, `10000 steps`, `5 epochs`."""
 
@@ -321,7 +188,7 @@ class Fit:
             )
 
 
-@_section
+@section
 class Distillation:
     """Distillation: the model learns from a teacher's predictions and the labels (arXiv 1503.02531)."""
 
@@ -338,7 +205,7 @@ class Distillation:
             refuse_unused(self, ["weight", "temperature"], "with distillation.teacher")
 
 
-@_section
+@section
 class Distribution:
     """The devices of a run."""
 
@@ -362,7 +229,7 @@ class Distribution:
             refuse_unused(self, ["devices"], "with a distribution.kind other than none")
 
 
-@_section
+@section
 class Recipe:
     """All settings of a run."""
 
@@ -389,9 +256,9 @@ class Recipe:
 _ADAPTER = pydantic.TypeAdapter(Recipe)
 
 
-def to_dict(recipe):
-    """Converts a recipe to nested dictionaries of JSON types."""
-    return _ADAPTER.dump_python(recipe, mode="json")
+def to_dict(recipe, exclude_defaults=False):
+    """Converts a recipe to nested dictionaries of JSON types. Fields with their default values may be excluded."""
+    return _ADAPTER.dump_python(recipe, mode="json", exclude_defaults=exclude_defaults)
 
 
 def validate(fields):

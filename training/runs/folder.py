@@ -10,15 +10,14 @@ import pathlib
 import platform
 import shlex
 import shutil
-import subprocess
 import sys
-from importlib.metadata import version
 
 from training.data.contents import Record, describe_changes, read_contents
 from training.errors import InputError, shortened_names
 from training.files import write_text
 from training.recipe.assignments import as_text, from_dict, leaves, read_facts
 from training.recipe.config import to_dict
+from training.runs.provenance import git_state, installed_version, processor
 
 _PACKAGES = (
     "keras-vit-applications",
@@ -230,18 +229,10 @@ def _initial_facts(recipe, dataset):
         "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
         "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "git": git_state(),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "versions": {"python": platform.python_version(), **{name: installed_version(name) for name in _PACKAGES}},
         "machine": platform.platform(),
+        "processor": processor(),
     }
-
-
-def _version(package):
-    """The version of a package. TensorFlow is asked itself, because it can also be installed as `tensorflow-cpu`."""
-    if package == "tensorflow":
-        import tensorflow
-
-        return tensorflow.__version__
-    return version(package)
 
 
 @contextlib.contextmanager
@@ -310,16 +301,3 @@ def load_model(path):
         return keras.models.load_model(path)
     except (ValueError, OSError, TypeError) as error:
         raise InputError(f"{path} is not a model that Keras can load: {error}") from None
-
-
-def git_state():
-    """The commit and the changed files of this clone, or `None` if Git is missing or this is not a clone."""
-    root = pathlib.Path(__file__).parent
-
-    def git(*arguments):
-        return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        return {"commit": git("rev-parse", "HEAD"), "changed_files": git("status", "--porcelain").splitlines()}
-    except (OSError, subprocess.CalledProcessError):
-        return None

@@ -90,16 +90,19 @@ class Task:
             paths[-1].write_bytes(image)
         return paths
 
+    def results(self, evaluation):
+        """The numbers of an evaluation on test images, for a run's `recipe.json`."""
+        return {
+            f"test_{self.metric}": evaluation.accuracy,
+            "test_loss": evaluation.loss,
+            "test_images": len(evaluation.labels),
+        }
+
     def report(self, run, dataset, keeper, evaluation, model):
         """Writes the report of a run. Returns the test results for its `recipe.json`."""
         neighbour = nearest_neighbour_accuracy(model, dataset, self.recipe)
         write_report(run, self.recipe, keeper, evaluation, neighbour, model)
-        return {
-            "test_accuracy": evaluation.accuracy,
-            "test_loss": evaluation.loss,
-            "test_images": len(evaluation.labels),
-            "nearest_neighbour_accuracy": neighbour,
-        }
+        return self.results(evaluation) | {"nearest_neighbour_accuracy": neighbour}
 
     def predict_options(self, run):
         """Options of the command `predict`, which a run calls for its sample images after the training."""

@@ -58,13 +58,16 @@ class Task:
             paths[-1].write_bytes(example["image"])
         return paths
 
-    def report(self, run, dataset, keeper, evaluation, model):
-        write_segmentation_report(run, self.recipe, keeper, evaluation, model)
+    def results(self, evaluation):
         return {
-            "test_mean_iou": evaluation.mean_iou,
+            f"test_{self.metric}": evaluation.mean_iou,
             "test_pixel_accuracy": evaluation.pixel_accuracy,
             "test_images": evaluation.num_images,
         }
+
+    def report(self, run, dataset, keeper, evaluation, model):
+        write_segmentation_report(run, self.recipe, keeper, evaluation, model)
+        return self.results(evaluation)
 
     def predict_options(self, run):
         return ("--to", str(run.figures / "samples"))

@@ -49,11 +49,12 @@ def _global_reasoning(depth, stage_depths, num_units, where):
 
 
 _SE = "a ResNet-{} with squeeze and excitation (arXiv 1709.01507)"
-SEResNet18, SEResNet34, SEResNet50, SEResNet101 = _baselines(
-    "SE", _SE, (18, 34, 50, 101), attention="squeeze_excitation"
-)
 _CBAM = "a ResNet-{} with convolutional block attention modules (arXiv 1807.06521)"
-CBAMResNet18, CBAMResNet34, CBAMResNet50, CBAMResNet101 = _baselines("CBAM", _CBAM, (18, 34, 50, 101), attention="cbam")
+SEResNet18, SEResNet34 = _baselines("SE", _SE, (18, 34), attention="squeeze_excitation")
+CBAMResNet18, CBAMResNet34 = _baselines("CBAM", _CBAM, (18, 34), attention="cbam")
+# With the strides in the first convolutions, the models have the operations of Table 8.
+SEResNet50, SEResNet101 = _baselines("SE", _SE, (50, 101), attention="squeeze_excitation", strides_first=True)
+CBAMResNet50, CBAMResNet101 = _baselines("CBAM", _CBAM, (50, 101), attention="cbam", strides_first=True)
 _AA = "an attention-augmented ResNet-{} (arXiv 1904.09925), for images of one size"
 AAResNet34, AAResNet50, AAResNet101 = _baselines("AA", _AA, (34, 50, 101), mixing="attention_augmented")
 LRNet18 = _local_relation(18, (2, 2, 2, 2))

@@ -28,16 +28,17 @@ SHAPE = (33, 46, 3)
 # function: (trained parameters, MACs at 224 x 224 pixels, the paper's parameters in millions, maximum difference in
 # percent). The paper is that of the model, unless noted.
 COUNTS = {
-    # Exact: the parameters of a ResNet plus 2 C^2 / 16 for each unit with C channels.
+    # Exact: the parameters of a ResNet plus 2 C^2 / 16 for each unit with C channels. Visual Transformers print 3.860
+    # and 7.575 billion operations for 50 and 101 layers.
     "SEResNet18": (11_776_552, 1_814_160_384, 11.8, 0.3),
     "SEResNet34": (21_954_856, 3_663_918_592, 22.0, 0.3),
-    "SEResNet50": (28_071_976, 4_091_699_200, 28.1, 0.2),
-    "SEResNet101": (49_292_328, 7_806_148_608, 49.3, 0.1),
+    "SEResNet50": (28_071_976, 3_860_488_192, 28.1, 0.2),
+    "SEResNet101": (49_292_328, 7_574_937_600, 49.3, 0.1),
     # Exact: as above plus 2 x 7 x 7 + 2 for each unit. Visual Transformers print 22.9 for 34 layers, a misprint.
     "CBAMResNet18": (11_777_352, 1_815_063_764, 11.8, 0.3),
     "CBAMResNet34": (21_956_456, 3_665_434_742, 22.0, 0.3),
-    "CBAMResNet50": (28_073_576, 4_095_573_110, 28.1, 0.2),
-    "CBAMResNet101": (49_295_628, 7_812_577_278, 49.3, 0.1),
+    "CBAMResNet50": (28_073_576, 3_864_362_102, 28.1, 0.2),
+    "CBAMResNet101": (49_295_628, 7_581_366_270, 49.3, 0.1),
     "AAResNet34": (20_745_072, 3_596_721_568, 20.7, 0.3),
     "AAResNet50": (25_777_392, 4_180_099_248, 25.6, 0.8),
     "AAResNet101": (45_354_728, 8_138_515_248, 45.4, 0.2),
@@ -54,13 +55,15 @@ COUNTS = {
 }
 
 
-SE, CBAM = {"attention": "squeeze_excitation"}, {"attention": "cbam"}
+SE, CBAM, FIRST = {"attention": "squeeze_excitation"}, {"attention": "cbam"}, {"strides_first": True}
 AUGMENTED, ALONE, LOCAL = ({"mixing": kind} for kind in ("attention_augmented", "stand_alone", "local_relation"))
 REASONING, DOUBLE = ({"global_unit": kind} for kind in ("global_reasoning", "double_attention"))
 # function: (size that defines the default depths, changed arguments)
 FUNCTIONS = {
-    **{f"SEResNet{depth}": (f"R{depth}", SE) for depth in (18, 34, 50, 101)},
-    **{f"CBAMResNet{depth}": (f"R{depth}", CBAM) for depth in (18, 34, 50, 101)},
+    **{f"SEResNet{depth}": (f"R{depth}", SE) for depth in (18, 34)},
+    **{f"SEResNet{depth}": (f"R{depth}", {**SE, **FIRST}) for depth in (50, 101)},
+    **{f"CBAMResNet{depth}": (f"R{depth}", CBAM) for depth in (18, 34)},
+    **{f"CBAMResNet{depth}": (f"R{depth}", {**CBAM, **FIRST}) for depth in (50, 101)},
     **{f"AAResNet{depth}": (f"R{depth}", AUGMENTED) for depth in (34, 50, 101)},
     "StandAloneResNet50": ("R50", ALONE),
     "LRNet18": ("R50", {**LOCAL, "stage_depths": (2, 2, 2, 2)}),
@@ -86,9 +89,9 @@ ONE_UNIT = {"num_global_units": (0, 1, 1, 0)}
 # kind of units: (a model with two such units in each stage, functions of deeper models)
 UNITS = {
     "se_basic": (functools.partial(_shallow, "R18", **SE), ("SEResNet18", "SEResNet34")),
-    "se_bottleneck": (functools.partial(_shallow, **SE), ("SEResNet50", "SEResNet101")),
+    "se_bottleneck": (functools.partial(_shallow, **SE, **FIRST), ("SEResNet50", "SEResNet101")),
     "cbam_basic": (functools.partial(_shallow, "R18", **CBAM), ("CBAMResNet18", "CBAMResNet34")),
-    "cbam_bottleneck": (functools.partial(_shallow, **CBAM), ("CBAMResNet50", "CBAMResNet101")),
+    "cbam_bottleneck": (functools.partial(_shallow, **CBAM, **FIRST), ("CBAMResNet50", "CBAMResNet101")),
     "aa_basic": (functools.partial(_shallow, "R18", **AUGMENTED), ("AAResNet34",)),
     "aa_bottleneck": (functools.partial(_shallow, **AUGMENTED), ("AAResNet50", "AAResNet101")),
     "stand_alone": (functools.partial(_shallow, **ALONE), ("StandAloneResNet50",)),

@@ -1,12 +1,15 @@
 """A subset of a source has the right images in order, for every kind of source."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.training.fitting import keys_of
+from training.data.dataset import Dataset
 from training.data.sources import IndexedSource, Part, StreamedSource
-from training.data.subsets import read_labels, select
+from training.data.subsets import read_labels, select, with_classes
 from training.errors import InputError
 
 LABELS = np.random.default_rng(0).integers(0, 5, 23)
@@ -46,6 +49,35 @@ def test_several_labels_of_an_image_are_refused():
         read_labels(source, "the test split")
 
 
-def test_a_selection_of_a_stream_is_not_shuffled():
-    with pytest.raises(ValueError, match="as a whole, in its order"):
-        keys_of(select(streamed(), [2, 5]), Part(batch_size=4), seed=0)
+def test_a_selection_of_a_stream_is_shuffled_and_drawn_from():
+    part = select(streamed(), [2, 5, 7, 11])
+    names = [f"image {i}".encode() for i in (2, 5, 7, 11)]
+    orders = [
+        [example["image"] for _, example in keys_of(part, Part(batch_size=4), seed=seed)] for seed in (0, 0, 1, 2)
+    ]
+    assert orders[0] == orders[1]
+    assert all(sorted(order) == sorted(names) for order in orders)
+    assert len({tuple(order) for order in orders}) > 1
+    drawn = [example["image"] for example in part.draw(2, seed=0).in_order().as_numpy_iterator()]
+    assert len(drawn) == 2
+    assert set(drawn) < set(names)
+
+
+@pytest.mark.parametrize("make", [indexed, streamed])
+def test_some_classes(make):
+    dataset = Dataset(tuple("abcde"), {"train": make(), "test": make()})
+    kept = with_classes(dataset, ("c", "a"))
+    assert kept.class_names == ("a", "c")
+    for source in kept.splits.values():
+        found = [(example["image"], int(example["label"])) for example in source.in_order().as_numpy_iterator()]
+        chosen = [i for i in range(23) if LABELS[i] in (0, 2)]
+        assert found == [(f"image {i}".encode(), LABELS[i] // 2) for i in chosen]
+    for names, message in (
+        (("a", "x"), r"data\.classes: there is no class 'x'\..* Classes: a, b, c, d, e"),
+        (("a", "a"), r"data\.classes needs at least two different classes\. Received: a, a"),
+    ):
+        with pytest.raises(InputError, match=message):
+            with_classes(dataset, names)
+    few = dataclasses.replace(dataset, splits=dataset.splits | {"test": select(make(), [LABELS.tolist().index(1)])})
+    with pytest.raises(InputError, match=r"The test split has no image of data\.classes=a,c\."):
+        with_classes(few, ("a", "c"))

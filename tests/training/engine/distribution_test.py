@@ -23,7 +23,7 @@ from tests.training.engine.distribution_errors_test import JAX_PROCESSES
 from tests.training.engine.layouts_test import SHARDED
 
 ROOT = pathlib.Path(__file__).parents[3]
-BATCH_NORM = {"model": "batch_norm", "optimizer": "sgd"}
+VT_RESNET = {"model": "vt_resnet", "optimizer": "sgd"}
 
 
 def case(kind, devices=None, distribution=None, **fields):
@@ -31,7 +31,7 @@ def case(kind, devices=None, distribution=None, **fields):
 
 
 # The reference on one device for the cases below.
-SINGLE = {"dense": case("none"), "batch_norm": case("none", **BATCH_NORM), "vit": case("none", model="vit")}
+SINGLE = {"dense": case("none"), "vt_resnet": case("none", **VT_RESNET), "vit": case("none", model="vit")}
 SHARING = {"model_devices": 2, "shard_weights": True}
 # {backend: (cases in one process, cases in two processes, …)}. The first case has the most devices and fixes their
 # number. A batch of 8 images has one per device and chunk. Some chunks contain only padding.
@@ -40,7 +40,7 @@ CASES = {
         {
             "vit, 4 in parts": case("mirrored", 4, model="vit", accumulation_steps=2),
             "dense, 2": case("mirrored", 2),
-            "batch_norm, 2": case("mirrored", 2, **BATCH_NORM),
+            "vt_resnet, 2": case("mirrored", 2, **VT_RESNET),
         },
         # A second strategy in one process would use the same collective operations again.
         {"dense, 2 processes": case("multi_worker")},
@@ -50,7 +50,7 @@ CASES = {
         {
             "dense, 2 x 2 sharded": case("model_parallel", 4, SHARING, accumulation_steps=2),
             "vit, 2 x 2 sharded": case("model_parallel", 4, SHARING, model="vit", accumulation_steps=2),
-            "batch_norm, 2": case("data_parallel", 2, **BATCH_NORM),
+            "vt_resnet, 2": case("data_parallel", 2, **VT_RESNET),
         },
         {
             "dense, 2 processes of 2": case("data_parallel", 2),

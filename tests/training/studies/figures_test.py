@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from tests.training.studies.results_test import row
 from training.studies import papers as studies
 from training.studies.figures import Panel, Value, plot_bars, plot_panels
-from training.studies.study import Row, summaries
+from training.studies.results import summaries
 
 
 def bars_of(axes):
@@ -63,12 +64,14 @@ def test_bars_of_papers_are_hatched():
 
 FIGURES = {  # {study: (points of the rows, series of the paper's panel if the paper prints numbers)}
     "axial": ([("ViT", "patches of 8"), ("Axial-ViT", "patches of 8")], None),
-    "data_size": ([("width 24", "81"), ("width 24", "162")], 5),
+    "data_size": ([("ViT, width 48", "1,000 images"), ("ViT, width 48", "4,000 images")], 5),
     "optimizers": ([("Adam", "0.001"), ("SGD", "0.01")], 2),
     "pooling": ([("class token", "0.001"), ("average pooling", "0.001")], None),
     "positions": ([("stem", "none"), ("stem", "1-D"), ("every layer", "1-D")], 3),
+    "pretraining_size": ([("BiT-ResNet", "1,000 images"), ("BiT-ResNet", "5,000 images")], None),
     "scaling": ([("ViT", "24/8"), ("ResNet", "32")], 3),
     "shape": ([("base", "base"), ("depth", "8"), ("width", "16")], None),
+    "vt_resnet": ([("ResNet", "160 pixels"), ("VT-ResNet", "160 pixels")], None),
     "tokens": ([("VT-ResNet", "unchanged"), ("VT-ResNet", "32 tokens")], 2),
 }
 
@@ -78,12 +81,15 @@ def test_a_figure_holds_what_was_measured_and_what_is_printed(name, tmp_path):
     points, printed = FIGURES[name]
     rows = []
     for i, point in enumerate(points):
-        costs = 0.2 * (i + 1), 0.1 * (i + 1), 0.01 * (i + 1)
-        rows += [
-            Row(*point, seed, 0.5 + 0.1 * i + 0.01 * seed, 1000, *costs, 81 * (i + 1), 360, 5, "") for seed in (0, 1)
-        ]
+        fields = {"gmacs": 0.2 * (i + 1), "flops": 0.1 * (i + 1), "learning_rate": 0.01 * (i + 1)}
+        fields["train_images"] = 81 * (i + 1)
+        for seed in (0, 1):
+            score = 0.5 + 0.1 * i + 0.01 * seed
+            rows.append(row(*point, seed, score, measures={"5-shot": score, "25-shot": score}, **fields))
     figure = studies.load(name).figure(summaries(rows), tmp_path)
     own, *others = figure.axes
+    if name == "pretraining_size":
+        others = others[1:]
     assert own.get_title("left").startswith("Measured")
     drawn = {name: bars[1] for name, bars in bars_of(own).items()}
     for i, (series, _) in enumerate(points):

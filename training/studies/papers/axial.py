@@ -8,7 +8,8 @@ Not included: JFT-300M, 5-shot accuracy on ImageNet, and AxialResNet, which take
 
 from training.errors import InputError
 from training.studies.figures import plot_panels
-from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+from training.studies.results import measured_panel
+from training.studies.study import UNCHANGED_DIGITS, Point, Study
 
 SERIES = {"ViT": "false", "Axial-ViT": "true"}
 
@@ -37,7 +38,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="Is attention along rows and columns worth its compute?",
     paper="Figure 13",
-    digits_changes=(*UNCHANGED_DIGITS, "model.config.num_layers=3", "fit.epochs=12"),
+    changes=(*UNCHANGED_DIGITS, "model.config.num_layers=3", "fit.epochs=12"),
     points=points,
     figure=figure,
 )

@@ -51,7 +51,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="Do the position embeddings depend on how a model is trained?",
     paper="Figure 10",
-    digits_changes=(*UNCHANGED_DIGITS, "model.config.patch_size=4", "model.config.num_layers=3", "fit.epochs=20"),
+    changes=(*UNCHANGED_DIGITS, "model.config.patch_size=4", "model.config.num_layers=3", "fit.epochs=20"),
     points=points,
     figure=figure,
 )

@@ -8,8 +8,9 @@ Not included: JFT-300M, and fine-tuning to the paper's data sets. The paper's SG
 
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
-from training.studies.papers.scaling import LARGE_IMAGE, resnet
-from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+from training.studies.models import LARGE_IMAGE, resnet
+from training.studies.results import measured_panel
+from training.studies.study import UNCHANGED_DIGITS, Point, Study
 
 # {series: (changes, learning rates)}
 OPTIMIZERS = {
@@ -49,7 +50,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="Adam or SGD for a ResNet?",
     paper="Table 7",
-    digits_changes=(*UNCHANGED_DIGITS, "fit.epochs=10"),
+    changes=(*UNCHANGED_DIGITS, "fit.epochs=10"),
     points=points,
     figure=figure,
 )

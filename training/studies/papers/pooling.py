@@ -8,7 +8,8 @@ Not included: JFT-300M, and 5-shot accuracy on ImageNet.
 
 from training.errors import InputError
 from training.studies.figures import plot_panels
-from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+from training.studies.results import measured_panel
+from training.studies.study import UNCHANGED_DIGITS, Point, Study
 
 FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2)
 SERIES = {"class token": "token", "average pooling": "avg"}
@@ -39,7 +40,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="Is a class token needed?",
     paper="Figure 9",
-    digits_changes=(*UNCHANGED_DIGITS, "fit.epochs=12"),
+    changes=(*UNCHANGED_DIGITS, "fit.epochs=12"),
     points=points,
     figure=figure,
 )

@@ -13,8 +13,9 @@ import dataclasses
 from keras_vit import ViTConfig
 from training.errors import InputError
 from training.studies.figures import plot_panels
-from training.studies.papers.scaling import LARGE_IMAGE
-from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+from training.studies.models import LARGE_IMAGE
+from training.studies.results import measured_panel
+from training.studies.study import UNCHANGED_DIGITS, Point, Study
 
 PAPER_BASE = ViTConfig(patch_size=32, hidden_dim=1024, num_layers=8, num_heads=16, mlp_dim=2048)
 # {series: {field: exponent}}. The field is multiplied by factor**exponent.
@@ -106,7 +107,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="Which dimension of a ViT is worth its compute?",
     paper="Figure 8",
-    digits_changes=(*UNCHANGED_DIGITS, "fit.epochs=12"),
+    changes=(*UNCHANGED_DIGITS, "fit.epochs=12"),
     points=points,
     figure=figure,
 )

@@ -1,0 +1,46 @@
+"""The commit, the versions and the processor of a run."""
+
+import os
+import pathlib
+import platform
+import subprocess
+from importlib.metadata import version
+
+
+def git_state():
+    """The commit and the changed files of this clone, or `None` if Git is missing or this is not a clone."""
+    root = pathlib.Path(__file__).parent
+
+    def git(*arguments):
+        return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "changed_files": git("status", "--porcelain").splitlines()}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def installed_version(package):
+    """The version of a package. TensorFlow is asked itself, because it can also be installed as `tensorflow-cpu`."""
+    if package == "tensorflow":
+        import tensorflow
+
+        return tensorflow.__version__
+    return version(package)
+
+
+def processor(cores=None):
+    """The processor and a number of cores. `None`: the number that this process may use."""
+    facts = _processor_facts()
+    # On many virtual machines the name is only a brand, and generations of a brand differ by a factor of two.
+    generation = [f"{key.removeprefix('cpu ')} {facts[key]}" for key in ("cpu family", "model") if key in facts]
+    name = facts.get("model name", platform.machine()) + (f" ({', '.join(generation)})" if generation else "")
+    cores = cores or len(os.sched_getaffinity(0))
+    return f"{name}, {cores} core{'s' if cores > 1 else ''}"
+
+
+def _processor_facts():
+    """{key: value} that Linux reports for the first processor."""
+    path = pathlib.Path("/proc/cpuinfo")
+    first = path.read_text().split("\n\n")[0] if path.is_file() else ""
+    return {key.strip(): fact.strip() for key, _, fact in (line.partition(":") for line in first.splitlines())}

@@ -1,0 +1,69 @@
+"""Models that several studies train, as changes to a recipe."""
+
+from training.errors import InputError
+from training.studies.study import Point
+
+LARGE_IMAGE = 128  # Pixels. Smaller images are too small for the paper's patches and strides.
+_RATES = ("0.0005", "0.001", "0.002")
+_SMALL_RESNET = "width=16", "expansion=1"
+
+
+def resnet(function, *arguments):
+    """Replaces the ViT by a ResNet: the `function` of `keras_vit`, and its `arguments` (`name=value`)."""
+    changes = (f"model.arguments.{argument}" for argument in arguments)
+    scratch = "model.config=none", "model.weights=none", "model.attention_initialization=random"
+    return (*scratch, f"model.function={function}", *changes)
+
+
+def has_large_images(recipe):
+    """Whether the images have at least 128 pixels, so that the published models can be trained."""
+    height, *_ = recipe.model.input_shape or (224,)
+    return height >= LARGE_IMAGE
+
+
+def small_vit(width):
+    """A ViT for small images: 4 blocks of the given width, patches of 4 x 4 pixels."""
+    fields = {"patch_size": 4, "hidden_dim": width, "num_layers": 4, "num_heads": 3, "mlp_dim": 2 * width}
+    return tuple(f"model.config.{name}={value}" for name, value in fields.items())
+
+
+def small_hybrid(recipe, width, scale=2):
+    """The same with a small ResNet as its stem, for images that are enlarged by a factor."""
+    stem = "model.config.stem.stage_depths=1,1", "model.config.stem.width=32"
+    return (*small_vit(width), "model.config.patch_size=1", *stem, *_enlarged(recipe, scale))
+
+
+def small_resnet(recipe, stage_depths):
+    """A BiT-ResNet for images that are enlarged by a factor of two."""
+    return (*resnet("BiTResNet", f"stage_depths={stage_depths}", "width=32"), *_enlarged(recipe, 2))
+
+
+def small_vt_resnet(size):
+    """A VT-ResNet with two modules of tokens, for images that are resized to a square."""
+    arguments = "stage_depths=2,2,2", *_SMALL_RESNET, "num_modules=2", "filters=128", "token_dim=256", "num_heads=4"
+    return (*resnet("VTResNet", *arguments, "group_width=16"), _square(size))
+
+
+def resnet_of_vt(size):
+    """The ResNet that `small_vt_resnet` changes: its last stage is in place of the modules."""
+    return (*resnet("ResNet", "stage_depths=2,2,2,2", *_SMALL_RESNET), _square(size))
+
+
+def _square(size):
+    return f"model.input_shape={size},{size},3"
+
+
+def _enlarged(recipe, scale):
+    height, width, channels = recipe.model.input_shape
+    return (f"model.input_shape={scale * height},{scale * width},{channels}",)
+
+
+def require_plain_vit(recipe, study):
+    """Raises an InputError unless a recipe trains a ViT without a stem, whose fields a study can change."""
+    if recipe.model.config is None or recipe.model.config.stem is not None:
+        raise InputError(f"The study {study!r} requires a recipe with a model.config that has no stem.")
+
+
+def learning_rates(series, changes):
+    """Three points of a series with different learning rates."""
+    return [Point(series, f"rate {rate}", (*changes, f"optimizer.learning_rate={rate}")) for rate in _RATES]
