@@ -286,3 +286,20 @@ def test_commands_of_the_document_are_accepted_as_they_stand(capsys):
     for command in commands + [f"finetune_vtab {task}" for task in tasks]:
         assert not main(["train", *shlex.split(command), "--show"]), command
         assert "model.weights=" in capsys.readouterr().out
+
+
+def test_commands_of_the_document_train_the_models_of_table_3():
+    section = DOCUMENT.read_text().partition("other models of Table 3")[2].partition("```\n\n")[0]
+    commands = re.findall(r"^python -m training train (.*)$", section, re.MULTILINE)
+    trained = []
+    for command in commands:
+        name, *changes = shlex.split(command)
+        base = recipes.load(name)
+        recipe = override(base, changes)
+        config = recipe.model.config
+        assert (config.representation_dim, config.dropout_rate) == (config.hidden_dim, 0.1)
+        assert config.replace(representation_dim=None, dropout_rate=0) in keras_vit.VARIANTS.values()
+        assert dataclasses.replace(recipe, model=base.model) == base
+        trained.append((recipe.data.dataset, config.hidden_dim, config.patch_size))
+    sizes = [(768, 32), (1024, 16), (1024, 32)]
+    assert trained == [(data, *size) for data in ("records", "imagenet2012") for size in sizes]

@@ -26,13 +26,16 @@ def add_to(subparsers):
 
 
 def run(options):
-    from training.recipe.assignments import describe, override
+    from training.recipe.assignments import describe, override, replaced_by_variant
 
     assignments, folder = take("run", options.assignments)
     if options.recipe is None:
         recipe_path = folder and pathlib.Path(folder) / "recipe.json"
         options.recipe = str(recipe_path) if recipe_path and recipe_path.is_file() else "digits"
-    recipe = override(recipes.load(options.recipe), assignments)
+    original = recipes.load(options.recipe)
+    recipe = override(original, assignments)
+    if note := replaced_by_variant(original, recipe, assignments):
+        print(note)
     if options.show:
         print(describe(recipe))
         return

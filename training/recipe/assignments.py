@@ -85,6 +85,24 @@ def override(recipe, assignments):
     return from_dict(fields)
 
 
+def replaced_by_variant(recipe, changed, assignments):
+    """A sentence about fields that `model.config=VARIANT` has replaced, or `None` if there are none."""
+    old, new = recipe.model.config, changed.model.config
+    variants = [text for text in assignments if text.startswith("model.config=")]
+    if not variants or old is None or new is None:
+        return None
+    lost = {
+        field.name: getattr(old, field.name)
+        for field in dataclasses.fields(ViTConfig)
+        if getattr(old, field.name) not in (field.default, getattr(new, field.name))
+        and field.default is not dataclasses.MISSING
+    }
+    if not lost:
+        return None
+    names = ", ".join(f"model.config.{name}={as_text(value)}" for name, value in lost.items())
+    return f"{variants[-1]} replaces all fields of the recipe's model.config. The recipe had {names}."
+
+
 def _find_section(path, fields):
     """The section of a field, as a dictionary, and the field's name. Adds a stem or rotary positions if necessary."""
     *sections, name = path.split(".")

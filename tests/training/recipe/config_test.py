@@ -9,7 +9,7 @@ from keras_vit import ConvStemConfig, RotaryConfig, StemConfig
 from keras_vit.architectures.vision_transformer import VARIANTS
 from training import recipes
 from training.errors import InputError
-from training.recipe.assignments import describe, from_dict, leaves, override
+from training.recipe.assignments import describe, from_dict, leaves, override, replaced_by_variant
 from training.recipe.config import Augment, Data, Fit, Model, Recipe, to_dict
 
 DIGITS = recipes.load("digits")
@@ -160,6 +160,22 @@ def test_number_stays_text_where_text_is_meant():
 
 
 @pytest.mark.combination("optimizer.learning_rate=1e9", "refused")
+def test_fields_that_a_variant_replaces_are_named():
+    recipe = recipes.load("pretrain_imagenet_b16")
+
+    def note(*assignments):
+        return replaced_by_variant(recipe, override(recipe, assignments), assignments)
+
+    assert note("model.config=L/16") == (
+        "model.config=L/16 replaces all fields of the recipe's model.config. The recipe had "
+        "model.config.representation_dim=768, model.config.dropout_rate=0.1."
+    )
+    kept = "model.config.dropout_rate=0.1", "model.config.representation_dim=768"
+    assert note("model.config=B/32", *kept) is None
+    assert note("fit.epochs=3") is None
+    assert note("model.config=none", "model.function=VTResNet18") is None
+
+
 def test_wrong_assignments_are_refused_with_what_is_right():
     for assignment, expected in (
         ("fit.bach_size=3", "fit.batch_size"),

@@ -65,6 +65,7 @@ def test_bars_of_papers_are_hatched():
 FIGURES = {  # {study: (points of the rows, series of the paper's panel if the paper prints numbers)}
     "axial": ([("ViT", "patches of 8"), ("Axial-ViT", "patches of 8")], None),
     "data_size": ([("ViT, width 48", "1,000 images"), ("ViT, width 48", "4,000 images")], 5),
+    "fine_tuning": ([("fine-tuned", "all images")], None),
     "optimizers": ([("Adam", "0.001"), ("SGD", "0.01")], 2),
     "pooling": ([("class token", "0.001"), ("average pooling", "0.001")], None),
     "positions": ([("stem", "none"), ("stem", "1-D"), ("every layer", "1-D")], 3),

@@ -22,7 +22,7 @@ def small_recipe(name, tfds_directory):
     return override(recipes.load("digits"), [*changes, f"data.tfds_directory={tfds_directory}"])
 
 
-@pytest.mark.parametrize("name", papers.NAMES)
+@pytest.mark.parametrize("name", sorted({*papers.NAMES} - {"fine_tuning"}))
 def test_points_of_the_digits_are_different_recipes(name, tfds_directory):
     recipe = small_recipe(name, tfds_directory)
     points = papers.load(name).points(recipe)
@@ -114,6 +114,21 @@ def test_the_tokens_study_of_the_published_model_has_the_counts_of_tables_3_to_7
 def test_shapes_that_images_cannot_be_cut_into_are_left_out():
     configs = shape.grid(shape.PAPER_BASE.replace(patch_size=4), 12, shape.FACTORS)
     assert {config.patch_size for _, _, config in configs} == {4, 2, 1}  # 8 is not among the sizes.
+
+
+def test_fine_tuning_has_the_learning_rates_of_table_4():
+    study = papers.load("fine_tuning")
+    for name, expected in (
+        ("finetune_pets", (0.001, 0.003, 0.01, 0.03)),
+        ("finetune_imagenet_384", (0.003, 0.01, 0.03, 0.06)),
+    ):
+        recipe = recipes.load(name)
+        [candidates] = study.rates(recipe).values()
+        assert tuple(override(recipe, point.changes).optimizer.learning_rate for point in candidates) == expected
+        [point] = study.points(recipe)
+        assert override(recipe, point.changes).data.validation_fraction == 0
+    with pytest.raises(InputError, match=r"requires a recipe with model\.weights"):
+        study.points(recipes.load("digits"))
 
 
 def test_recipes_that_cannot_be_varied_so_are_refused():
