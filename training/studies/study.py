@@ -43,15 +43,16 @@ class Comparison:
 
     Args:
         claim: The claim, a short sentence.
-        first: (series, label) of the point that should be better.
+        first: (series, label) of the point that should be better. If the label is `None`: the point of the series with
+            the best mean result on validation images.
         second: (series, label) of the other point.
         column: The column of the results that is compared. Its values are fractions, such as an accuracy.
         expected: `"shows"`: the claim is that `first` is better. `"tie"`: the claim is that both are equal.
     """
 
     claim: str
-    first: tuple[str, str]
-    second: tuple[str, str]
+    first: tuple[str, str | None]
+    second: tuple[str, str | None]
     column: str = "score"
     expected: str = "shows"
 

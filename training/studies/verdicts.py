@@ -45,14 +45,8 @@ def decide(comparison, rows):
         comparison: `training.studies.study.Comparison`
         rows: The `training.studies.results.Row`s of the study.
     """
-    values = {(row.series, row.point, row.seed): row.value(comparison.column) for row in rows}
-    seeds = sorted({seed for *_, seed in values})
-    pairs = [
-        (values[(*comparison.first, seed)], values[(*comparison.second, seed)])
-        for seed in seeds
-        if (*comparison.first, seed) in values and (*comparison.second, seed) in values
-    ]
-    differences = [first - second for first, second in pairs]
+    first, second = (_values(point, comparison.column, rows) for point in (comparison.first, comparison.second))
+    differences = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
     bounds = interval(differences)
     if bounds is None:
         return Verdict(comparison, "not run", len(differences))
@@ -61,3 +55,15 @@ def decide(comparison, rows):
     if low >= -TIE and high <= TIE and (word == "undecided" or comparison.expected == "tie"):
         word = "tie"
     return Verdict(comparison, word, len(differences), statistics.mean(differences), bounds)
+
+
+def _values(point, column, rows):
+    """{seed: value} of a point."""
+    series, label = point
+    if label is None:
+        validation = {}
+        for row in rows:
+            if row.series == series:
+                validation.setdefault(row.point, []).append(row.validation)
+        label = max(validation, key=lambda name: statistics.mean(validation[name]), default=None)
+    return {row.seed: row.value(column) for row in rows if (row.series, row.point) == (series, label)}

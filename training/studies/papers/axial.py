@@ -9,7 +9,7 @@ Not included: JFT-300M, 5-shot accuracy on ImageNet, and AxialResNet, which take
 from training.errors import InputError
 from training.studies.figures import plot_panels
 from training.studies.results import measured_panel
-from training.studies.study import UNCHANGED_DIGITS, Point, Study
+from training.studies.study import UNCHANGED_DIGITS, Comparison, Point, Study
 
 SERIES = {"ViT": "false", "Axial-ViT": "true"}
 
@@ -29,6 +29,12 @@ def points(recipe):
     return variants
 
 
+def comparisons(recipe):
+    """With the same patches, an Axial-ViT is above a ViT."""
+    label = f"patches of {recipe.model.config.patch_size}"
+    return [Comparison(f"With {label}, Axial-ViT is above ViT", ("Axial-ViT", label), ("ViT", label))]
+
+
 def figure(summaries, folder):
     """Accuracy against compute."""
     note = "In the paper's Figure 13, which has no numbers, axial models are better than ViTs, but need more compute."
@@ -37,7 +43,11 @@ def figure(summaries, folder):
 
 STUDY = Study(
     title="Is attention along rows and columns worth its compute?",
-    paper="Figure 13",
+    paper="“An Image is Worth 16x16 Words”, appendix D.6, Figure 13",
+    claim="Axial-ViTs are better than ViTs with the same patches, but need more compute.",
+    method="ViTs and Axial-ViTs of three blocks are trained from scratch on 1,293 images of digits, with patches of "
+    "three sizes. AxialResNets are not trained.",
+    comparisons=comparisons,
     changes=(*UNCHANGED_DIGITS, "model.config.num_layers=3", "fit.epochs=12"),
     points=points,
     figure=figure,

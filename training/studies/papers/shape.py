@@ -15,7 +15,7 @@ from training.errors import InputError
 from training.studies.figures import plot_panels
 from training.studies.models import LARGE_IMAGE
 from training.studies.results import measured_panel
-from training.studies.study import UNCHANGED_DIGITS, Point, Study
+from training.studies.study import UNCHANGED_DIGITS, Comparison, Point, Study
 
 PAPER_BASE = ViTConfig(patch_size=32, hidden_dim=1024, num_layers=8, num_heads=16, mlp_dim=2048)
 # {series: {field: exponent}}. The field is multiplied by factor**exponent.
@@ -86,6 +86,19 @@ def _changes(config):
     )
 
 
+def comparisons(recipe):
+    """More depth and smaller patches help; more width does not."""
+    labels = {}
+    for point in points(recipe):
+        labels.setdefault(point.series, []).append(point.label)
+    base = (BASE, BASE)
+    return [
+        Comparison("The deepest model is above the base", ("depth", labels["depth"][-1]), base),
+        Comparison("The widest model is equal to the base", ("width", labels["width"][-1]), base, expected="tie"),
+        Comparison("The smallest patches are above the base", ("patch size", labels["patch size"][-1]), base),
+    ]
+
+
 def figure(summaries, folder):
     """Accuracy against compute relative to the base model, as in the paper. All lines meet at the base model."""
     own = measured_panel(
@@ -106,7 +119,10 @@ def figure(summaries, folder):
 
 STUDY = Study(
     title="Which dimension of a ViT is worth its compute?",
-    paper="Figure 8",
+    paper="“An Image is Worth 16x16 Words”, appendix D.2, Figure 8",
+    claim="More depth helps most, and more width least. Smaller patches help without more parameters.",
+    method="A ViT is trained from scratch on 1,293 images of digits. One of its dimensions is changed, or all.",
+    comparisons=comparisons,
     changes=(*UNCHANGED_DIGITS, "fit.epochs=12"),
     points=points,
     figure=figure,
