@@ -32,7 +32,7 @@ def write_page(experiment, command):
     parts += [
         f"![The measured values]({experiment.name}.png)",
         "## Results",
-        _result_table(points, study.measures, metric),
+        _result_table(points, study.measures if study.shown is None else study.shown, metric),
     ]
     if candidates := _candidate_table(experiment):
         parts += ["## Learning rates", _RATES, candidates]

@@ -104,7 +104,8 @@ class Experiment:
         self.seeds = range(self.recipe.seed, self.recipe.seed + options.seeds)
         self.points, self.candidates = study.points(self.recipe), study.rates(self.recipe)
         self.path = options.results / f"{name}.csv"
-        self._rows = {row.run: row for row in read_rows(self.path)}
+        # A row without all columns is measured again, if the folder of its run is there.
+        self._rows = {row.run: row for row in read_rows(self.path) if row.measures.keys() >= {*study.measures}}
         self._load = functools.cache(self._load_data)
         self._flops = {}
 

@@ -79,7 +79,8 @@ class Study:
         rates: Function that takes a recipe and returns {series: `Point`s}. The points of a series differ in
             `optimizer.learning_rate`. They are trained first, with the first seed. All points of the series then get
             the learning rate of the best validation score.
-        measures: Names of further columns of the results.
+        measures: Names of further columns of the results, which are fractions or NaN.
+        shown: Those of the `measures` that the page of the study shows. `None`: all.
         measure: Function that takes a trained model, its `training.data.dataset.Dataset` and its recipe, and returns
             {name in `measures`: number}.
     """
@@ -95,4 +96,5 @@ class Study:
     comparisons: Callable = _none
     rates: Callable = lambda recipe: {}
     measures: tuple[str, ...] = ()
+    shown: tuple[str, ...] | None = None
     measure: Callable | None = None

@@ -70,6 +70,7 @@ FIGURES = {  # {study: (points of the rows, series of the paper's panel if the p
     "pooling": ([("class token", "0.001"), ("average pooling", "0.001")], None),
     "positions": ([("stem", "none"), ("stem", "1-D"), ("every layer", "1-D")], 3),
     "pretraining_size": ([("BiT-ResNet", "1,000 images"), ("BiT-ResNet", "5,000 images")], None),
+    "resolution": ([("pre-trained", "16 pixels"), ("fine-tuned at 32 pixels", "32 pixels")], None),
     "scaling": ([("ViT", "24/8"), ("ResNet", "32")], 3),
     "shape": ([("base", "base"), ("depth", "8"), ("width", "16")], None),
     "vt_resnet": ([("ResNet", "160 pixels"), ("VT-ResNet", "160 pixels")], None),
@@ -77,7 +78,7 @@ FIGURES = {  # {study: (points of the rows, series of the paper's panel if the p
 }
 
 
-@pytest.mark.parametrize("name", [name for name in studies.NAMES if name != "hyperparameters"])
+@pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_holds_what_was_measured_and_what_is_printed(name, tmp_path):
     points, printed = FIGURES[name]
     rows = []

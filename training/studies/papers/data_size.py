@@ -12,6 +12,7 @@ images of 128 pixels or more, and small ones for smaller images.
 from training.data.loading import load_dataset
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
+from training.studies.measures import MEASURES, measure
 from training.studies.models import (
     has_large_images,
     learning_rates,
@@ -115,4 +116,7 @@ STUDY = Study(
     figure=figure,
     comparisons=comparisons,
     rates=rates,
+    measures=MEASURES,
+    shown=(),
+    measure=measure,
 )

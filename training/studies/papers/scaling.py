@@ -11,6 +11,7 @@ same three families.
 from training.data.loading import load_dataset
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
+from training.studies.measures import MEASURES, measure
 from training.studies.models import (
     has_large_images,
     learning_rates,
@@ -25,7 +26,8 @@ from training.studies.results import measured_panel
 from training.studies.study import Comparison, Point, Study
 
 _UNITS = (1e18, "exa"), (1e15, "peta"), (1e12, "tera"), (1e9, "giga")
-_VIT, _HYBRID, _RESNET = "ViT", "hybrid", "ResNet"
+WITH_ATTENTION = _VIT, _HYBRID = "ViT", "hybrid"
+_RESNET = "ResNet"
 
 
 def points(recipe):
@@ -124,4 +126,7 @@ STUDY = Study(
     figure=figure,
     comparisons=comparisons,
     rates=rates,
+    measures=MEASURES,
+    shown=(),
+    measure=measure,
 )
