@@ -249,7 +249,7 @@ def run_study(name, study, options, command):
         is_finished = experiment.train(candidates) and experiment.train(experiment.jobs())
     rows = experiment.rows(experiment.jobs())
     if {(row.series, row.point) for row in rows} >= {(point.series, point.label) for point in experiment.points}:
-        figure = study.figure(summaries(rows), options.results)
+        figure = study.figure(summaries(rows), options.runs)
         figure.savefig(experiment.path.with_suffix(".png"), dpi=_DPI)
         write_page(experiment, command)
     return rows if is_finished else None

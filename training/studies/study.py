@@ -69,7 +69,7 @@ class Study:
         title: The question that the study answers.
         paper: Figure or table of the paper that the study reproduces.
         points: Function that takes a recipe and returns its `Point`s, or raises an InputError for an unsuitable recipe.
-        figure: Function that takes the `training.studies.results.Summary`s and the study's folder, and returns a
+        figure: Function that takes the `training.studies.results.Summary`s and the folder of the runs, and returns a
             matplotlib Figure.
         recipe: Name of the recipe that is varied.
         changes: Changes to this recipe.
