@@ -4,7 +4,7 @@ from training.errors import InputError
 from training.studies.study import Point
 
 LARGE_IMAGE = 128  # Pixels. Smaller images are too small for the paper's patches and strides.
-_RATES = ("0.0005", "0.001", "0.002")
+_RATES = ("0.001", "0.002", "0.004")
 _SMALL_RESNET = "width=16", "expansion=1"
 
 
