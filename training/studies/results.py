@@ -141,10 +141,14 @@ def measured_panel(points, quantity, x_label, title, note="", unit=1, column="sc
         x = point.first.value(quantity)
         x = x if isinstance(x, str) else x / unit
         label = point.first.point if quantity in _LABELLED else ""
-        low, high = point.interval(column) or (None, None)
-        low, high = (bound if bound is None else 100 * bound for bound in (low, high))
-        series.setdefault(point.first.series, []).append(Value(x, 100 * point.mean(column), low, high, label))
+        series.setdefault(point.first.series, []).append(percentage(point, x, column, label))
     return Panel(title, x_label, y_label, series, " ".join(filter(None, [_uncertainty(points, column), note])))
+
+
+def percentage(point, x, column, label=""):
+    """The `training.studies.figures.Value` in percent of a `Summary`'s column, with its 95 % interval."""
+    bounds = point.interval(column) or ()
+    return Value(x, 100 * point.mean(column), *(100 * bound for bound in bounds), label=label)
 
 
 def _uncertainty(points, column):

@@ -4,9 +4,10 @@ Paper: Dosovitskiy et al., arXiv 2010.11929, section 4.5, Figures 7 (right) and 
 Command: python -m training study attention_distance
 """
 
-from training.studies.figures import Panel, Value, plot_panels
+from training.studies.figures import Panel, plot_panels
 from training.studies.measures import DISTANCE_NAMES, MEASURES, measure
 from training.studies.papers import scaling
+from training.studies.results import percentage
 from training.studies.study import Comparison, Study
 
 
@@ -30,18 +31,14 @@ def comparisons(recipe):
 def figure(summaries, folder):
     """The mean attention distance against the block."""
     series = {
-        f"{summary.first.series}, {summary.first.point}": [_value(summary, block) for block in DISTANCE_NAMES]
+        f"{summary.first.series}, {summary.first.point}": [
+            percentage(summary, block, column) for block, column in DISTANCE_NAMES.items()
+        ]
         for summary in summaries
     }
     return plot_panels(
         [Panel("Measured: 128 test images", "block", "mean attention distance (% of the height)", series)]
     )
-
-
-def _value(summary, block):
-    column = DISTANCE_NAMES[block]
-    bounds = summary.interval(column)
-    return Value(block, 100 * summary.mean(column), *(100 * bound for bound in bounds or ()))
 
 
 STUDY = Study(

@@ -4,9 +4,10 @@ Paper: Dosovitskiy et al., arXiv 2010.11929, section 3.1 ("Inductive bias") and 
 Command: python -m training study translation
 """
 
-from training.studies.figures import Panel, Value, plot_panels
+from training.studies.figures import Panel, plot_panels
 from training.studies.measures import MEASURES, SHIFT_NAMES, SHIFTS, measure
 from training.studies.papers import data_size
+from training.studies.results import percentage
 from training.studies.study import Comparison, Study
 
 
@@ -30,15 +31,9 @@ def figure(summaries, folder):
     series = {}
     for summary in summaries:
         if summary.first.train_images == largest:
-            series[summary.first.series] = [_value(summary, shift) for shift in SHIFTS]
+            series[summary.first.series] = [percentage(summary, shift, SHIFT_NAMES[shift]) for shift in SHIFTS]
     title = f"Measured: 1,000 test images, models trained with {largest:,} images"
     return plot_panels([Panel(title, "shift (pixels of 32)", "unchanged predictions (%)", series)])
-
-
-def _value(summary, shift):
-    column = SHIFT_NAMES[shift]
-    bounds = summary.interval(column)
-    return Value(shift, 100 * summary.mean(column), *(100 * bound for bound in bounds or ()))
 
 
 STUDY = Study(
