@@ -147,8 +147,10 @@ def measured_panel(points, quantity, x_label, title, note="", unit=1, column="sc
 
 def percentage(point, x, column, label=""):
     """The `training.studies.figures.Value` in percent of a `Summary`'s column, with its 95 % interval."""
-    bounds = point.interval(column) or ()
-    return Value(x, 100 * point.mean(column), *(100 * bound for bound in bounds), label=label)
+    value = Value(x, 100 * point.mean(column), label=label)
+    if bounds := point.interval(column):
+        value = dataclasses.replace(value, low=100 * bounds[0], high=100 * bounds[1])
+    return value
 
 
 def _uncertainty(points, column):
