@@ -35,8 +35,15 @@ def processor(cores=None):
     # On many virtual machines the name is only a brand, and generations of a brand differ by a factor of two.
     generation = [f"{key.removeprefix('cpu ')} {facts[key]}" for key in ("cpu family", "model") if key in facts]
     name = facts.get("model name", platform.machine()) + (f" ({', '.join(generation)})" if generation else "")
-    cores = cores or len(os.sched_getaffinity(0))
+    cores = cores or len(usable_cores())
     return f"{name}, {cores} core{'s' if cores > 1 else ''}"
+
+
+def usable_cores():
+    """The numbers of the processor's cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Not available on macOS and Windows.
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def _processor_facts():

@@ -25,7 +25,7 @@ from training.planning.plan_report import training_flops
 from training.recipe.assignments import override, read_facts
 from training.recipe.config import Recipe
 from training.runs.folder import Run, add_result, load_model
-from training.runs.provenance import processor
+from training.runs.provenance import processor, usable_cores
 from training.studies import papers
 from training.studies.page import write_page
 from training.studies.results import Row, digest, read_rows, summaries, write_rows
@@ -99,6 +99,7 @@ class Experiment:
 
     def __init__(self, name, study, options):
         self.name, self.study, self.options = name, study, options
+        self._cores = len(_shares(options.jobs)[0])
         recipe = override(recipes.load(options.recipe or study.recipe), () if options.recipe else study.changes)
         self.recipe = override(recipe, options.assignments)
         self.seeds = range(self.recipe.seed, self.recipe.seed + options.seeds)
@@ -188,9 +189,9 @@ class Experiment:
     def speed(self):
         """FLOPs per second of a run: the median of the recorded runs, of this processor if there are any."""
         recorded = [row for path in self.options.results.glob("*.csv") for row in read_rows(path) if row.seconds]
-        own = [row for row in recorded if row.processor == processor(len(_shares(self.options.jobs)[0]))]
+        own = [row for row in recorded if row.processor == processor(self._cores)]
         speeds = [row.flops / row.seconds for row in own or recorded]
-        return statistics.median(speeds) if speeds else _ASSUMED_SPEED * len(_shares(self.options.jobs)[0])
+        return statistics.median(speeds) if speeds else _ASSUMED_SPEED * self._cores
 
     def train(self, jobs):
         """Trains the jobs that have no results. Returns whether all of them have results now."""
@@ -257,7 +258,9 @@ def run_study(name, study, options, command):
 
 def _shares(count):
     """The processor's cores, divided among `count` processes."""
-    cores = sorted(os.sched_getaffinity(0))
+    cores = usable_cores()
+    if count > len(cores):
+        raise InputError(f"--jobs={count} must be at most the number of cores that this process may use, {len(cores)}.")
     return [cores[i::count] for i in range(count)]
 
 
@@ -294,7 +297,8 @@ def _train_all(name, jobs, count):
 
 def _train_and_send(sender, name, job, cores):
     """Trains a job in a process of its own, on some of the processor's cores. What it prints goes to a file."""
-    os.sched_setaffinity(0, cores)
+    if hasattr(os, "sched_setaffinity"):  # Not available on macOS and Windows.
+        os.sched_setaffinity(0, cores)
     job.run.folder.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{job.run.folder}.log", "a", encoding="utf-8") as log, contextlib.redirect_stdout(log):
         try:

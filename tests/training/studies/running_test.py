@@ -16,11 +16,12 @@ from training.__main__ import main
 from training.engine.step import TrainedModel
 from training.errors import InputError
 from training.recipe.config import to_dict
+from training.runs.provenance import usable_cores
 from training.studies import papers, running
 from training.studies.figures import plot_panels
 from training.studies.papers import scaling
 from training.studies.results import measured_panel, read_rows
-from training.studies.running import Options, run_study
+from training.studies.running import Experiment, Options, run_study
 from training.studies.study import Comparison, Point, Study
 
 pytestmark = pytest.mark.usefixtures("quick_clearing")
@@ -179,6 +180,16 @@ def test_impossible_points_are_named_before_anything_is_trained(tmp_path, monkey
         with pytest.raises(InputError, match=message):
             run_study("stub", study, Options((data,), runs=tmp_path, results=tmp_path), COMMAND)
     assert not list(tmp_path.iterdir())
+
+
+def test_cores_are_divided_among_the_jobs(monkeypatch):
+    monkeypatch.setattr(running, "usable_cores", lambda: [0, 1, 4])
+    assert running._shares(2) == [[0, 4], [1]]
+    with pytest.raises(InputError, match=r"--jobs=4 must be at most the number of cores .*, 3\."):
+        Experiment("stub", stub(monkeypatch), Options(jobs=4))
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # As on macOS.
+    assert usable_cores() == [0, 1, 2]
 
 
 def test_an_unknown_study_is_refused():
