@@ -14,6 +14,7 @@ from training.engine.distribution import Engine
 from training.errors import InputError
 from training.recipe.assignments import override
 from training.runs import folder as runs
+from training.runs import provenance
 from training.runs.folder import Run, is_finished, open_run
 
 SIZES = {"train": 10, "validation": 2, "test": 2}
@@ -91,13 +92,13 @@ def test_without_locks_a_run_is_held_with_a_word_of_caution(begin, monkeypatch, 
 
 @pytest.mark.combination("tensorflow-cpu in place of tensorflow", "trains; the version is recorded")
 def test_the_version_of_tensorflow_under_another_name(begin, monkeypatch):
-    usual = runs.version
+    usual = provenance.version
 
     def version(package):
         if package == "tensorflow":
             raise importlib.metadata.PackageNotFoundError(package)
         return usual(package)
 
-    monkeypatch.setattr(runs, "version", version)
+    monkeypatch.setattr(provenance, "version", version)
     versions = json.loads(begin().recipe.read_text())["versions"]
     assert versions["tensorflow"] == importlib.import_module("tensorflow").__version__
