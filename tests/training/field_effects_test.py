@@ -121,6 +121,7 @@ EFFECTS = {
     "data.validation_split": (NAMED_SPLITS, "data.validation_split=train[100:110]", splits),
     "data.test_split": ((), "data.test_split=test[:7]", splits),
     "data.validation_fraction": ((), "data.validation_fraction=0.2", splits),
+    "data.classes": ((), "data.classes=1,2,7", splits),
     "data.train_images": ((), "data.train_images=100", splits),
     "data.train_images_seed": (DRAWN, "data.train_images_seed=1", order),
     "data.test_fraction": (PHOTOGRAPHS, "data.test_fraction=0.5", splits),

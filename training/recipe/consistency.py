@@ -49,7 +49,7 @@ def _check_task(recipe):
         return
     condition = "with task=classification"
     refuse_unused(recipe.model, ["resize"], condition)
-    refuse_unused(recipe.data, ["label", "max_failures"], condition)
+    refuse_unused(recipe.data, ["label", "classes", "max_failures"], condition)
     unused = [field.name for field in dataclasses.fields(recipe.augment) if field.name not in _SEGMENTATION_FIELDS]
     refuse_unused(recipe.augment, unused, condition)
     refuse_unused(recipe.fit, ["loss", "label_smoothing"], condition)

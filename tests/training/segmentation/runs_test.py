@@ -193,6 +193,7 @@ def test_what_is_for_classifiers_is_refused(brief_run, tmp_path, monkeypatch, ca
             "works with classifiers only",
             "has no masks",
             "task=segmentation needs",
+            "requires a recipe with a model.config",
         )
         assert any(reason in error for reason in reasons)
         assert "Traceback" not in error
@@ -206,7 +207,7 @@ def test_fields_that_mean_nothing_are_refused(recipe):
         "augment.scale_range=2,1": "augment.scale_range must be smallest,largest",
     }
     of_classifiers = ["augment.mixup=0.5", "augment.translation=0.1", "fit.label_smoothing=0.1", "fit.loss=sigmoid"]
-    for assignment in [*of_classifiers, "distillation.teacher=teacher", "model.resize=64"]:
+    for assignment in [*of_classifiers, "distillation.teacher=teacher", "model.resize=64", "data.classes=a,b"]:
         expected[assignment] = f"{assignment.partition('=')[0]} is only used with task=classification"
     for assignment, message in expected.items():
         with pytest.raises(InputError, match=message):
