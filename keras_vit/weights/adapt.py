@@ -134,7 +134,8 @@ def _adapt_head(adaptation, target, head):
     if target.classes is None:
         adaptation.skip((*HEAD, "pre_logits/"), "the model has no head")
     elif head == "reset":
-        adaptation.skip((*HEAD, "pre_logits/"), "the head is reset")
+        if adaptation.skip(HEAD, "the head is reset") or "pre_logits/kernel" not in target.shapes:
+            adaptation.skip(("pre_logits/",), "the head is reset")  # Without a classifier, it is a pooler.
         for path, shape in target.shapes.items():
             if path.startswith(HEAD):
                 # A ResNet has no `head_bias`, so the bias of its head starts at zero, like the kernel.

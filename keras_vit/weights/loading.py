@@ -93,7 +93,8 @@ def load_weights(
             from the files of a ResNet.
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
             file's whole head is left out, as in fine-tuning (arXiv 2010.11929, appendix B.1.1). The model's classifier
-            starts at zero, and its `pre_logits` layer, if it has one, keeps its weights. If the model has a LayerNorm
+            starts at zero, and its `pre_logits` layer, if it has one, keeps its weights; it only gets those of a file
+            with such a layer but without a classifier, such as the pooler of transformers. If the model has a LayerNorm
             after the pooling, but the file has one before it, the model's LayerNorm gets its initial values. A
             VT-ResNet, VT-FPN or Panoptic FPN needs `"reset"`. Layers of these models that do not exist in a ResNet keep
             their weights.

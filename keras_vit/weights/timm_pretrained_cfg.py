@@ -60,6 +60,7 @@ def read_config(config, classes, image_size):
         ignored |= check_supported(_FILE, config, dict.fromkeys(_SETTINGS, ANY))
     if classes is not None:
         check_settings({"num_classes": config.get("num_classes", settings.get("num_classes"))}, num_classes=classes)
+    ignored |= _unsupported_crop(settings, image_size)
     names, unusable = _class_names(config, settings, classes)
     is_imagenet = classes == 1000 and str(settings.get("tag")).endswith("in1k")
     return {
@@ -104,25 +105,33 @@ def read_pretrained_cfg(settings, image_size):
             f"pretrained_cfg of config.json contains crop_pct={shown(ratio)}. This package supports only numbers from "
             f"0.1 to 1: it does not pad images.{PREPARE_YOURSELF}"
         )
-    height, width = image_size
-    is_squashed = settings.get("crop_mode") == "squash"
-    if height != width and not is_squashed:
-        raise ValueError(
-            f"pretrained_cfg of config.json contains crop_mode={settings.get('crop_mode')!r} for images of "
-            f"{height} x {width} pixels. For images that are not square, this package supports only "
-            f"crop_mode='squash'.{PREPARE_YOURSELF}"
-        )
     return {
         "mean": tuple(settings["mean"]),
         "std": tuple(settings["std"]),
-        **resize_and_crop(image_size, ratio, is_squashed),
+        **resize_and_crop(image_size, ratio, settings.get("crop_mode") == "squash"),
         "interpolation": settings.get("interpolation") or "bicubic",
     }
 
 
+def _unsupported_crop(settings, image_size):
+    """What `LoadReport.ignored` contains about a crop of images that are not square.
+
+    timm resizes them so that they cover the crop and keep their ratio. This package resizes them to a fixed size.
+    """
+    height, width = image_size
+    mode = settings.get("crop_mode")
+    if height == width or mode == "squash" or settings.get("mean") is None:
+        return {}
+    problem = f"is not supported for images of {height} x {width} pixels: they are resized to a fixed height and width"
+    return {"crop_mode": f"{shown(mode)} in pretrained_cfg of config.json {problem}"}
+
+
 def resize_and_crop(image_size, ratio, squash):
-    """`resize` and `crop` of `Preprocessing` for timm's crop ratio. `squash`: images are resized to a fixed size."""
-    if not squash:
+    """`resize` and `crop` of `Preprocessing` for timm's crop ratio.
+
+    With `squash`, and if the images are not square, images are resized to a fixed height and width.
+    """
+    if not squash and image_size[0] == image_size[1]:
         return {"resize": int(min(image_size) / ratio), "crop": image_size}
     resized = tuple(int(side / ratio) for side in image_size)
     return {"resize": resized, "crop": None if resized == image_size else image_size}

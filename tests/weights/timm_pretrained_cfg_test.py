@@ -74,10 +74,15 @@ def test_refused(settings, message):
         read_config(config(**settings), 3, SIZE)
 
 
-@pytest.mark.combination("timm: crop_mode center for images that are not square", "refused")
+@pytest.mark.combination("timm: crop_mode center for images that are not square", "a warning names it")
 def test_images_that_are_not_square():
-    with pytest.raises(ValueError, match=r"crop_mode='center' for images of 40 x 32 pixels.*only crop_mode='squash'"):
-        read_config(config(crop_mode="center"), None, (40, 32))
+    result = read_config(config(crop_mode="center", crop_pct=0.8), None, (40, 32))
+    assert (result["pixels"]["resize"], result["pixels"]["crop"]) == ((50, 40), (40, 32))
+    assert result["ignored"].keys() == {"crop_mode"}
+    problem = "'center' in pretrained_cfg of config.json is not supported for images of 40 x 32 pixels: they are resized"
+    assert result["ignored"]["crop_mode"].startswith(problem)
+    assert read_config(config(crop_mode="squash"), None, (40, 32))["ignored"] == {}
+    assert read_config({"architecture": "vit"}, None, (40, 32))["ignored"] == {}
 
 
 @pytest.mark.parametrize(
