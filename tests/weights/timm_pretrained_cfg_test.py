@@ -79,7 +79,7 @@ def test_images_that_are_not_square():
     result = read_config(config(crop_mode="center", crop_pct=0.8), None, (40, 32))
     assert (result["pixels"]["resize"], result["pixels"]["crop"]) == ((50, 40), (40, 32))
     assert result["ignored"].keys() == {"crop_mode"}
-    problem = "'center' in pretrained_cfg of config.json is not supported for images of 40 x 32 pixels: they are resized"
+    problem = "'center' in pretrained_cfg of config.json is not supported for images of 40 x 32 pixels: they are"
     assert result["ignored"]["crop_mode"].startswith(problem)
     assert read_config(config(crop_mode="squash"), None, (40, 32))["ignored"] == {}
     assert read_config({"architecture": "vit"}, None, (40, 32))["ignored"] == {}
