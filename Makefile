@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the default tier of the tests; make test-full runs all.
 
-.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-first-step bench-merging bench-agreement bench-int8-settings bench-tensorflow-int8 bench-cifar10 bench-all clean
+.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-first-step bench-merging bench-tokens bench-agreement bench-int8-settings bench-tensorflow-int8 bench-cifar10 bench-all clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -163,6 +163,10 @@ bench-agreement: .venv-peers/installed
 bench-merging: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.token_merging $(ARGS)
 
+# The compute of transformers of visual tokens and of pixels: make bench-tokens ARGS=--document.
+bench-tokens: .venv/training.installed
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.token_compute $(ARGS)
+
 # Agreement, size and speed of int8 files, with our settings and those of the libraries: make bench-int8-settings
 # ARGS="--weights vit.npz --images photographs --document". It wants a quiet machine.
 bench-int8-settings: .venv-peers/installed
@@ -185,6 +189,7 @@ bench-all:
 	$(MAKE) bench-speed ARGS="--work forward train --memory-limit 8e9 --document"
 	$(MAKE) bench-first-step ARGS=--document
 	$(MAKE) bench-merging ARGS=--document
+	$(MAKE) bench-tokens ARGS=--document
 	$(MAKE) bench-tensorflow-int8 ARGS=--document
 	$(MAKE) bench-input ARGS=--document
 
