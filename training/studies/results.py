@@ -24,8 +24,8 @@ class Row:
 
     `score` is the test accuracy, or the mean IoU on test images, from 0 to 1. `validation` is the best such number on
     validation images, or NaN. `gmacs` is the number of multiply-accumulates for one image, in billions. `flops` is the
-    number of FLOPs of the whole training. `seconds` is its time on `processor`. `run` identifies the recipe. `measures`
-    has the further columns of the study.
+    number of FLOPs of the whole training. `seconds` is its time on `processor`, or 0 if other work disturbed it. `run`
+    identifies the recipe. `measures` has the further columns of the study.
     """
 
     series: str
