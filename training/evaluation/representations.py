@@ -7,6 +7,7 @@ from keras import ops
 from keras_vit.analysis.features import representation
 from keras_vit.decoding import image_decoder
 from training.data.pipeline import read_once
+from training.data.subsets import select
 from training.errors import InputError
 
 
@@ -40,3 +41,17 @@ def features(model, source, recipe):
     frozen = _Representation(model)
     batches = read_once(source, image_decoder(model), lambda label, image: 0, recipe.fit.batch_size)
     return np.concatenate([frozen.predict_on_batch(images)[is_real] for images, _, is_real in batches])
+
+
+def features_of_some(model, source, recipe, indices):
+    """The features of some images of a source, as rows of an array for all of its images, float32 (N, D).
+
+    Args:
+        model, source, recipe: As in `features`.
+        indices: Indices of the images, integers in ascending order. The other rows must not be read.
+    """
+    found = features(model, select(source, indices), recipe)
+    # Rows of other images are never written, so the operating system allocates no memory for them.
+    rows = np.zeros((source.size, found.shape[1]), "float32")
+    rows[indices] = found
+    return rows

@@ -6,10 +6,10 @@ import functools
 import numpy as np
 
 from training.data.loading import load_dataset
-from training.data.subsets import read_labels, select
+from training.data.subsets import read_labels
 from training.errors import InputError
 from training.evaluation.fewshot import choose_shots, fewshot_accuracy, neighbour_accuracy
-from training.evaluation.representations import features
+from training.evaluation.representations import features, features_of_some
 from training.reports.tables import lay_out
 from training.runs.opening import load_data, open_model, recipe_for
 from training.tasks import require_classification
@@ -60,10 +60,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     seeds = range(num_seeds)
     chosen = [choose_shots(labels, max(shots), seed) for seed in seeds]
     needed = np.unique(np.concatenate(chosen)) if neighbours is None else np.arange(len(labels))
-    needed_features = features(opened.model, select(train, needed), recipe)
-    # Rows of other images are never written, so the operating system allocates no memory for them.
-    train_features = np.zeros((len(labels), needed_features.shape[1]), "float32")
-    train_features[needed] = needed_features
+    train_features = features_of_some(opened.model, train, recipe, needed)
     test_features = features(opened.model, test, recipe)
 
     accuracies = fewshot_accuracy(train_features, labels, test_features, test_labels, shots, seeds)

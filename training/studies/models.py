@@ -3,7 +3,7 @@
 from training.errors import InputError
 from training.studies.study import Point
 
-LARGE_IMAGE = 128  # Pixels. Smaller images are too small for the paper's patches and strides.
+_LARGE_IMAGE = 128  # Pixels. Smaller images are too small for the paper's patches and strides.
 _RATES = ("0.001", "0.002", "0.004")
 _SMALL_RESNET = "width=16", "expansion=1"
 
@@ -18,7 +18,7 @@ def resnet(function, *arguments):
 def has_large_images(recipe):
     """Whether the images have at least 128 pixels, so that the published models can be trained."""
     height, *_ = recipe.model.input_shape or (224,)
-    return height >= LARGE_IMAGE
+    return height >= _LARGE_IMAGE
 
 
 def small_vit(width):

@@ -8,14 +8,6 @@ from training.studies.results import summaries
 from training.studies.verdicts import TIE, decide
 from training.tasks import TASKS
 
-_WORDS = {
-    "shows": "shows",
-    "reversed": "**the opposite shows**",
-    "tie": "tie",
-    "undecided": "undecided",
-    "not run": "not run",
-}
-
 
 def write_page(experiment, command):
     """Writes the page of a `training.studies.running.Experiment` beside its results. Returns its path.
@@ -71,7 +63,8 @@ def _verdict_table(verdicts):
         if verdict.bounds is not None:
             difference = f"{100 * verdict.difference:+.2f}"
             bounds = f"{100 * verdict.bounds[0]:+.2f} to {100 * verdict.bounds[1]:+.2f}"
-        rows.append((verdict.comparison.claim, difference, bounds, str(verdict.seeds), _WORDS[verdict.word]))
+        word = "**the opposite shows**" if verdict.word == "reversed" else verdict.word
+        rows.append((verdict.comparison.claim, difference, bounds, str(verdict.seeds), word))
     return _table(("claim", "difference", "95 % interval", "seeds", "verdict"), rows)
 
 

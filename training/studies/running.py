@@ -188,10 +188,14 @@ class Experiment:
 
     def speed(self):
         """FLOPs per second of a run: the median of the recorded runs, of this processor if there are any."""
-        recorded = [row for path in self.options.results.glob("*.csv") for row in read_rows(path) if row.seconds]
+        recorded = [row for row in self._recorded() if row.seconds]
         own = [row for row in recorded if row.processor == processor(self._cores)]
         speeds = [row.flops / row.seconds for row in own or recorded]
         return statistics.median(speeds) if speeds else _ASSUMED_SPEED * self._cores
+
+    def _recorded(self):
+        """The rows of all studies in the folder of the results."""
+        return [row for path in self.options.results.glob("*.csv") for row in read_rows(path)]
 
     def train(self, jobs):
         """Trains the jobs that have no results. Returns whether all of them have results now."""
@@ -211,7 +215,7 @@ class Experiment:
 
     def _adopt(self, jobs):
         """Takes the results of runs that other studies have trained."""
-        found = {row.run: row for path in self.options.results.glob("*.csv") for row in read_rows(path)}
+        found = {row.run: row for row in self._recorded()}
         for job in jobs:
             row = found.get(job.key)
             if row and job.key not in self._rows and row.measures.keys() >= set(self.study.measures):

@@ -49,9 +49,9 @@ def _models(recipe):
     return _LARGE if has_large_images(recipe) else small_models(recipe)
 
 
-def counts(total):
+def counts(total, fractions=FRACTIONS):
     """Numbers of training images."""
-    return sorted({max(round(fraction * total), 1) for fraction in FRACTIONS})
+    return sorted({max(round(fraction * total), 1) for fraction in fractions})
 
 
 def _total(recipe):

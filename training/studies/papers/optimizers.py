@@ -8,7 +8,7 @@ Not included: JFT-300M, and fine-tuning to the paper's data sets. The paper's SG
 
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
-from training.studies.models import LARGE_IMAGE, resnet
+from training.studies.models import has_large_images, resnet
 from training.studies.results import measured_panel
 from training.studies.study import UNCHANGED_DIGITS, Comparison, Point, Study
 
@@ -21,9 +21,8 @@ OPTIMIZERS = {
 
 def points(recipe):
     """The `training.studies.study.Point`s for a recipe."""
-    height, *_ = recipe.model.input_shape or (224,)
     model = resnet("BiTResNet50x1")
-    if height < LARGE_IMAGE:
+    if not has_large_images(recipe):
         model = resnet("BiTResNet", "stage_depths=1,1,1", "width=32")
     return [
         Point(name, f"{rate:g}", (*model, *changes, "optimizer.momentum=0.9", f"optimizer.learning_rate={rate}"))

@@ -13,13 +13,13 @@ import dataclasses
 import numpy as np
 
 from training.data.loading import load_dataset
-from training.data.subsets import read_labels, select
+from training.data.subsets import read_labels
 from training.errors import InputError
 from training.evaluation.fewshot import choose_shots, fewshot_accuracy
-from training.evaluation.representations import features
+from training.evaluation.representations import features, features_of_some
 from training.studies.figures import plot_panels
 from training.studies.models import learning_rates
-from training.studies.papers.data_size import LARGE_VIT, RESNET, small_models, subset
+from training.studies.papers.data_size import LARGE_VIT, RESNET, counts, small_models, subset
 from training.studies.results import measured_panel
 from training.studies.study import Comparison, Point, Study
 
@@ -41,16 +41,16 @@ def known_classes(recipe):
 
 def _counts(recipe, classes):
     total = load_dataset(dataclasses.replace(recipe.data, classes=classes)).source("train").size
-    return [max(round(fraction * total), 1) for fraction in FRACTIONS]
+    return counts(total, FRACTIONS)
 
 
 def points(recipe):
     """The `training.studies.study.Point`s for a recipe: each model with several fractions of the training images."""
     classes = known_classes(recipe)
-    *_, total = counts = _counts(recipe, classes)
+    *_, total = numbers = _counts(recipe, classes)
     return [
         Point(name, f"{count:,} images", (*changes, _classes(classes), *subset(count, total)))
-        for count in counts
+        for count in numbers
         for name, changes in small_models(recipe).items()
     ]
 
@@ -73,20 +73,12 @@ def measure(model, recipe):
     train, test = dataset.source("train"), dataset.source("test")
     labels, test_labels = read_labels(train, "the train split"), read_labels(test, "the test split")
     needed = np.unique(np.concatenate([choose_shots(labels, max(SHOTS), seed) for seed in range(_NUM_SEEDS)]))
-    train_features = features(model, select(train, needed), recipe)
     accuracies = fewshot_accuracy(
-        *(_spread(train_features, needed, len(labels)), labels, features(model, test, recipe), test_labels),
+        *(features_of_some(model, train, recipe, needed), labels, features(model, test, recipe), test_labels),
         shots=SHOTS,
         seeds=range(_NUM_SEEDS),
     )
     return {name: float(accuracies[shots].mean()) for name, shots in zip(MEASURES, SHOTS, strict=True)}
-
-
-def _spread(rows, indices, count):
-    """Puts rows at their indices in an array of `count` rows. The other rows are not used."""
-    spread = np.zeros((count, rows.shape[1]), "float32")
-    spread[indices] = rows
-    return spread
 
 
 def comparisons(recipe):

@@ -13,7 +13,7 @@ import dataclasses
 from keras_vit import ViTConfig
 from training.errors import InputError
 from training.studies.figures import plot_panels
-from training.studies.models import LARGE_IMAGE
+from training.studies.models import has_large_images
 from training.studies.results import measured_panel
 from training.studies.study import UNCHANGED_DIGITS, Comparison, Point, Study
 
@@ -71,11 +71,12 @@ def points(recipe):
     """The `training.studies.study.Point`s for a recipe."""
     height, width, *_ = recipe.model.input_shape or (224, 224)
     base, factors = recipe.model.config, SMALL_FACTORS
-    if height >= LARGE_IMAGE:
+    is_large = has_large_images(recipe)
+    if is_large:
         base, factors = PAPER_BASE, FACTORS
     if base is None or base.stem is not None or not isinstance(base.patch_size, int) or height != width:
         raise InputError("The study 'shape' requires square images and a model.config with square patches and no stem.")
-    large = ("model.weights=none", "model.config=B/32") if height >= LARGE_IMAGE else ()
+    large = ("model.weights=none", "model.config=B/32") if is_large else ()
     return [Point(series, label, (*large, *_changes(config))) for series, label, config in grid(base, height, factors)]
 
 
