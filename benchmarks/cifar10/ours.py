@@ -50,7 +50,7 @@ def _train(recipe_name, changes, evaluate, folder):
     outcome = {}
 
     def leave(task, dataset, run, weights, keeper):
-        model = save_model(task, dataset, run, weights)
+        model, _ = save_model(task, dataset, run, weights, keeper.kept)
         outcome.update(
             steps=keeper.step,
             parameters=model.count_params(),

@@ -7,23 +7,13 @@ import math
 import typing
 
 import keras
-import numpy as np
 from keras import ops
 
-from keras_vit import graph, layers
+from keras_vit import layers
 from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.ops.kept_patches import keep_patches, share_of
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.pretrainer import Pretrainer
-
-
-class Reconstruction(typing.NamedTuple):
-    """Result of `MaskedAutoencoder.reconstruct`: NumPy arrays of images (B, H, W, C) in [0, 1]."""
-
-    masked: np.ndarray
-    """The images, in which hidden patches are gray."""
-    reconstructed: np.ndarray
-    """The images, in which hidden patches are replaced by their predictions."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -112,14 +102,12 @@ class MaskedAutoencoder(Pretrainer):
             name="decoder",
         )
         self.decoder.build((None, None, config.hidden_dim))
-        self.loss_function = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
         self.built = True
 
     def call(self, images, noise=None, training=None):
         return self._predict_patches(images, noise)[0]
 
-    def _predict_patches(self, images, noise):
-        """Returns the result of `call`, and the normalised images, (B, H, W, C)."""
+    def _predict_patches(self, images, noise=None):
         num_prefix_tokens, ranks_and_mask = self.architecture.num_prefix_tokens, []
 
         def hide(tokens):
@@ -151,41 +139,12 @@ class MaskedAutoencoder(Pretrainer):
             )
         return num_visible
 
-    def _flat_patches(self, images):
-        """Cuts images (B, H, W, C) into patches (B, N, P Q C)."""
-        patches = self.patches_of(images)
-        return ops.reshape(patches, (-1, ops.shape(patches)[1], math.prod(patches.shape[2:])))
-
-    def reconstruct(self, images, noise=None):
-        """Returns the masked images and the images that the model reconstructs from them.
-
-        With `normalize_targets`, the model does not predict the mean and the standard deviation of a patch, so those of
-        the original patch are used.
-
-        Args:
-            images: (B, H, W, C), as the model expects them.
-            noise: As in the call arguments of `MaskedAutoencoder`.
-
-        Returns:
-            A `Reconstruction`: `masked` and `reconstructed`, (B, H, W, C) from 0 to 1. Rows and columns that do not
-            fill a patch are cut off.
-        """
-        outputs, images = self._predict_patches(images, noise)
-        patches, predictions = self._flat_patches(images), outputs["predictions"]
+    def _predicted_pixels(self, outputs, images):
+        predictions = outputs["predictions"]
         if self.normalize_targets:
-            mean, deviation = _statistics(patches)
+            mean, deviation = _statistics(self._flat_patches(images))
             predictions = predictions * deviation + mean
-        original, predicted = (self.to_pixels(self._image(values, images)) for values in (patches, predictions))
-        is_hidden = self._image(ops.broadcast_to(outputs["mask"][:, :, None], patches.shape), images) > 0
-        pictures = ops.where(is_hidden, 0.5, original), ops.where(is_hidden, predicted, original)
-        return Reconstruction(*(graph.to_array(ops.clip(picture, 0, 1)) for picture in pictures))
-
-    def _image(self, patches, images):
-        """Assembles patches (B, N, P Q C) to images of the same size as `images`, (B, H, W, C)."""
-        height, width = self.architecture.total_stride
-        rows, columns, channels = images.shape[1] // height, images.shape[2] // width, images.shape[3]
-        cut = ops.reshape(patches, (-1, rows, columns, height, width, channels))
-        return ops.reshape(ops.transpose(cut, (0, 1, 3, 2, 4, 5)), (-1, rows * height, columns * width, channels))
+        return self.to_pixels(self._image(predictions, images))
 
     def get_config(self):
         names = ("mask_ratio", "decoder_layers", "decoder_dim", "decoder_heads", "normalize_targets", "seed")

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.checks import check_choice
 from keras_vit.pretraining.masking import PatchCorruption, check_share
-from keras_vit.pretraining.pretrainer import Pretrainer
+from keras_vit.pretraining.pretrainer import Pretrainer, mean_of_hidden
 
 TARGETS = ("mean_color", "small_patch", "pixels")
 _LEVELS = 8  # 3 bits.
@@ -79,14 +79,14 @@ class MaskedPatchPrediction(Pretrainer):
         self.head = keras.layers.Dense(size, kernel_initializer="zeros", dtype="float32", name="head")
         self.corruption.build((None, None, None, self.architecture.hidden_dim))
         self.head.build((None, None, self.architecture.hidden_dim))
-        reduction = "mean_with_sample_weight"
-        self.loss_function = keras.losses.MeanSquaredError(reduction=reduction)
         if self.has_classes:
-            self.loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
-            self.accuracy_metric = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+            self.accuracy_metric = keras.metrics.Mean(name="accuracy")
         self.built = True
 
     def call(self, images, training=None):
+        return self._predict_patches(images)[0]
+
+    def _predict_patches(self, images):
         masks = []
 
         def corrupt(patches):
@@ -100,16 +100,33 @@ class MaskedPatchPrediction(Pretrainer):
         if self.has_classes:
             shape = (-1, ops.shape(predictions)[1], self.outputs_per_patch, _LEVELS ** images.shape[-1])
             predictions = ops.reshape(predictions, shape)
-        return {"predictions": predictions, "targets": targets, "mask": masks[0]}
+        return {"predictions": predictions, "targets": targets, "mask": masks[0]}, images
 
-    def weights_of(self, outputs, sample_weight=None):
-        weights = super().weights_of(outputs, sample_weight)
-        return ops.repeat(weights[:, :, None], self.outputs_per_patch, axis=2) if self.has_classes else weights
+    def _predicted_pixels(self, outputs, images):
+        predictions = outputs["predictions"]
+        if not self.has_classes:
+            return self._image(predictions, images)
+        levels = ops.argmax(predictions, axis=-1)[..., None] // self._place_values % _LEVELS  # (B, N, k, C)
+        (height, width), side = self.architecture.total_stride, math.isqrt(self.outputs_per_patch)
+        colors = (ops.cast(levels, "float32") + 0.5) / _LEVELS
+        cells = ops.reshape(colors, (-1, levels.shape[1], side, 1, side, 1, self.channels))
+        pixels = ops.tile(cells, (1, 1, 1, height // side, 1, width // side, 1))
+        return self._image(pixels, images)
+
+    def _patch_losses(self, outputs):
+        if not self.has_classes:
+            return super()._patch_losses(outputs)
+        losses = ops.sparse_categorical_crossentropy(outputs["targets"], outputs["predictions"], from_logits=True)
+        return ops.mean(losses, axis=-1)
+
+    def image_accuracies(self, outputs):
+        """The share of right predictions for the corrupted patches of each image, (B,). The targets are classes."""
+        is_right = ops.equal(ops.argmax(outputs["predictions"], axis=-1), ops.cast(outputs["targets"], "int32"))
+        return mean_of_hidden(ops.mean(ops.cast(is_right, "float32"), axis=-1), outputs["mask"])
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self.has_classes:
-            weights = self.weights_of(y_pred, sample_weight)
-            self.accuracy_metric.update_state(y_pred["targets"], y_pred["predictions"], sample_weight=weights)
+            self.accuracy_metric.update_state(self.image_accuracies(y_pred), sample_weight)
         return self.get_metrics_result()
 
     def _targets(self, pixels):
@@ -121,8 +138,12 @@ class MaskedPatchPrediction(Pretrainer):
         cells = ops.reshape(pixels, (-1, num_patches, side, height // side, side, width // side, channels))
         colors = ops.reshape(ops.mean(cells, axis=(3, 5)), (-1, num_patches, side * side, channels))
         levels = ops.cast(ops.clip(ops.floor(colors * _LEVELS), 0, _LEVELS - 1), "int32")
-        place_values = ops.convert_to_tensor([_LEVELS**c for c in reversed(range(channels))], "int32")
-        return ops.sum(levels * place_values, axis=-1)
+        return ops.sum(levels * self._place_values, axis=-1)
+
+    @property
+    def _place_values(self):
+        """The factor of each channel's level in the number of a class, (C,)."""
+        return ops.convert_to_tensor([_LEVELS**c for c in reversed(range(self.channels))], "int32")
 
     def get_config(self):
         names = ("corruption_rate", "target", "seed")

@@ -3,14 +3,25 @@
 Shapes: B batch, H W C image, h w grid, N = h w patches of P x Q pixels.
 """
 
+import math
 import typing
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit import graph
 from keras_vit.architectures import read_architecture
 from keras_vit.preprocessing import preprocessing_layer, vision_model
+
+
+class Reconstruction(typing.NamedTuple):
+    """Result of `reconstruct`: NumPy arrays of images (B, H, W, C) in [0, 1]."""
+
+    masked: np.ndarray
+    """The images, in which the patches to predict are gray."""
+    reconstructed: np.ndarray
+    """The images, in which these patches are replaced by what the model predicts."""
 
 
 class Pretrainer(keras.Model):
@@ -106,6 +117,49 @@ class Pretrainer(keras.Model):
         # Targets get no gradient, even if layers with weights precede the preprocessing.
         return tokens, ops.stop_gradient(outputs["preprocessing"]), outputs["patch_embedding"]
 
+    def reconstruct(self, images, **arguments):
+        """Returns the masked images and the images that the model reconstructs from them.
+
+        * Masked patch prediction predicts colors, or pixels. A color in 3 bits is shown as the middle of its range. A
+          tenth of the patches to predict is not corrupted, but is gray in `masked`, too.
+        * A masked autoencoder with `normalize_targets` does not predict the mean and the standard deviation of a patch,
+          so those of the original patch are used.
+
+        Args:
+            images: (B, H, W, C), as the model expects them.
+            **arguments: Call arguments of the model.
+
+        Returns:
+            A `Reconstruction`: `masked` and `reconstructed`, (B, H, W, C) from 0 to 1. Rows and columns that do not
+            fill a patch are cut off.
+        """
+        outputs, images = self._predict_patches(images, **arguments)
+        patches = self._flat_patches(images)
+        original, predicted = self.to_pixels(self._image(patches, images)), self._predicted_pixels(outputs, images)
+        is_hidden = self._image(ops.broadcast_to(outputs["mask"][:, :, None], ops.shape(patches)), images) > 0
+        pictures = ops.where(is_hidden, 0.5, original), ops.where(is_hidden, predicted, original)
+        return Reconstruction(*(graph.to_array(ops.clip(picture, 0, 1)) for picture in pictures))
+
+    def _predict_patches(self, images):
+        """Returns the result of `call`, and the normalised images, (B, H, W, C)."""
+        raise NotImplementedError
+
+    def _predicted_pixels(self, outputs, images):
+        """The predictions of all patches as images in [0, 1], without the rows and columns that fill no patch."""
+        raise NotImplementedError
+
+    def _flat_patches(self, images):
+        """Cuts images (B, H, W, C) into patches (B, N, P Q C)."""
+        patches = self.patches_of(images)
+        return ops.reshape(patches, (-1, ops.shape(patches)[1], math.prod(patches.shape[2:])))
+
+    def _image(self, patches, images):
+        """Assembles patches (B, N, P Q C) to images of the same size as `images`, (B, H, W, C)."""
+        height, width = self.architecture.total_stride
+        rows, columns, channels = images.shape[1] // height, images.shape[2] // width, images.shape[3]
+        cut = ops.reshape(patches, (-1, rows, columns, height, width, channels))
+        return ops.reshape(ops.transpose(cut, (0, 1, 3, 2, 4, 5)), (-1, rows * height, columns * width, channels))
+
     def to_pixels(self, images):
         """Converts normalised images (..., C) to pixels in [0, 1]."""
         return preprocessing_layer(self.model).to_pixels(images)
@@ -132,16 +186,18 @@ class Pretrainer(keras.Model):
 
         Labels `y` are not used. `sample_weight`, (B,), contains a factor for each image.
         """
-        weights = self.weights_of(y_pred, sample_weight)
-        loss = self.loss_function(y_pred["targets"], y_pred["predictions"], sample_weight=weights)
-        return sum(self.losses, loss)
+        losses = self.image_losses(y_pred)
+        weights = ops.ones_like(losses) if sample_weight is None else ops.cast(sample_weight, losses.dtype)
+        weights = ops.reshape(weights, (-1,))
+        return sum(self.losses, ops.divide_no_nan(ops.sum(weights * losses), ops.sum(weights)))
 
-    def weights_of(self, outputs, sample_weight=None):
-        """Weights of the patches in the loss, (B, N): 0 if visible, else the image's weight, which is 1 by default."""
-        weights = outputs["mask"]
-        if sample_weight is None:
-            return weights
-        return weights * ops.reshape(ops.cast(sample_weight, weights.dtype), (-1, 1))
+    def image_losses(self, outputs):
+        """The mean loss of the hidden patches of each image, (B,), from the outputs of the model."""
+        return mean_of_hidden(self._patch_losses(outputs), outputs["mask"])
+
+    def _patch_losses(self, outputs):
+        """The loss of each patch, (B, N)."""
+        return ops.mean(ops.square(outputs["predictions"] - outputs["targets"]), axis=-1)
 
     def get_config(self):
         return {**super().get_config(), "model": keras.saving.serialize_keras_object(self.model)}
@@ -149,6 +205,11 @@ class Pretrainer(keras.Model):
     @classmethod
     def from_config(cls, config):
         return cls(**{**config, "model": keras.saving.deserialize_keras_object(config["model"])})
+
+
+def mean_of_hidden(values, mask):
+    """The mean over the hidden patches of each image, (B,), of values (B, N)."""
+    return ops.sum(mask * values, axis=1) / ops.sum(mask, axis=1)
 
 
 def _check_model(model):

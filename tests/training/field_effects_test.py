@@ -89,11 +89,21 @@ def fitting(recipe):
     return made.intervals, made.trained.accumulation_steps
 
 
+def learner(recipe):
+    built = TASKS[recipe.task](recipe).build_learner(build_model(recipe, 3))
+    return {name: value for name, value in built.get_config().items() if name not in ("name", "model")}
+
+
 FROM_WEIGHTS = (*("model.config=none", "model.weights=WEIGHTS", "model.input_shape=8,8,1"), "model.changes.num_heads=4")
 PHOTOGRAPHS = ("data.dataset=folder", "data.directory=PHOTOGRAPHS", "data.tfds_directory=none")
 EXPONENTIAL = ("schedule.decay=exponential", "schedule.rate=0.5", "schedule.every=5 steps")
 DRAWN = ("data.cache=false", "data.train_images=30")
 TEACHER = ("distillation.teacher=a teacher",)
+PRETRAINING = ("task=pretraining", "fit.label_smoothing=0", "model.config.patch_size=4")
+MAE = (
+    *("task=pretraining", "fit.label_smoothing=0", "pretraining.method=mae", "pretraining.decoder_layers=1"),
+    *("pretraining.decoder_dim=8", "pretraining.decoder_heads=2"),
+)
 NAMED_SPLITS = ("data.validation_fraction=0", "data.train_split=train[:100]", "data.validation_split=train[100:120]")
 
 # {field: (settings of the recipe, changed settings, function that shows the effect)}, or a test of the effect.
@@ -174,6 +184,13 @@ EFFECTS = {
     "distillation.teacher": "engine.train_test.test_a_teacher_is_learned_from",
     "distillation.weight": (TEACHER, "distillation.weight=0.5", loss),
     "distillation.temperature": (TEACHER, "distillation.temperature=3", loss),
+    "pretraining.method": "tasks.pretraining_test.test_only_what_runs_is_trained",
+    "pretraining.mask_ratio": (PRETRAINING, "pretraining.mask_ratio=0.15", learner),
+    "pretraining.target": (PRETRAINING, "pretraining.target=small_patch", learner),
+    "pretraining.decoder_layers": (MAE, "pretraining.decoder_layers=2", learner),
+    "pretraining.decoder_dim": (MAE, "pretraining.decoder_dim=16", learner),
+    "pretraining.decoder_heads": (MAE, "pretraining.decoder_heads=1", learner),
+    "pretraining.normalize_targets": (MAE, "pretraining.normalize_targets=false", learner),
     "distribution.kind": "engine.distribution_test.test_weights_and_slots_lie_as_laid_out",
     "distribution.devices": "engine.distribution_test.test_the_same_curve_on_any_devices",
     "distribution.model_devices": "engine.distribution_test.test_weights_and_slots_lie_as_laid_out",

@@ -18,10 +18,10 @@ def run(options):
     from training.data.loading import load_dataset
     from training.data.sets.records import write_records
     from training.recipe.assignments import override
-    from training.tasks import require_classification
+    from training.tasks import require_task
 
     recipe = override(recipes.load(options.recipe), options.assignments)
-    require_classification(recipe, "records")
+    require_task(recipe, "records", "classification")
     dataset = load_dataset(recipe.data)
     print(f"{write_records(dataset, options.to)} shards in {options.to}. Train on them with:")
     print(f"  data.dataset=records data.directory={shlex.quote(options.to)}")

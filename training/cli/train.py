@@ -48,11 +48,15 @@ def run(options):
     print(f"\nTest {evaluation}")
     print(f"Run folder: {run.folder} (open its report.html)")
     print("Try next:")
-    is_classifier = recipe.task == "classification"
-    predict = f"predict {shlex.quote(str(run.folder))} {shlex.quote(str(run.samples))}/*"
-    print(f"  {program_path()} -m training {predict}{'' if is_classifier else ' --to predictions'}")
-    if is_classifier:
-        print(f"  {program_path()} -m training explain {shlex.quote(str(run.folder))}")
-        if recipe.data.directory is None:
-            print(f"  {program_path()} -m training train folder data.directory=path/to/your/photographs")
+    folder, program = shlex.quote(str(run.folder)), f"{program_path()} -m training"
+    if recipe.task == "pretraining":
+        print(f"  {program} fewshot {folder}")
+        print(f"  {program} train folder model.weights={folder}/model.keras data.directory=PATH")
+    else:
+        to = " --to predictions" if recipe.task == "segmentation" else ""
+        print(f"  {program} predict {folder} {shlex.quote(str(run.samples))}/*{to}")
+    if recipe.task != "segmentation":
+        print(f"  {program} explain {folder}")
+    if recipe.task == "classification" and recipe.data.directory is None:
+        print(f"  {program} train folder data.directory=path/to/your/photographs")
     print(f"  {program_path('tensorboard')} --logdir {shlex.quote(str(run.folder.parent))}")

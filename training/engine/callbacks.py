@@ -121,7 +121,7 @@ class Keeper(keras.callbacks.Callback):
 
     Args:
         metric: Name of the metric by which the best weights are chosen.
-        kept: Model with the weights to save. It shares its weights with the model that is fitted.
+        kept: The task's learner, with the weights to save. It shares its weights with the model that is fitted.
         engine: `training.engine.distribution.Engine`
         checkpoints: `training.runs.checkpoints.Checkpoints`, or `None` to save nothing.
         intervals: `Intervals`

@@ -32,6 +32,14 @@ def seed(recipe):
     keras.config.set_dtype_policy(recipe.fit.precision)
 
 
+def _freeze_unused(learner):
+    """Freezes the weights of a learner that it does not train, such as those of a pooling in pre-training."""
+    trained = {id(variable) for variable in learner.trainable_variables}
+    for variable in learner.variables:
+        if id(variable) not in trained:
+            variable.trainable = False
+
+
 class Fitting:
     """Fits the model of a run until the last step. Resumes from the newest checkpoint if there is one.
 
@@ -56,15 +64,18 @@ class Fitting:
             # The loss takes logits, because a saturated softmax has no gradient.
             model = build_model(recipe, len(dataset.class_names), with_logits=True, built=built)
             engine.prepare(model)
+            learner = task.build_learner(model)
+            outputs = model.outputs[0] if learner is model else learner(model.inputs[0])
+            _freeze_unused(learner)
             options = {"accumulation_steps": recipe.fit.accumulation_steps}
             options["teacher"] = load_teacher(recipe, model, dataset.class_names)
-            options["metric"] = task.build_metric(len(dataset.class_names))
-            self.trained = TrainedModel(model.inputs[0], model.outputs[0], task.build_objective(), **options)
-            self.trained.compile(build_optimizer(recipe, model, steps_per_epoch))
-        self.model = model
+            options["metric"] = task.build_metric(learner, len(dataset.class_names))
+            self.trained = TrainedModel(model.inputs[0], outputs, task.build_objective(learner), **options)
+            self.trained.compile(build_optimizer(recipe, learner, steps_per_epoch))
+        self.model, self.learner = model, learner
         self.stop = StopRequest()
         schedule = build_schedule(recipe, steps_per_epoch, total)
-        self.keeper = Keeper(task.metric, model, engine, self.checkpoints, self.intervals, schedule, self.stop)
+        self.keeper = Keeper(task.metric, learner, engine, self.checkpoints, self.intervals, schedule, self.stop)
         self.keeper.set_model(self.trained)
 
     def run(self):
@@ -129,7 +140,7 @@ class Fitting:
         if self.recipe.fit.final_weights == "best" and self.keeper.best_step != self.keeper.step:
             self.keeper.restore_state(self.checkpoints.read(self.keeper.best_step))
         self.keeper.averages.use()
-        return self.engine.to_host(self.model.variables)
+        return self.engine.to_host(self.learner.variables)
 
     def _built_before(self):
         """The `description` of the model in the newest checkpoint, or `None`. Removes damaged checkpoints."""

@@ -187,11 +187,12 @@ def finish(task, dataset, run, weights, keeper):
     Returns:
         The task's evaluation on the test images.
     """
-    print(f"Evaluating {dataset.splits['test'].size:,} test images, exporting, writing the report …", flush=True)
-    model = save_model(task, run, keeper.kept, weights)
-    evaluation = task.evaluate(model, dataset, "test")
+    exporting = "exporting, " if task.has_predictions else ""
+    print(f"Evaluating {dataset.splits['test'].size:,} test images, {exporting}writing the report …", flush=True)
+    model, learner = save_model(task, dataset, run, weights, keeper.kept)
+    evaluation = task.evaluate(learner, dataset, "test")
     samples = task.write_samples(dataset, run)
-    is_exported = export(task.recipe, run, model, dataset.class_names, samples)
+    is_exported = task.has_predictions and export(task.recipe, run, model, dataset.class_names, samples)
     result = task.report(run, dataset, keeper, evaluation, model)
     # Written last, because it marks the run as finished.
     add_result(run, **result, seconds_of_training=round(keeper.seconds, 1))
@@ -200,15 +201,24 @@ def finish(task, dataset, run, weights, keeper):
     return evaluation
 
 
-def save_model(task, run, fitted, weights):
-    """Saves a run's model, which returns probabilities, with the final weights of the fitted model. Returns it."""
+def save_model(task, dataset, run, weights, fitted):
+    """Saves a run's model, which returns probabilities or features, with the final weights.
+
+    Args:
+        task, dataset, run, weights: As in `finish`.
+        fitted: The task's learner that was fitted.
+
+    Returns:
+        The model, and the task's learner, which contains it.
+    """
     with in_place_of_initial_values() as assign_later:
-        model = build_model(task.recipe, fitted.output_shape[-1], built=description(fitted))
-        paths = range(len(model.variables))
-        assign_later(dict(zip(paths, weights, strict=True)), dict(zip(paths, model.variables, strict=True)))
+        model = build_model(task.recipe, len(dataset.class_names), built=description(fitted))
+        learner = task.build_learner(model)
+        paths = range(len(learner.variables))
+        assign_later(dict(zip(paths, weights, strict=True)), dict(zip(paths, learner.variables, strict=True)))
     with replace_file_atomically(run.model) as unfinished:
         model.save(unfinished)
-    return model
+    return model, learner
 
 
 def export(recipe, run, model, class_names, samples):

@@ -18,7 +18,7 @@ from training.reports import pages
 from training.reports.classification import number_list
 from training.reports.figures import SMALL_IMAGE, data_uri, encode_picture
 from training.reports.tables import write_csv
-from training.tasks import require_classification
+from training.tasks import require_task
 
 _COLUMNS = ("split", "image", "train_image", "kind", "distance", "correlation", "label", "train_label", "same_label")
 _NUM_SHOWN = 60  # Maximum number of pairs of pictures on the page for each split.
@@ -41,7 +41,7 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
         InputError: If there are no training images, or the data cannot be loaded, or the folder cannot be written to.
     """
     for checked in (recipe, other):
-        require_classification(checked, "duplicates")
+        require_task(checked, "duplicates", "classification", "pretraining")
     known = load_dataset(recipe.data, disjoint=False)  # Splits may overlap.
     others = known if other == recipe else load_dataset(other.data, disjoint=False)
     finder = DuplicateFinder(known.source("train"), distance, correlation)

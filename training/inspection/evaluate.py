@@ -10,7 +10,7 @@ from training.recipe.assignments import override
 from training.reports.text import describe_classification
 from training.runs.folder import read_record
 from training.runs.opening import load_data, open_model, recipe_for
-from training.tasks import TASKS
+from training.tasks import TASKS, require_task
 
 _OTHER_DATA_FIELDS = (
     *("data.label", "data.mask", "data.mask_classes", "data.mask_offset"),
@@ -51,6 +51,7 @@ def evaluate_source(source, assignments=(), split="test"):
             f"{source} was trained on images of these data. Choose --split test, --split new for images that were "
             f"added, or another data set."
         )
+    require_task(recipe, "evaluate", "classification", "segmentation")
     task = TASKS[recipe.task](recipe)
     dataset = load_data(task.load, opened.run, is_own_data, disjoint=split == "all")
     if split == "all":

@@ -12,7 +12,7 @@ from training.evaluation.fewshot import choose_shots, fewshot_accuracy, neighbou
 from training.evaluation.representations import features, features_of_some
 from training.reports.tables import lay_out
 from training.runs.opening import load_data, open_model, recipe_for
-from training.tasks import require_classification
+from training.tasks import require_task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     """
     opened = open_model(source)
     recipe = recipe_for(opened, assignments)
-    require_classification(recipe, "fewshot")
+    require_task(recipe, "fewshot", "classification", "pretraining")
     load = functools.partial(load_dataset, recipe.data)
     dataset = load_data(load, opened.run, opened.is_own_data(recipe.data))
     train, test = dataset.source("train"), dataset.source("test")

@@ -110,6 +110,11 @@ def find_saved_model(source):
         for candidate in [folder, *sorted(versions, key=lambda path: int(path.name), reverse=True)]:
             if (candidate / "saved_model.pb").is_file():
                 return candidate
+    if (source / "model.keras").is_file():
+        raise InputError(
+            f"{source} has no export. If the model predicts classes or masks, export it with: "
+            f"python -m training export {source}"
+        )
     if (source / "recipe.json").is_file():
         raise InputError(f"The run in {source} is not finished. To continue it: python -m training train run={source}")
     hint = " To export a .keras file: python -m training export FILE" if source.suffix == ".keras" else ""

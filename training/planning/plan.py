@@ -25,7 +25,7 @@ from training.engine.models import without_weights
 from training.errors import InputError
 from training.planning.plan_report import Memory, Plan
 from training.recipe.datasets import BUILT_IN, IN_DIRECTORY
-from training.tasks import TASKS, require_classification
+from training.tasks import TASKS, require_task
 
 if keras.backend.backend() == "jax":
     import jax
@@ -63,7 +63,7 @@ def plan(recipe, images=None, classes=None):
     Raises:
         InputError: If the model or the batch cannot be split over the devices, or the data set is unknown.
     """
-    require_classification(recipe, "plan")
+    require_task(recipe, "plan", "classification")
     recipe = without_weights(recipe)
     dataset, images_origin = _dataset(recipe.data, images, classes)
     seed(recipe)

@@ -206,6 +206,34 @@ class Distillation:
 
 
 @section
+class Pretraining:
+    """Pre-training without labels, for task=pretraining: the model predicts hidden patches of its images."""
+
+    method: Literal["masked_patch_prediction", "mae"] = Field(
+        "masked_patch_prediction",
+        description="masked patch prediction (arXiv 2010.11929, B.1.2) or a masked autoencoder (arXiv 2111.06377)",
+    )
+    mask_ratio: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="share of the patches to predict; none: 0.5 for masked_patch_prediction, 0.75 for mae"
+    )
+    target: Literal["mean_color", "small_patch", "pixels"] = Field(
+        "mean_color",
+        description="for masked_patch_prediction: mean color of a patch or of its 4 x 4 cells, or its pixels",
+    )
+    decoder_layers: PositiveInt = Field(8, description="for mae: number of blocks of the decoder")
+    decoder_dim: PositiveInt = Field(512, description="for mae: width of the decoder")
+    decoder_heads: PositiveInt = Field(16, description="for mae: number of attention heads of the decoder")
+    normalize_targets: bool = Field(True, description="for mae: normalise the pixels of each patch to predict")
+
+    def __post_init__(self):
+        if self.method == "mae":
+            refuse_unused(self, ["target"], "for pretraining.method=masked_patch_prediction")
+        else:
+            names = ["decoder_layers", "decoder_dim", "decoder_heads", "normalize_targets"]
+            refuse_unused(self, names, "for pretraining.method=mae")
+
+
+@section
 class Distribution:
     """The devices of a run."""
 
@@ -237,8 +265,9 @@ class Recipe:
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         0, description="seed of the initial weights, the order of the images, and all other randomness"
     )
-    task: Literal["classification", "segmentation"] = Field(
-        "classification", description="classify whole images (classification) or each pixel (segmentation)"
+    task: Literal["classification", "segmentation", "pretraining"] = Field(
+        "classification",
+        description="classify whole images (classification) or each pixel (segmentation), or train without labels",
     )
     model: Model
     data: Data
@@ -247,6 +276,7 @@ class Recipe:
     schedule: Schedule = Schedule()
     fit: Fit
     distillation: Distillation = Distillation()
+    pretraining: Pretraining = Pretraining()
     distribution: Distribution = Distribution()
 
     def __post_init__(self):

@@ -54,8 +54,7 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
         **origin(run, recipe, "Classification", f"{evaluation.accuracy:.2%} test accuracy"),
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in judge(evaluation, neighbour)),
         numbers=number_list([*_numbers(evaluation, neighbour), *cost_numbers(model, keeper)]),
-        curves=curves(run, recipe, keeper, ("accuracy", "accuracy (% of the images)"), least_loss),
-        least_loss=f"With label smoothing, the loss cannot be lower than {least_loss:.3f} nats." if least_loss else "",
+        curves=curves(run, recipe, keeper, ("accuracy", "accuracy (% of the images)"), least_loss=least_loss),
         mistakes=_mistakes(evaluation),
         attention=_attention(evaluation, model),
         calibration=_calibration(run, evaluation.calibration),
@@ -158,20 +157,21 @@ def _throughput_note(throughput):
     return f"images per second in training: the median of {len(throughput)} intervals, {spread}"
 
 
-def curves(run, recipe, keeper, quality, least_loss=0.0):
-    """Writes the learning curves, and returns them as HTML.
+def curves(run, recipe, keeper, quality, unit_of_loss="nats", least_loss=0.0):
+    """Writes the learning curves, and returns their section of the page as HTML.
 
     Args:
         run: `training.runs.folder.Run` that the figures are written to.
         recipe: `training.recipe.config.Recipe`
         keeper: `training.engine.callbacks.Keeper`
         quality: (name in the history, label) of a metric from 0 to 1, which is shown beside the loss.
-        least_loss: Lowest possible loss in nats, drawn as a line. 0: no line.
+        unit_of_loss: Unit of the loss, or what it measures.
+        least_loss: Lowest possible loss, drawn as a line. 0: no line.
     """
     history = {name: [row[name] for row in keeper.history] for name in keeper.history[0]}
     unit = "epoch" if recipe.fit.report_every == "1 epoch" else "step"
     panels = {
-        "loss": ("loss", "loss (nats)", 1),
+        "loss": ("loss", f"loss ({unit_of_loss})", 1),
         quality[0]: (*quality, 100),
         "learning_rate": ("learning_rate", "learning rate", 1),
     }
@@ -185,7 +185,8 @@ def curves(run, recipe, keeper, quality, least_loss=0.0):
         images.append(figure(run, name, image, f"{label} by {unit}; at the end: {ends}"))
     image = plot_curve(history[unit], {"training": keeper.throughput}, unit, "images per second")
     images.append(figure(run, "throughput", image, f"images per second in training, by {unit}"))
-    return "\n".join(images)
+    note = f"With label smoothing, the loss cannot be lower than {least_loss:.3f} nats." if least_loss else ""
+    return pages.part("curves", curves="\n".join(images), note=note)
 
 
 def _mistakes(evaluation):

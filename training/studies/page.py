@@ -17,7 +17,7 @@ def write_page(experiment, command):
         command: The command that repeats the study.
     """
     study, rows = experiment.study, experiment.rows(experiment.jobs())
-    points, metric = summaries(rows), TASKS[experiment.recipe.task].metric.replace("_", " ")
+    points, metric = summaries(rows), TASKS[experiment.recipe.task](experiment.recipe).metric.replace("_", " ")
     parts = [f"# {study.title}", f"{study.paper}. {study.claim}".strip(), study.method]
     if verdicts := [decide(comparison, rows) for comparison in study.comparisons(experiment.recipe)]:
         parts += ["## Verdicts", _verdict_table(verdicts), _RULE]

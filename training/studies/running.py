@@ -345,8 +345,8 @@ def leave(task, dataset, run, weights, keeper):
     Returns:
         The task's evaluation on the test images.
     """
-    model = save_model(task, run, keeper.kept, weights)
-    evaluation = task.evaluate(model, dataset, "test")
+    model, learner = save_model(task, dataset, run, weights, keeper.kept)
+    evaluation = task.evaluate(learner, dataset, "test")
     cost = keras_vit.profile(model)
     images = round(keeper.intervals.total * keeper.intervals.images)
     validation = [row[f"val_{task.metric}"] for row in keeper.history if f"val_{task.metric}" in row]
@@ -372,7 +372,7 @@ def _row(job, measures):
         series=job.point.series,
         point=job.point.label,
         seed=job.recipe.seed,
-        score=result[f"test_{TASKS[job.recipe.task].metric}"],
+        score=result[f"test_{TASKS[job.recipe.task](job.recipe).metric}"],
         validation=math.nan if validation is None else validation,
         parameters=result["parameters"],
         gmacs=result["macs"] / 1e9,

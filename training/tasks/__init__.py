@@ -4,19 +4,23 @@ A `Task` defines the labels, loss, metric, evaluation and report of a run. Every
 """
 
 from training.errors import InputError
-from training.tasks import classification, segmentation
+from training.tasks import classification, pretraining, segmentation
 
 TASKS: dict[str, type[classification.Task | segmentation.Task]] = {
     "classification": classification.Task,
     "segmentation": segmentation.Task,
+    "pretraining": pretraining.Task,
 }
 """{value of `recipe.task`: class}. A run constructs its `Task` from its recipe."""
 
 
-def require_classification(recipe, command):
-    """Raises an InputError unless the task is classification. Called by commands that support only classifiers."""
-    if recipe.task != "classification":
+_COMMANDS = {"segmentation": "train, evaluate, predict, export", "pretraining": "train, fewshot, explain"}
+
+
+def require_task(recipe, command, *accepted):
+    """Raises an InputError unless the task is one of those that a command accepts."""
+    if recipe.task not in accepted:
         raise InputError(
-            f"{command} is for models that classify whole images. Received: task={recipe.task}. Accepted for "
-            f"other tasks: train, evaluate, predict and export."
+            f"{command} is for task={' or '.join(accepted)}. Received: task={recipe.task}, for which these commands "
+            f"are available: {_COMMANDS.get(recipe.task, 'all')}."
         )

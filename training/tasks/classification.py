@@ -25,9 +25,11 @@ class Task:
 
     Attributes:
         metric: Name of the metric in the history. The best weights are those with its highest value.
+        has_predictions: Whether the model predicts something that can be served, so that a run exports it.
     """
 
     metric = "accuracy"
+    has_predictions = True
 
     def __init__(self, recipe):
         self.recipe = recipe
@@ -56,11 +58,15 @@ class Task:
 
         return Augmentation(decode, change, image_augmentation.mix)
 
-    def build_objective(self):
+    def build_learner(self, model):
+        """The model that learns: `model`, or a model that contains it. Its outputs are passed to loss and metric."""
+        return model
+
+    def build_objective(self, learner):
         """Builds a function that computes the loss of each image from labels, logits and, if used, teacher logits."""
         return Objective(self.recipe)
 
-    def build_metric(self, num_classes):
+    def build_metric(self, learner, num_classes):
         """Builds a Keras metric of labels and logits."""
         return keras.metrics.CategoricalAccuracy(name=self.metric)
 

@@ -25,6 +25,7 @@ class Task:
     """
 
     metric = "mean_iou"
+    has_predictions = True
 
     def __init__(self, recipe):
         self.recipe = recipe
@@ -38,10 +39,13 @@ class Task:
     def build_changes(self, model, num_classes):
         return build_masked_augmentation(model, self.recipe.augment)
 
-    def build_objective(self):
+    def build_learner(self, model):
+        return model
+
+    def build_objective(self, learner):
         return PixelCrossEntropy()
 
-    def build_metric(self, num_classes):
+    def build_metric(self, learner, num_classes):
         return MeanIoU(num_classes, name=self.metric)
 
     def evaluate(self, model, dataset, splits):

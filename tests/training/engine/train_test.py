@@ -124,7 +124,9 @@ def test_the_trained_model_is_saved_without_reading_initial_weights(fine_tuning,
     fitted = randomize(build_model(recipe, 10, with_logits=True))
     path.unlink()
     weights = [np.array(variable) for variable in fitted.variables]
-    saved = save_model(Task(recipe), Run(tmp_path), fitted, weights)
+    dataset = Dataset(tuple("0123456789"), {})
+    saved, learner = save_model(Task(recipe), dataset, Run(tmp_path), weights, fitted)
+    assert learner is saved
     images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 1)).astype("float32")
     assert_close(saved(images), keras.ops.softmax(fitted(images)))
     configs = [model.get_layer("preprocessing").get_config() for model in (saved, fitted)]

@@ -189,7 +189,7 @@ def test_what_is_for_classifiers_is_refused(brief_run, tmp_path, monkeypatch, ca
         assert main([word.replace("RUN", str(brief_run[0].folder)) for word in command]) == 2
         error = capsys.readouterr().err
         reasons = (
-            "is for models that classify",
+            "Received: task=segmentation, for which these commands are available: train, evaluate, predict, export",
             "works with classifiers only",
             "has no masks",
             "task=segmentation needs",
