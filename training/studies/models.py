@@ -1,5 +1,6 @@
 """Models that several studies train, as changes to a recipe."""
 
+from training.data.loading import load_dataset
 from training.errors import InputError
 from training.studies.study import Point
 
@@ -62,6 +63,14 @@ def require_plain_vit(recipe, study):
     """Raises an InputError unless a recipe trains a ViT without a stem, whose fields a study can change."""
     if recipe.model.config is None or recipe.model.config.stem is not None:
         raise InputError(f"The study {study!r} requires a recipe with a model.config that has no stem.")
+
+
+def halves_of_classes(recipe):
+    """The names of every second class, and those of the others. Of CIFAR-10: airplane, bird, deer, frog, ship."""
+    names = load_dataset(recipe.data).class_names
+    if len(names) < 4:
+        raise InputError(f"This study requires at least four classes. Received: {', '.join(names)}")
+    return names[::2], names[1::2]
 
 
 def learning_rates(series, changes):

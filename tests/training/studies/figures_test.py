@@ -72,6 +72,7 @@ FIGURES = {  # {study: (points of the rows, series of the paper's panel if the p
     "pretraining_size": ([("BiT-ResNet", "1,000 images"), ("BiT-ResNet", "5,000 images")], None),
     "resolution": ([("pre-trained", "16 pixels"), ("fine-tuned at 32 pixels", "32 pixels")], None),
     "scaling": ([("ViT", "24/8"), ("ResNet", "32")], 3),
+    "self_supervision": ([("from scratch", "none"), ("after supervised pre-training", "labels")], None),
     "shape": ([("base", "base"), ("depth", "8"), ("width", "16")], None),
     "vt_resnet": ([("ResNet", "160 pixels"), ("VT-ResNet", "160 pixels")], None),
     "tokens": ([("VT-ResNet", "unchanged"), ("VT-ResNet", "32 tokens")], 2),

@@ -14,11 +14,10 @@ import numpy as np
 
 from training.data.loading import load_dataset
 from training.data.subsets import read_labels
-from training.errors import InputError
 from training.evaluation.fewshot import choose_shots, fewshot_accuracy
 from training.evaluation.representations import features, features_of_some
 from training.studies.figures import plot_panels
-from training.studies.models import learning_rates
+from training.studies.models import halves_of_classes, learning_rates
 from training.studies.papers.data_size import LARGE_VIT, RESNET, counts, small_models, subset
 from training.studies.results import measured_panel
 from training.studies.study import Comparison, Point, Study
@@ -31,14 +30,6 @@ _NUM_SEEDS = 10
 """Number of random choices of the images of the new classes."""
 
 
-def known_classes(recipe):
-    """Every second class. Of CIFAR-10: airplane, bird, deer, frog and ship."""
-    names = load_dataset(recipe.data).class_names
-    if len(names) < 4:
-        raise InputError(f"The study 'pretraining_size' requires at least four classes. Received: {', '.join(names)}")
-    return names[::2]
-
-
 def _counts(recipe, classes):
     total = load_dataset(dataclasses.replace(recipe.data, classes=classes)).source("train").size
     return counts(total, FRACTIONS)
@@ -46,7 +37,7 @@ def _counts(recipe, classes):
 
 def points(recipe):
     """The `training.studies.study.Point`s for a recipe: each model with several fractions of the training images."""
-    classes = known_classes(recipe)
+    classes, _ = halves_of_classes(recipe)
     *_, total = numbers = _counts(recipe, classes)
     return [
         Point(name, f"{count:,} images", (*changes, _classes(classes), *subset(count, total)))
@@ -57,8 +48,8 @@ def points(recipe):
 
 def rates(recipe):
     """Three learning rates of each model, with all images."""
-    classes = _classes(known_classes(recipe))
-    return {name: learning_rates(name, (*changes, classes)) for name, changes in small_models(recipe).items()}
+    classes, _ = halves_of_classes(recipe)
+    return {name: learning_rates(name, (*changes, _classes(classes))) for name, changes in small_models(recipe).items()}
 
 
 def _classes(names):
@@ -83,7 +74,7 @@ def measure(model, recipe):
 
 def comparisons(recipe):
     """The ResNet is better after few images. Whether a ViT is better after many is asked, too."""
-    few, _, many = (f"{count:,} images" for count in _counts(recipe, known_classes(recipe)))
+    few, _, many = (f"{count:,} images" for count in _counts(recipe, halves_of_classes(recipe)[0]))
     return [
         comparison
         for column in MEASURES
