@@ -122,11 +122,11 @@ def measure(job, max_batch=LONGEST_BATCH, open_steps=open_keras_steps):
     with Measured(job, open_steps) as process:
 
         def rate(batch_size):
-            return TIMED_STEPS * batch_size / process.seconds(batch_size, WARMUP_STEPS, TIMED_STEPS)
+            return TIMED_STEPS * batch_size / process.seconds(batch_size, WARMUP_STEPS, TIMED_STEPS, again=True)
 
         sizes = [2**power for power in range(max_batch.bit_length()) if 2**power <= max_batch]
         best = peak(rate, sizes)
-        largest = largest_batch(lambda batch_size: process.seconds(batch_size, 0, 1), max_batch)
+        largest = largest_batch(lambda batch_size: process.seconds(batch_size, 0, 1, again=True), max_batch)
         return dataclasses.asdict(job) | {
             "images_per_second": best and round(best[0], 3),
             "batch_size": best and best[1],

@@ -77,18 +77,22 @@ class Measured:
         """Peak memory of the process since it was ready, in bytes; `None` if the system does not report it."""
         return peak_memory(self._process.pid)
 
-    def seconds(self, batch_size, warmup, steps):
+    def seconds(self, batch_size, warmup, steps, again=False):
         """Seconds of some steps, after warm-up steps that are not counted. Raises `OutOfMemoryError`, or a RuntimeError
-        with the traceback of any other error."""
-        if self._process is None:
+        with the traceback of any other error. With `again`, a batch that does not fit is tried again in a new process,
+        which does not hold the graphs of earlier batch sizes."""
+        is_new = self._process is None
+        if is_new:
             self._start()
         kind, value = self._ask((batch_size, warmup, steps))
         if kind == "seconds":
             return value
         self._end()  # An exhausted process would still hold memory that the next batch needs.
-        if kind == "memory":
+        if kind != "memory":
+            raise RuntimeError(value)
+        if is_new or not again:
             raise OutOfMemoryError(value)
-        raise RuntimeError(value)
+        return self.seconds(batch_size, warmup, steps)
 
     def _start(self):
         context = multiprocessing.get_context("spawn")
@@ -134,9 +138,10 @@ def forget_peak_memory():
 
 
 def _serve(connection, job, open_steps):
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
     try:
         if job.memory_limit is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (job.memory_limit, job.memory_limit))
+            resource.setrlimit(resource.RLIMIT_DATA, (job.memory_limit, most))
         begun = time.perf_counter()
         make_steps, device = open_steps(job)
         ready = time.perf_counter() - begun
@@ -151,4 +156,5 @@ def _serve(connection, job, open_steps):
     except EOFError:
         return  # The parent closed the connection.
     except Exception as error:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))  # Sending the message takes memory, too.
         connection.send(("memory", str(error)) if is_out_of_memory(error) else ("error", traceback.format_exc()))

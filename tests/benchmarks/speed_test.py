@@ -2,8 +2,9 @@
 
 import pytest
 
-from benchmarks.speed import largest_batch, peak
-from benchmarks.workers import OutOfMemoryError, is_out_of_memory
+from benchmarks.speed import largest_batch, measure, peak
+from benchmarks.workers import Job, OutOfMemoryError, is_out_of_memory
+from tests.benchmarks.stub_steps import open_full
 
 
 @pytest.mark.parametrize("limit", [100, 128])
@@ -40,6 +41,12 @@ def test_the_peak_over_batch_sizes(rates, expected, tried):
 
     assert peak(rate, rates) == expected
     assert len(seen) == tried
+
+
+@pytest.mark.slow
+def test_earlier_batches_do_not_use_up_the_memory():
+    row = measure(Job("S/16", 64), 16, open_full)
+    assert (row["largest_batch"], row["largest_tried"]) == (9, 16)
 
 
 class ResourceExhaustedError(Exception):

@@ -36,6 +36,18 @@ def open_dying(job):
     return make_steps, "a stub"
 
 
+def open_full(job):
+    """Steps that run out of memory for more than 9 images, and for a second batch size in the same process."""
+    sizes = set()
+
+    def make_steps(batch_size, steps):
+        sizes.add(batch_size)
+        if batch_size > 9 or len(sizes) > 1:
+            raise MemoryError
+
+    return make_steps, "a stub"
+
+
 def write_job(job, path):
     """Writes a file that contains the job."""
     path.write_text(repr(job))

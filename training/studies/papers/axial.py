@@ -1,13 +1,14 @@
-"""Axial-ViT compared with ViT, at several patch sizes.
+"""Axial-ViT compared with ViT, at several patch sizes, and an AxialResNet.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 13 (appendix D.6), which has no numbers. The axial models are
-somewhat better than ViTs of the same patch size, but need more compute.
+somewhat better than ViTs of the same patch size, but need more compute. AxialResNets are slow for their compute.
 Command: python -m training study axial
-Not included: JFT-300M, 5-shot accuracy on ImageNet, and AxialResNet, which takes far longer than ViTs on a CPU.
+Not included: JFT-300M and 5-shot accuracy on ImageNet. `make bench-speed` measures the speed.
 """
 
 from training.errors import InputError
 from training.studies.figures import plot_panels
+from training.studies.models import has_large_images, resnet
 from training.studies.results import measured_panel
 from training.studies.study import UNCHANGED_DIGITS, Comparison, Point, Study
 
@@ -26,7 +27,10 @@ def points(recipe):
     for name, is_axial in SERIES.items():
         config = f"model.config.axial={is_axial}", "model.config.pooling=avg", "model.config.class_token=none"
         variants += [Point(name, f"patches of {size}", (*config, f"model.config.patch_size={size}")) for size in sizes]
-    return variants
+    if has_large_images(recipe):
+        return [*variants, Point("AxialResNet", "50 layers", resnet("AxialResNet50"))]
+    changes = resnet("AxialResNet", "stage_depths=1,1,1", "width=16", "num_heads=4")
+    return [*variants, Point("AxialResNet", "11 layers", changes)]
 
 
 def comparisons(recipe):
@@ -46,7 +50,7 @@ STUDY = Study(
     paper="“An Image is Worth 16x16 Words”, appendix D.6, Figure 13",
     claim="Axial-ViTs are better than ViTs with the same patches, but need more compute.",
     method="ViTs and Axial-ViTs of three blocks are trained from scratch on 1,293 images of digits, with patches of "
-    "three sizes. AxialResNets are not trained.",
+    "three sizes. An AxialResNet has three stages of one unit, with 64 to 256 channels.",
     comparisons=comparisons,
     changes=(*UNCHANGED_DIGITS, "model.config.num_layers=3", "fit.epochs=12"),
     points=points,
