@@ -19,6 +19,7 @@ from training.recipe.config import Recipe, to_dict, validate
 
 _VIT_CONFIGS = (["model", "config"], ["model", "changes"])
 _ARGUMENTS = "model.arguments."
+_REMOVABLE = ("model.arguments", "model.changes")
 _INTEGER_LIMIT = 2**32
 _BOOLEANS = {"true": True, "false": False}
 _ABBREVIATIONS = {
@@ -65,8 +66,9 @@ def override(recipe, assignments):
     Args:
         recipe: `Recipe`
         assignments: Strings `section.field=value`, applied in this order. Elements of lists are separated by commas.
-            `None` is written as `none`. A new `fit.epochs` removes the recipe's `fit.steps`, and a new `fit.steps`
-            removes its `fit.epochs`.
+            `None` is written as `none`. `model.arguments=none` and `model.changes=none` remove the fields of these
+            sections. A new `fit.epochs` removes the recipe's `fit.steps`, and a new `fit.steps` removes its
+            `fit.epochs`.
 
     Returns:
         The new `Recipe`.
@@ -161,6 +163,8 @@ def _parse(path, text, is_section):
             return dataclasses.asdict(get_variant(text))
         except ValueError as error:
             raise InputError(f"{path}: {error}") from None
+    if path in _REMOVABLE and text.lower() == "none":
+        return {}
     if path.startswith(_ARGUMENTS):
         return _BOOLEANS.get(text.lower(), _value(text, ()))  # The model function checks the types.
     accepted = _accepted(_find_field(path)[1].type)

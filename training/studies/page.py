@@ -1,6 +1,7 @@
 """The page of a study: its claim, its verdicts, its figure and its table, in Markdown."""
 
 import collections
+import math
 
 from training.recipe.assignments import as_text, leaves
 from training.recipe.config import to_dict
@@ -69,6 +70,8 @@ def _verdict_table(verdicts):
 
 
 def _percent(summary, column):
+    if math.isnan(summary.mean(column)):
+        return ""
     bounds = summary.interval(column)
     width = f" ± {100 * (bounds[1] - bounds[0]) / 2:.2f}" if bounds else ""
     return f"{100 * summary.mean(column):.2f}{width}"

@@ -87,6 +87,13 @@ def test_a_stem_that_the_recipe_does_not_have():
     assert "model.config.stem.stage_depths=  " in describe(convolution)
 
 
+def test_arguments_of_another_function():
+    recipe = recipes.load("shapes_vt_fpn")
+    changed = override(recipe, ["model.function=PanopticFPN", "model.arguments=none", "model.arguments.width=8"])
+    assert changed.model.arguments == {"width": 8}
+    assert_refused(recipe, "model.arguments=8", r"model\.arguments is a section\. .*")
+
+
 def test_fields_of_rotary_positions():
     config = DIGITS.model.config.replace(rotary=ROTARY)
     recipe = dataclasses.replace(DIGITS, model=dataclasses.replace(DIGITS.model, config=config))

@@ -75,6 +75,7 @@ FIGURES = {  # {study: (points of the rows, series of the paper's panel if the p
     "self_supervision": ([("from scratch", "none"), ("after supervised pre-training", "labels")], None),
     "shape": ([("base", "base"), ("depth", "8"), ("width", "16")], None),
     "vt_resnet": ([("ResNet", "160 pixels"), ("VT-ResNet", "160 pixels")], None),
+    "vt_fpn": ([("VT-FPN", "neck of 64 channels"), ("Panoptic FPN", "neck of 64 channels")], None),
     "tokens": ([("VT-ResNet", "unchanged"), ("VT-ResNet", "32 tokens")], 2),
 }
 

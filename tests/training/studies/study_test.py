@@ -17,6 +17,8 @@ LARGE = "pretrain_imagenet_b16"
 
 def small_recipe(name, tfds_directory):
     study = papers.load(name)
+    if name == "vt_fpn":  # It needs masks.
+        return recipes.load(study.recipe)
     changes = study.changes if study.recipe == "digits" or name == "tokens" else ()
     changes = [change for change in changes if not change.startswith("model.input_shape")]
     return override(recipes.load("digits"), [*changes, f"data.tfds_directory={tfds_directory}"])
