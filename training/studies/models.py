@@ -18,8 +18,12 @@ def resnet(function, *arguments):
 
 def has_large_images(recipe):
     """Whether the images have at least 128 pixels, so that the published models can be trained."""
-    height, *_ = recipe.model.input_shape or (224,)
-    return height >= _LARGE_IMAGE
+    return image_shape(recipe)[0] >= _LARGE_IMAGE
+
+
+def image_shape(recipe):
+    """The height, the width and the number of channels of the images of a recipe that trains from scratch."""
+    return recipe.model.input_shape or (224, 224, 3)
 
 
 def small_vit(width):
@@ -55,14 +59,14 @@ def _square(size):
 
 
 def _enlarged(recipe, scale):
-    height, width, channels = recipe.model.input_shape
+    height, width, channels = image_shape(recipe)
     return (f"model.input_shape={scale * height},{scale * width},{channels}",)
 
 
-def require_plain_vit(recipe, study):
+def require_plain_vit(recipe):
     """Raises an InputError unless a recipe trains a ViT without a stem, whose fields a study can change."""
     if recipe.model.config is None or recipe.model.config.stem is not None:
-        raise InputError(f"The study {study!r} requires a recipe with a model.config that has no stem.")
+        raise InputError("This study requires a recipe with a model.config that has no stem.")
 
 
 def halves_of_classes(recipe):

@@ -18,7 +18,8 @@ def write_page(experiment, command):
         command: The command that repeats the study.
     """
     study, rows = experiment.study, experiment.rows(experiment.jobs())
-    points, metric = summaries(rows), TASKS[experiment.recipe.task](experiment.recipe).metric.replace("_", " ")
+    points, metric = summaries(rows), TASKS[experiment.recipe.task](experiment.recipe).metric
+    metric = metric.replace("_", " ").replace("iou", "IoU")
     parts = [f"# {study.title}", f"{study.paper}. {study.claim}".strip(), study.method]
     if verdicts := [decide(comparison, rows) for comparison in study.comparisons(experiment.recipe)]:
         parts += ["## Verdicts", _verdict_table(verdicts), _RULE]
@@ -101,9 +102,10 @@ def _provenance(experiment, rows):
     def listed(name):
         return ", ".join(sorted({getattr(row, name) for row in rows}))
 
-    hours = sum(row.seconds for row in rows) / 3600
+    seconds = [row.seconds for row in rows]
+    hours = f", {sum(seconds) / 3600:.1f} hours of training in all" if all(seconds) else ""
     return (
-        f"{len(rows)} runs, {hours:.1f} hours of training in all. Processors: {listed('processor')}. Commits: "
+        f"{len(rows)} runs{hours}. Processors: {listed('processor')}. Commits: "
         f"{listed('commit')}. Keras {listed('keras')}, TensorFlow {listed('tensorflow')}. Every run is a row of "
         f"[{experiment.path.name}]({experiment.path.name})."
     )

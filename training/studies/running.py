@@ -151,6 +151,7 @@ class Experiment:
         if point.initial is not None:
             initial = self._job(point.initial, seed, rates)
             changes += ["model.config=none", "model.function=none", f"model.weights={initial.run.model}"]
+            changes += ["model.attention_initialization=random", "model.resize=none"]  # Those of the initial model.
         try:
             recipe = override(self.recipe, changes)
         except InputError as error:

@@ -8,7 +8,7 @@ Not included: JFT-300M and 5-shot accuracy on ImageNet. `make bench-speed` measu
 
 from training.errors import InputError
 from training.studies.figures import plot_panels
-from training.studies.models import has_large_images, resnet
+from training.studies.models import has_large_images, image_shape, resnet
 from training.studies.results import measured_panel
 from training.studies.study import UNCHANGED_DIGITS, Comparison, Point, Study
 
@@ -20,7 +20,7 @@ def points(recipe):
     config = recipe.model.config
     if config is None or config.stem is not None or not isinstance(config.patch_size, int):
         raise InputError("The study 'axial' requires a recipe with a model.config that has square patches and no stem.")
-    height, width, *_ = recipe.model.input_shape or (224, 224)
+    height, width, _ = image_shape(recipe)
     sizes = [size for size in (2 * config.patch_size, config.patch_size, config.patch_size // 2) if size]
     sizes = [size for size in sizes if height % size == 0 and width % size == 0]
     variants = []

@@ -36,7 +36,7 @@ def small_models(recipe):
 
     An image of 32 pixels takes 6.6, 22.7 and 24.7 million multiply-accumulates.
     """
-    require_plain_vit(recipe, "data_size")
+    require_plain_vit(recipe)
     return {SMALL_VIT: small_vit(48), LARGE_VIT: small_vit(96), RESNET: small_resnet(recipe, "1,1,1")}
 
 

@@ -6,7 +6,7 @@ Not included: pre-training on other images than those of the fine-tuning.
 """
 
 from training.studies.figures import plot_panels
-from training.studies.models import require_plain_vit, small_vit
+from training.studies.models import image_shape, require_plain_vit, small_vit
 from training.studies.results import measured_panel
 from training.studies.study import Comparison, Point, Study
 
@@ -16,8 +16,8 @@ _RATES = ("0.0001", "0.0003", "0.001")
 
 def _sizes(recipe):
     """Half the height of the recipe's images, and the whole height."""
-    require_plain_vit(recipe, "resolution")
-    height, _, channels = recipe.model.input_shape
+    require_plain_vit(recipe)
+    height, _, channels = image_shape(recipe)
     return {size: f"model.input_shape={size},{size},{channels}" for size in (height // 2, height)}
 
 

@@ -56,7 +56,7 @@ def _published_points():
 
 def _small(recipe):
     """{series: {label: changes}}. Of images of 32 pixels, the models of each series take about 6, 24 and 50 MMACs."""
-    require_plain_vit(recipe, "scaling")
+    require_plain_vit(recipe)
     return {
         _VIT: {f"width {width}": small_vit(width) for width in (48, 96, 144)},
         _HYBRID: {

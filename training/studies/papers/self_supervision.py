@@ -41,7 +41,7 @@ def _fine_tuned(recipe, series, label, initial, *changes):
 
 def points(recipe):
     """The `training.studies.study.Point`s for a recipe: a fine-tuning after each kind of pre-training."""
-    require_plain_vit(recipe, "self_supervision")
+    require_plain_vit(recipe)
     return [_fine_tuned(recipe, series, label, initial) for (series, label), initial in _pretrainings(recipe).items()]
 
 

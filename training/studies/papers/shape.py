@@ -13,7 +13,7 @@ import dataclasses
 from keras_vit import ViTConfig
 from training.errors import InputError
 from training.studies.figures import plot_panels
-from training.studies.models import has_large_images
+from training.studies.models import has_large_images, image_shape
 from training.studies.results import measured_panel
 from training.studies.study import UNCHANGED_DIGITS, Comparison, Point, Study
 
@@ -69,7 +69,7 @@ def grid(base, image_side, factors):
 
 def points(recipe):
     """The `training.studies.study.Point`s for a recipe."""
-    height, width, *_ = recipe.model.input_shape or (224, 224)
+    height, width, _ = image_shape(recipe)
     base, factors = recipe.model.config, SMALL_FACTORS
     is_large = has_large_images(recipe)
     if is_large:
