@@ -18,6 +18,7 @@ from keras_vit import baselines
 from keras_vit.models import bit_resnet, resnet
 from keras_vit.weights.catalogue import ENTRIES
 from keras_vit.weights.checkpoint import published_config
+from training.reports import published
 
 PRINTED = {
     # arXiv 2010.11929, Table 1.
@@ -25,20 +26,15 @@ PRINTED = {
     "ViTL16": "307 M",
     "ViTH14": "632 M",
     # arXiv 2006.03677, Table 8.
-    "VTResNet18": "11.7 M, 1.569",
-    "VTResNet34": "19.2 M, 3.236",
-    "VTResNet50": "21.4 M, 3.412",
-    "VTResNet101": "41.5 M, 7.129",
-    # arXiv 1709.01507 and 1807.06521.
-    **{f"SEResNet{depth}": f"{count} M" for depth, count in ((18, 11.8), (34, 22.0), (50, 28.1), (101, 49.3))},
-    **{f"CBAMResNet{depth}": f"{count} M" for depth, count in ((18, 11.8), (34, 22.0), (50, 28.1), (101, 49.3))},
-    # arXiv 1904.09925, 1906.05909, 1904.11491, 1811.12814. A2-Net: arXiv 1910.03151, Table 3. SAN: arXiv 2004.13621.
-    **{"AAResNet34": "20.7 M", "AAResNet50": "25.6 M", "AAResNet101": "45.4 M", "StandAloneResNet50": "18.0 M"},
-    **{"LRNet18": "14.4 M", "LRNet50": "23.3 M", "LRNet101": "42.0 M"},
-    **{"GloReResNet50": "30.5 M", "GloReResNet200": "70.6 M", "A2ResNet50": "33.0 M"},
-    **{"SAN19Pairwise": "17.6 M", "SAN19Patchwise": "20.5 M"},
+    **{
+        row["function"]: f"{row['parameters']:.1f} M, {row['gmacs']:g}"
+        for row in published.read("vt_table8").rows
+        if row["gmacs"]
+    },
+    # Not in Table 8. A2-Net: arXiv 1910.03151, Table 3. SAN: arXiv 2004.13621.
+    **{"A2ResNet50": "33.0 M", "SAN19Pairwise": "17.6 M"},
 }
-"""{function: parameters, and for VT-ResNets multiply-accumulates, as the papers print them}"""
+"""{function: parameters, and for the models of Table 8 multiply-accumulates, as the papers print them}"""
 
 # arXiv 2006.03677, Tables 9 and 10: shape of the images, classes, {backbone: printed GMACs of Panoptic FPN and VT-FPN}.
 _SEGMENTATION = {

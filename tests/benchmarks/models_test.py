@@ -112,7 +112,8 @@ def test_entries_of_papers():
 
 
 def test_printed_numbers_of_baselines():
-    assert {name: models.PRINTED[name] for name in COUNTS} == {name: f"{row[2]} M" for name, row in COUNTS.items()}
+    printed = {name: models.PRINTED[name].partition(",")[0] for name in COUNTS}
+    assert printed == {name: f"{row[2]} M" for name, row in COUNTS.items()} | {"CBAMResNet34": "22.9 M"}  # A misprint.
 
 
 def test_copies_share_a_row():
