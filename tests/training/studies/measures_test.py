@@ -1,5 +1,6 @@
 """What studies measure in trained models, and the figures of it."""
 
+import dataclasses
 import math
 import types
 
@@ -11,7 +12,12 @@ from tests.models.tiny import SHAPE, tiny_model
 from tests.test_case import random_inputs, randomize
 from tests.training.studies.figures_test import bars_of
 from tests.training.studies.results_test import row
+from training import recipes
+from training.data.loading import load_dataset
+from training.data.subsets import read_labels
+from training.recipe.assignments import override
 from training.studies import measures, papers
+from training.studies.papers import pretraining_size
 from training.studies.results import summaries
 
 
@@ -38,6 +44,28 @@ def test_distances_of_the_blocks():
     assert all(map(math.isnan, found[2:]))
     without = types.SimpleNamespace(layers=[], predict=None)
     assert all(map(math.isnan, measures._distance_measures(without, images).values()))
+
+
+def test_few_shots_are_of_the_other_classes(monkeypatch, tfds_directory):
+    recipe = override(
+        recipes.load("digits"),
+        [f"data.tfds_directory={tfds_directory}", "data.classes=0,2,4,6,8", "data.train_images=100"],
+    )
+    read = {}
+
+    def accuracies(train, labels, test, test_labels, shots, seeds):
+        read.update(train=(train, labels), test=(test, test_labels))
+        return {count: np.array([count / 100 + seed for seed in seeds]) for count in shots}
+
+    monkeypatch.setattr(pretraining_size, "fewshot_accuracy", accuracies)
+    monkeypatch.setattr(pretraining_size, "features", lambda model, source, recipe: source.size)
+    monkeypatch.setattr(pretraining_size, "features_of_some", lambda model, source, recipe, needed: source.size)
+    assert pretraining_size.measure(None, recipe) == pytest.approx({"5-shot": 4.55, "25-shot": 4.75})
+    whole = load_dataset(dataclasses.replace(recipe.data, classes=None, train_images=None))
+    for split, (size, labels) in read.items():
+        known = read_labels(whole.source(split), split)
+        np.testing.assert_array_equal(labels, known[known % 2 == 1] // 2)
+        assert size == len(labels)
 
 
 @pytest.mark.parametrize("name", ["translation", "attention_distance"])

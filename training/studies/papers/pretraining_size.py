@@ -9,6 +9,7 @@ closed form to the frozen features of a few images of each new class. The new cl
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -31,8 +32,13 @@ _NUM_SEEDS = 10
 
 
 def _counts(recipe, classes):
-    total = load_dataset(dataclasses.replace(recipe.data, classes=classes)).source("train").size
-    return counts(total, FRACTIONS)
+    return counts(_size(dataclasses.replace(recipe.data, classes=classes)), FRACTIONS)
+
+
+@functools.cache
+def _size(data):
+    """Number of training images. All labels are read for it."""
+    return load_dataset(data).source("train").size
 
 
 def points(recipe):
