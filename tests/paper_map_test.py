@@ -4,12 +4,21 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).parent.parent
-# The cells of each row, without headings and separators.
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split("|")]
-    for line in (ROOT / "docs" / "paper_map.md").read_text(encoding="utf-8").splitlines()
-    if line.startswith("| ") and "`" in line
-]
+STATUSES = ("works", "shown here", "works partly", "not run", "missing")
+# The first section lists what is shown. The tables of the others list code.
+_, SHOWN, MAPPED = re.split(
+    r"^## What is shown$|^(?=## An Image)", (ROOT / "docs" / "paper_map.md").read_text(encoding="utf-8"), flags=re.M
+)
+
+
+def _rows(text, is_row):
+    """The cells of each row, without headings and separators."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if is_row(line)]
+
+
+ROWS = _rows(MAPPED, lambda line: line.startswith("| ") and "`" in line)
+# Rows of three cells. The list of the statuses has two.
+SHOWN_ROWS = _rows(SHOWN, lambda line: re.match(r"\| (?!what the papers).*\|.*\|.*\|$", line))
 
 
 def _files(row):
@@ -36,3 +45,17 @@ def test_names_are_found():
         names = [re.split("[(=]", name)[0].rpartition(".")[2].strip("…") for name in code]
         unknown[row[0]] = [name for name in names if name not in text]
     assert not {title: names for title, names in unknown.items() if names}
+
+
+def _evidence(cell):
+    """The files that a cell names: links from docs/, and paths from the root in backticks."""
+    links = [ROOT / "docs" / link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", cell)]
+    return links + [ROOT / path for path in re.findall(r"`([^`\s]+/[^`\s]+\.(?:py|md|csv))`", cell)]
+
+
+def test_each_row_of_what_is_shown_has_a_status_and_existing_evidence():
+    assert len(SHOWN_ROWS) >= 111
+    assert not [row for row in SHOWN_ROWS if len(row) != 3 or row[1] not in STATUSES]
+    assert not [title for title, status, cell in SHOWN_ROWS if status == "shown here" and "](" not in cell]
+    assert not [title for title, status, cell in SHOWN_ROWS if status == "works" and not _evidence(cell)]
+    assert not [str(path) for *_, cell in SHOWN_ROWS for path in _evidence(cell) if not path.is_file()]
