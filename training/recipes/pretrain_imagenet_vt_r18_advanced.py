@@ -10,9 +10,8 @@ The paper's teacher, FBNetV3-G, is not available in this package. An AugReg B/16
 distillation.teacher=PATH sets another teacher for the same classes. The paper does not give the label smoothing, nor
 RMSProp's momenta, epsilon and weight decay. These values are from EfficientNet's code (arXiv 1905.11946), which uses
 RMSProp with similar learning rates, but adds the weight decay to the gradients. The drop path rate increases from 0 in
-the first residual unit to 0.1 in the last. With distribution.kind=data_parallel, batch norms use the images of all
-devices, as in the paper. With mirrored, multi_worker and tpu, the batch norms of each device use only its own images.
-The moving average covers only the trained weights, not the statistics of batch norms.
+the first residual unit to 0.1 in the last. Batch norms use the images of all devices, as in the paper. The moving
+average covers only the trained weights, not the statistics of batch norms.
 """
 
 from training.recipe.config import Augment, Data, Distillation, Fit, Model, Optimizer, Recipe, Schedule

@@ -26,6 +26,7 @@ def write_page(experiment, command):
     parts += [
         f"![The measured values]({experiment.name}.png)",
         "## Results",
+        _MEANS,
         _result_table(points, study.measures if study.shown is None else study.shown, metric),
     ]
     if candidates := _candidate_table(experiment):
@@ -47,6 +48,7 @@ _RULE = (
     f"claim *shows* if the interval lies above 0. It is a *tie* if the interval lies within ±{100 * TIE:g} point. "
     f"Otherwise it is *undecided*. The claims, the rule and the points were fixed before the first run."
 )
+_MEANS = "Means over the seeds. The number after ± is half of the 95 % interval."
 _RATES = (
     "Each series was first trained with several learning rates and one seed. The learning rate of the best "
     "validation result is used for all its points."
@@ -66,8 +68,16 @@ def _verdict_table(verdicts):
             difference = f"{100 * verdict.difference:+.2f}"
             bounds = f"{100 * verdict.bounds[0]:+.2f} to {100 * verdict.bounds[1]:+.2f}"
         word = "**the opposite shows**" if verdict.word == "reversed" else verdict.word
-        rows.append((verdict.comparison.claim, difference, bounds, str(verdict.seeds), word))
+        rows.append((_claim(verdict), difference, bounds, str(verdict.seeds), word))
     return _table(("claim", "difference", "95 % interval", "seeds", "verdict"), rows)
+
+
+def _claim(verdict):
+    """The claim, with the labels of the points that the validation images have chosen."""
+    comparison = verdict.comparison
+    pairs = zip((comparison.first, comparison.second), verdict.points, strict=True)
+    chosen = [f"{series}: {label}" for (_, given), (series, label) in pairs if given is None and label is not None]
+    return f"{comparison.claim} ({', '.join(chosen)})" if chosen else comparison.claim
 
 
 def _percent(summary, column):

@@ -28,12 +28,14 @@ class Verdict:
 
     `word` is `"shows"` if the first point is better, `"reversed"` if it is worse, `"tie"` if both are equal, and
     `"undecided"` otherwise. It is `"not run"` if fewer than two seeds of both points were trained. `difference` is the
-    mean of the differences of the same seeds, and `bounds` is its 95 % interval.
+    mean of the differences of the same seeds, and `bounds` is its 95 % interval. `points` has the (series, label) of
+    both points, also if the comparison leaves the label open.
     """
 
     comparison: object
     word: str
     seeds: int
+    points: tuple[tuple[str, str | None], ...]
     difference: float | None = None
     bounds: tuple[float, float] | None = None
 
@@ -45,25 +47,27 @@ def decide(comparison, rows):
         comparison: `training.studies.study.Comparison`
         rows: The `training.studies.results.Row`s of the study.
     """
-    first, second = (_values(point, comparison.column, rows) for point in (comparison.first, comparison.second))
+    points = tuple(_with_label(point, rows) for point in (comparison.first, comparison.second))
+    first, second = ({row.seed: row.value(comparison.column) for row in _rows_of(point, rows)} for point in points)
     differences = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
     bounds = interval(differences)
     if bounds is None:
-        return Verdict(comparison, "not run", len(differences))
+        return Verdict(comparison, "not run", len(differences), points)
     low, high = bounds
     word = "shows" if low > 0 else "reversed" if high < 0 else "undecided"
     if low >= -TIE and high <= TIE and (word == "undecided" or comparison.expected == "tie"):
         word = "tie"
-    return Verdict(comparison, word, len(differences), statistics.mean(differences), bounds)
+    return Verdict(comparison, word, len(differences), points, statistics.mean(differences), bounds)
 
 
-def _values(point, column, rows):
-    """{seed: value} of a point."""
+def _rows_of(point, rows):
+    return [row for row in rows if (row.series, row.point) == point]
+
+
+def _with_label(point, rows):
+    """The point itself. If its label is `None`: the point of its series with the best mean on validation images."""
     series, label = point
-    if label is None:
-        validation = {}
-        for row in rows:
-            if row.series == series:
-                validation.setdefault(row.point, []).append(row.validation)
-        label = max(validation, key=lambda name: statistics.mean(validation[name]), default=None)
-    return {row.seed: row.value(column) for row in rows if (row.series, row.point) == (series, label)}
+    if label is not None:
+        return point
+    points = dict.fromkeys((row.series, row.point) for row in rows if row.series == series)
+    return max(points, key=lambda each: statistics.mean(row.validation for row in _rows_of(each, rows)), default=point)

@@ -97,5 +97,6 @@ def test_the_best_point_of_a_series_is_chosen_by_validation():
     rows = [row("a", f"{i}", seed, 0.1 * i, validation=0.5 - 0.1 * i) for i in range(3) for seed in range(2)]
     rows += [row("b", "y", seed, 0.3) for seed in range(2)]
     verdict = decide(Comparison("", ("a", None), ("b", "y")), rows)
+    assert verdict.points == (("a", "0"), ("b", "y"))
     assert (verdict.word, verdict.difference) == ("reversed", pytest.approx(-0.3))
     assert decide(Comparison("", ("c", None), ("b", "y")), rows).word == "not run"
