@@ -104,7 +104,7 @@ def test_a_resumed_run_hides_the_same_patches(recipe, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.combination("task=pretraining", "fewshot, and fine-tuning from the run")
+@pytest.mark.combination("a run of task=pretraining", "fewshot, and fine-tuning from the run")
 @pytest.mark.parametrize("changes", [[], ["pretraining.target=pixels"], MAE], ids=["classes", "pixels", "mae"])
 def test_a_run_and_what_follows(recipe, changes, tmp_path):
     run, evaluation = train.train(override(recipe, changes), folder=tmp_path / "run")
