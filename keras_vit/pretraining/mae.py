@@ -107,7 +107,8 @@ class MaskedAutoencoder(Pretrainer):
     def call(self, images, noise=None, training=None):
         return self._predict_patches(images, noise)[0]
 
-    def _predict_patches(self, images, noise=None):
+    def _predict_patches(self, images, noise):
+        """Returns the result of `call`, and the normalised images, (B, H, W, C)."""
         num_prefix_tokens, ranks_and_mask = self.architecture.num_prefix_tokens, []
 
         def hide(tokens):
@@ -139,12 +140,26 @@ class MaskedAutoencoder(Pretrainer):
             )
         return num_visible
 
-    def _predicted_pixels(self, outputs, images):
+    def reconstruct(self, images, noise=None):
+        """Returns the masked images and the images that the model reconstructs from them.
+
+        With `normalize_targets`, the model does not predict the mean and the standard deviation of a patch, so those of
+        the original patch are used.
+
+        Args:
+            images: (B, H, W, C), as the model expects them.
+            noise: As in the call arguments of `MaskedAutoencoder`.
+
+        Returns:
+            A `Reconstruction`: `masked` and `reconstructed`, (B, H, W, C) from 0 to 1. Rows and columns that do not
+            fill a patch are cut off.
+        """
+        outputs, images = self._predict_patches(images, noise)
         predictions = outputs["predictions"]
         if self.normalize_targets:
             mean, deviation = _statistics(self._flat_patches(images))
             predictions = predictions * deviation + mean
-        return self.to_pixels(self._image(predictions, images))
+        return self._reconstruction(images, self.to_pixels(self._image(predictions, images)), outputs["mask"])
 
     def get_config(self):
         names = ("mask_ratio", "decoder_layers", "decoder_dim", "decoder_heads", "normalize_targets", "seed")

@@ -87,6 +87,7 @@ class MaskedPatchPrediction(Pretrainer):
         return self._predict_patches(images)[0]
 
     def _predict_patches(self, images):
+        """Returns the result of `call`, and the normalised images, (B, H, W, C)."""
         masks = []
 
         def corrupt(patches):
@@ -102,16 +103,32 @@ class MaskedPatchPrediction(Pretrainer):
             predictions = ops.reshape(predictions, shape)
         return {"predictions": predictions, "targets": targets, "mask": masks[0]}, images
 
-    def _predicted_pixels(self, outputs, images):
+    def reconstruct(self, images):
+        """Returns the images with gray corrupted patches, and the images with predicted patches.
+
+        A color in 3 bits is shown as the middle of its range. A tenth of the corrupted patches does not change in the
+        input of the encoder (see `PatchCorruption`), but is gray, too.
+
+        Args:
+            images: (B, H, W, C), as the model expects them.
+
+        Returns:
+            A `Reconstruction`: `masked` and `reconstructed`, (B, H, W, C) from 0 to 1. Rows and columns that do not
+            fill a patch are cut off.
+        """
+        outputs, images = self._predict_patches(images)
         predictions = outputs["predictions"]
-        if not self.has_classes:
-            return self._image(predictions, images)
+        pixels = self._colors(predictions) if self.has_classes else predictions
+        return self._reconstruction(images, self._image(pixels, images), outputs["mask"])
+
+    def _colors(self, predictions):
+        """The pixels (B, N, P, Q, C) of the most probable classes, from logits (B, N, k, classes)."""
         levels = ops.argmax(predictions, axis=-1)[..., None] // self._place_values % _LEVELS  # (B, N, k, C)
         (height, width), side = self.architecture.total_stride, math.isqrt(self.outputs_per_patch)
         colors = (ops.cast(levels, "float32") + 0.5) / _LEVELS
         cells = ops.reshape(colors, (-1, levels.shape[1], side, 1, side, 1, self.channels))
         pixels = ops.tile(cells, (1, 1, 1, height // side, 1, width // side, 1))
-        return self._image(pixels, images)
+        return ops.reshape(pixels, (-1, levels.shape[1], height, width, self.channels))
 
     def _patch_losses(self, outputs):
         if not self.has_classes:

@@ -117,36 +117,20 @@ class Pretrainer(keras.Model):
         # Targets get no gradient, even if layers with weights precede the preprocessing.
         return tokens, ops.stop_gradient(outputs["preprocessing"]), outputs["patch_embedding"]
 
-    def reconstruct(self, images, **arguments):
-        """Returns the masked images and the images that the model reconstructs from them.
-
-        * Masked patch prediction predicts colors, or pixels. A color in 3 bits is shown as the middle of its range. A
-          tenth of the patches to predict is not corrupted, but is gray in `masked`, too.
-        * A masked autoencoder with `normalize_targets` does not predict the mean and the standard deviation of a patch,
-          so those of the original patch are used.
+    def _reconstruction(self, images, predicted, mask):
+        """A `Reconstruction`.
 
         Args:
-            images: (B, H, W, C), as the model expects them.
-            **arguments: Call arguments of the model.
-
-        Returns:
-            A `Reconstruction`: `masked` and `reconstructed`, (B, H, W, C) from 0 to 1. Rows and columns that do not
-            fill a patch are cut off.
+            images: The normalised images, (B, H, W, C).
+            predicted: The predictions of all patches as images in [0, 1], without the rows and columns that fill no
+                patch.
+            mask: (B, N), 1 for the patches to predict.
         """
-        outputs, images = self._predict_patches(images, **arguments)
         patches = self._flat_patches(images)
-        original, predicted = self.to_pixels(self._image(patches, images)), self._predicted_pixels(outputs, images)
-        is_hidden = self._image(ops.broadcast_to(outputs["mask"][:, :, None], ops.shape(patches)), images) > 0
+        original = self.to_pixels(self._image(patches, images))
+        is_hidden = self._image(ops.broadcast_to(mask[:, :, None], ops.shape(patches)), images) > 0
         pictures = ops.where(is_hidden, 0.5, original), ops.where(is_hidden, predicted, original)
         return Reconstruction(*(graph.to_array(ops.clip(picture, 0, 1)) for picture in pictures))
-
-    def _predict_patches(self, images):
-        """Returns the result of `call`, and the normalised images, (B, H, W, C)."""
-        raise NotImplementedError
-
-    def _predicted_pixels(self, outputs, images):
-        """The predictions of all patches as images in [0, 1], without the rows and columns that fill no patch."""
-        raise NotImplementedError
 
     def _flat_patches(self, images):
         """Cuts images (B, H, W, C) into patches (B, N, P Q C)."""

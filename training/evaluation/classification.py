@@ -10,7 +10,7 @@ from keras_vit.decoding import image_decoder
 from training.data.labels import multi_hot
 from training.data.pipeline import read_once
 from training.errors import InputError
-from training.evaluation.metrics import binary_cross_entropy, calibration, class_scores, top_k_is_right
+from training.evaluation.metrics import binary_cross_entropy, calibration, class_scores, evenly_spaced, top_k_is_right
 
 NUM_MISTAKES = 15
 NUM_EXAMPLES = 6
@@ -156,7 +156,7 @@ class _Collector:
     """Collects the evaluations of batches. `size` is the number of images of all splits."""
 
     def __init__(self, size):
-        self.example_indices = set(np.linspace(0, size - 1, min(NUM_EXAMPLES, size)).astype(int).tolist())
+        self.example_indices = evenly_spaced(NUM_EXAMPLES, size)
         self.batches, self.mistakes, self.examples = [], {}, {}
         self.num_images = self.num_unlabelled = 0
 

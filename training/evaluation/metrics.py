@@ -110,3 +110,8 @@ def class_scores(labels, predictions, class_names):
         ClassScore(class_names[label], int(images[label]), int(right[label]), *most_frequent.get(label, ()))
         for label in order.tolist()
     ]
+
+
+def evenly_spaced(most, count):
+    """At most `most` indices that are evenly spaced among `count` images, as a set."""
+    return set(np.linspace(0, count - 1, min(most, count)).astype(int).tolist())

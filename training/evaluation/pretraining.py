@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_vit.decoding import image_decoder
 from training.data.pipeline import read_once
+from training.evaluation.metrics import evenly_spaced
 
 NUM_EXAMPLES = 8
 
@@ -45,7 +46,7 @@ def evaluate(learner, dataset, split, recipe, objective, metric):
         A `Prediction`.
     """
     source, size = dataset.splits[split], recipe.fit.batch_size
-    chosen = set(np.linspace(0, source.size - 1, min(NUM_EXAMPLES, source.size)).astype(int).tolist())
+    chosen = evenly_spaced(NUM_EXAMPLES, source.size)
     loss, count, images = keras.metrics.Mean(), 0, []
     for batch, _, is_real in read_once(source, image_decoder(learner.model), lambda label, image: 0, size):
         outputs = learner.predict_on_batch(batch)

@@ -11,6 +11,7 @@ from keras import ops
 from keras_vit.decoding import image_decoder
 from training.data.masks import VOID, decode_mask
 from training.data.pipeline import read_once
+from training.evaluation.metrics import evenly_spaced
 
 NUM_EXAMPLES = 8
 
@@ -94,7 +95,7 @@ def evaluate(model, dataset, splits, recipe):
     # The argmax is computed on the device, because masks are copied faster than the probabilities of all classes.
     segmenter = keras.Model(model.inputs, ops.argmax(model.outputs[0], axis=-1))
     num_classes, total = len(dataset.class_names), sum(dataset.splits[split].size for split in splits)
-    example_indices = set(np.linspace(0, total - 1, min(NUM_EXAMPLES, total)).astype(int).tolist())
+    example_indices = evenly_spaced(NUM_EXAMPLES, total)
     confusion, count, examples = np.zeros((num_classes, num_classes), "int64"), 0, []
     decode, size = image_decoder(model), recipe.fit.batch_size
     batches = (read_once(dataset.splits[split], decode, _read_mask, size) for split in splits)

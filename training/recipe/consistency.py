@@ -46,22 +46,24 @@ def _check_task(recipe):
     if recipe.task != "pretraining":
         unused = [field.name for field in dataclasses.fields(recipe.pretraining)]
         refuse_unused(recipe.pretraining, unused, "with task=pretraining")
-    condition = "with task=classification"
     if not is_segmenter:
         refuse_unused(recipe.data, ["mask"], "with task=segmentation")
         refuse_unused(recipe.augment, _SEGMENTATION_ONLY, "with task=segmentation")
-        if recipe.task == "pretraining":
-            _check_pretraining(recipe, condition)
+    if recipe.task == "classification":
+        return
+    condition = "with task=classification"
+    refuse_unused(recipe.fit, ["loss", "label_smoothing"], condition)
+    refuse_unused(recipe.distillation, ["teacher"], condition)
+    if recipe.task == "pretraining":
+        _check_pretraining(recipe)
         return
     refuse_unused(recipe.model, ["resize"], condition)
     refuse_unused(recipe.data, ["label", "classes", "max_failures"], condition)
     unused = [field.name for field in dataclasses.fields(recipe.augment) if field.name not in _SEGMENTATION_FIELDS]
     refuse_unused(recipe.augment, unused, condition)
-    refuse_unused(recipe.fit, ["loss", "label_smoothing"], condition)
-    refuse_unused(recipe.distillation, ["teacher"], condition)
 
 
-def _check_pretraining(recipe, condition):
+def _check_pretraining(recipe):
     if recipe.model.function is not None:
         raise ValueError(
             f"task=pretraining trains a Vision Transformer. Set model.config or model.weights. Received: "
@@ -71,9 +73,7 @@ def _check_pretraining(recipe, condition):
         raise ValueError(
             "distribution.kind=model_parallel does not split the layers that predict patches. Choose data_parallel"
         )
-    refuse_unused(recipe.augment, ["mixup", "cutmix"], condition)
-    refuse_unused(recipe.fit, ["loss", "label_smoothing"], condition)
-    refuse_unused(recipe.distillation, ["teacher"], condition)
+    refuse_unused(recipe.augment, ["mixup", "cutmix"], "with task=classification")
 
 
 def _check_function(recipe):

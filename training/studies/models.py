@@ -1,5 +1,7 @@
 """Models that several studies train, as changes to a recipe."""
 
+import functools
+
 from training.data.loading import load_dataset
 from training.errors import InputError
 from training.studies.study import Point
@@ -69,14 +71,21 @@ def require_plain_vit(recipe):
         raise InputError("This study requires a recipe with a model.config that has no stem.")
 
 
+@functools.cache
+def classes_and_size(data):
+    """The class names and the number of training images of a data set, which are read once."""
+    dataset = load_dataset(data)
+    return dataset.class_names, dataset.source("train").size
+
+
 def halves_of_classes(recipe):
     """The names of every second class, and those of the others. Of CIFAR-10: airplane, bird, deer, frog, ship."""
-    names = load_dataset(recipe.data).class_names
+    names, _ = classes_and_size(recipe.data)
     if len(names) < 4:
         raise InputError(f"This study requires at least four classes. Received: {', '.join(names)}")
     return names[::2], names[1::2]
 
 
-def learning_rates(series, changes):
-    """Three points of a series with different learning rates."""
-    return [Point(series, f"rate {rate}", (*changes, f"optimizer.learning_rate={rate}")) for rate in _RATES]
+def learning_rates(series, changes, rates=_RATES, initial=None):
+    """The points of a series with different learning rates. `initial` is the `initial` of each `Point`."""
+    return [Point(series, f"rate {rate}", (*changes, f"optimizer.learning_rate={rate}"), initial) for rate in rates]

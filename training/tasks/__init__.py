@@ -14,7 +14,7 @@ TASKS: dict[str, type[classification.Task | segmentation.Task]] = {
 """{value of `recipe.task`: class}. A run constructs its `Task` from its recipe."""
 
 
-_COMMANDS = {"segmentation": "train, evaluate, predict, export", "pretraining": "train, fewshot, explain"}
+_COMMANDS = {"segmentation": "train, evaluate, predict, export", "pretraining": "train, fewshot, explain, duplicates"}
 
 
 def require_task(recipe, command, *accepted):

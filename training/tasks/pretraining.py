@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.pretraining import MaskedAutoencoder, MaskedPatchPrediction
+from keras_vit.pretraining.pretrainer import mean_of_hidden
 from training.errors import InputError
 from training.evaluation.pretraining import evaluate
 from training.reports.pretraining import write_pretraining_report
@@ -50,9 +51,6 @@ class Task(classification.Task):
         objective, metric = self.build_objective(model), self.build_metric(model, None)
         return evaluate(model, dataset, splits, self.recipe, objective, metric)
 
-    def describe(self, evaluation):
-        return str(evaluation)
-
     def results(self, evaluation):
         return {
             f"test_{self.metric}": evaluation.value,
@@ -92,10 +90,10 @@ class ExplainedVariance(keras.metrics.Metric):
         """Adds the outputs of a batch. Images of weight 0 are not counted."""
         targets, predictions, mask = (y_pred[name] for name in ("targets", "predictions", "mask"))
         weights = ops.ones_like(mask[:, 0]) if sample_weight is None else sample_weight
-        share = (ops.cast(weights, "float32") / ops.sum(mask, axis=1))[:, None] * mask  # (B, N)
+        weights = ops.cast(weights, "float32")
         values = ops.square(predictions - targets), targets, ops.square(targets)
-        means = [ops.sum(share * ops.mean(value, axis=-1)) for value in values]
-        self.sums.assign(self.sums + ops.stack([ops.sum(share), *means]))
+        means = [ops.sum(weights * mean_of_hidden(ops.mean(value, axis=-1), mask)) for value in values]
+        self.sums.assign(self.sums + ops.stack([ops.sum(weights), *means]))
 
     def result(self):
         error, mean, square = (self.sums[i] / ops.maximum(self.sums[0], 1e-6) for i in (1, 2, 3))

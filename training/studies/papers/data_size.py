@@ -9,11 +9,11 @@ of steps. As in early stopping, the weights with the best validation accuracy ar
 images of 128 pixels or more, and small ones for smaller images.
 """
 
-from training.data.loading import load_dataset
 from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
 from training.studies.measures import MEASURES, measure
 from training.studies.models import (
+    classes_and_size,
     has_large_images,
     learning_rates,
     require_plain_vit,
@@ -55,7 +55,7 @@ def counts(total, fractions=FRACTIONS):
 
 
 def _total(recipe):
-    return load_dataset(recipe.data).source("train").size
+    return classes_and_size(recipe.data)[1]
 
 
 def points(recipe):

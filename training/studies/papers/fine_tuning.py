@@ -9,6 +9,7 @@ fine-tuned again on all of them.
 
 from training.errors import InputError
 from training.studies.figures import plot_panels
+from training.studies.models import learning_rates
 from training.studies.results import measured_panel
 from training.studies.study import Point, Study
 
@@ -31,7 +32,7 @@ def points(recipe):
 def rates(recipe):
     """The learning rates of Table 4, with the held-out images of the recipe."""
     values = RATES.get(recipe.data.dataset, OTHER_RATES)
-    return {_SERIES: [Point(_SERIES, f"rate {rate}", (f"optimizer.learning_rate={rate}",)) for rate in values]}
+    return {_SERIES: learning_rates(_SERIES, (), values)}
 
 
 def figure(summaries, folder):

@@ -9,7 +9,6 @@ closed form to the frozen features of a few images of each new class. The new cl
 """
 
 import dataclasses
-import functools
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from training.data.subsets import read_labels
 from training.evaluation.fewshot import choose_shots, fewshot_accuracy
 from training.evaluation.representations import features, features_of_some
 from training.studies.figures import plot_panels
-from training.studies.models import halves_of_classes, learning_rates
+from training.studies.models import classes_and_size, halves_of_classes, learning_rates
 from training.studies.papers.data_size import LARGE_VIT, RESNET, counts, small_models, subset
 from training.studies.results import measured_panel
 from training.studies.study import Comparison, Point, Study
@@ -32,13 +31,8 @@ _NUM_SEEDS = 10
 
 
 def _counts(recipe, classes):
-    return counts(_size(dataclasses.replace(recipe.data, classes=classes)), FRACTIONS)
-
-
-@functools.cache
-def _size(data):
-    """Number of training images. All labels are read for it."""
-    return load_dataset(data).source("train").size
+    _, size = classes_and_size(dataclasses.replace(recipe.data, classes=classes))
+    return counts(size, FRACTIONS)
 
 
 def points(recipe):

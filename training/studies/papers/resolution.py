@@ -6,7 +6,7 @@ Not included: pre-training on other images than those of the fine-tuning.
 """
 
 from training.studies.figures import plot_panels
-from training.studies.models import image_shape, require_plain_vit, small_vit
+from training.studies.models import image_shape, learning_rates, require_plain_vit, small_vit
 from training.studies.results import measured_panel
 from training.studies.study import Comparison, Point, Study
 
@@ -26,23 +26,25 @@ def _pretrained(recipe):
     return Point(_BEFORE, f"{small} pixels", (*small_vit(96), _sizes(recipe)[small]))
 
 
-def _fine_tuned(recipe, size, label, *changes):
-    changes = (_sizes(recipe)[size], "fit.steps=1000", *changes)
-    return Point(_AFTER.format(size), label, changes, initial=_pretrained(recipe))
+def _fine_tuning(recipe, size):
+    return (_sizes(recipe)[size], "fit.steps=1000")
 
 
 def points(recipe):
     """The `training.studies.study.Point`s for a recipe: the pre-training, and a fine-tuning at each size."""
-    return [_pretrained(recipe), *(_fine_tuned(recipe, size, f"{size} pixels") for size in _sizes(recipe))]
+    before = _pretrained(recipe)
+    return [
+        before,
+        *(Point(_AFTER.format(size), f"{size} pixels", _fine_tuning(recipe, size), before) for size in _sizes(recipe)),
+    ]
 
 
 def rates(recipe):
     """Three learning rates of each fine-tuning."""
     return {
-        _AFTER.format(size): [
-            _fine_tuned(recipe, size, f"rate {rate}", f"optimizer.learning_rate={rate}") for rate in _RATES
-        ]
+        series: learning_rates(series, _fine_tuning(recipe, size), _RATES, _pretrained(recipe))
         for size in _sizes(recipe)
+        for series in [_AFTER.format(size)]
     }
 
 

@@ -6,7 +6,7 @@ Not included: pre-training on JFT-300M and fine-tuning on ImageNet.
 """
 
 from training.studies.figures import plot_panels
-from training.studies.models import halves_of_classes, require_plain_vit, small_vit
+from training.studies.models import halves_of_classes, learning_rates, require_plain_vit, small_vit
 from training.studies.results import measured_panel
 from training.studies.study import Comparison, Point, Study
 
@@ -32,25 +32,26 @@ def _pretrainings(recipe):
     return points
 
 
-def _fine_tuned(recipe, series, label, initial, *changes):
+def _fine_tuning(recipe, initial):
+    """The changes to the recipe of a fine-tuning. `initial`: the `Point` of the pre-training, or `None`."""
     _, new = halves_of_classes(recipe)
     images = f"data.classes={','.join(new)}", f"data.train_images={_SHOTS * len(new)}", "fit.steps=500"
-    model = small_vit(96) if initial is None else ()
-    return Point(series, label, (*model, *images, *changes), initial)
+    return (*small_vit(96), *images) if initial is None else images
 
 
 def points(recipe):
     """The `training.studies.study.Point`s for a recipe: a fine-tuning after each kind of pre-training."""
     require_plain_vit(recipe)
-    return [_fine_tuned(recipe, series, label, initial) for (series, label), initial in _pretrainings(recipe).items()]
+    return [
+        Point(series, label, _fine_tuning(recipe, initial), initial)
+        for (series, label), initial in _pretrainings(recipe).items()
+    ]
 
 
 def rates(recipe):
     """Three learning rates of the fine-tuning from scratch, after supervision and after the paper's best setting."""
     return {
-        series: [
-            _fine_tuned(recipe, series, f"rate {rate}", initial, f"optimizer.learning_rate={rate}") for rate in _RATES
-        ]
+        series: learning_rates(series, _fine_tuning(recipe, initial), _RATES, initial)
         for (series, label), initial in _pretrainings(recipe).items()
         if series != _MASKED or label == _BEST
     }

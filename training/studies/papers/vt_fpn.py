@@ -16,6 +16,7 @@ from training.data.loading import load_masks
 from training.data.masks import VOID, decode_mask
 from training.data.pipeline import read_once
 from training.studies.figures import plot_panels
+from training.studies.models import learning_rates
 from training.studies.results import measured_panel
 from training.studies.study import Comparison, Point, Study
 
@@ -41,10 +42,7 @@ def points(recipe):
 
 def rates(recipe):
     """Three learning rates of each model."""
-    return {
-        name: [Point(name, f"rate {rate}", (*_changes(name), f"optimizer.learning_rate={rate}")) for rate in _RATES]
-        for name in _NECK
-    }
+    return {name: learning_rates(name, _changes(name), _RATES) for name in _NECK}
 
 
 def measure(model, recipe):
@@ -65,7 +63,8 @@ def measure(model, recipe):
         return decode_mask(label, image.shape[:2])
 
     batches = itertools.islice(read_once(source, image_decoder(model), read_mask, recipe.fit.batch_size), _NUM_BATCHES)
-    images, masks, _ = map(np.concatenate, zip(*batches, strict=True))
+    pairs = ((images[is_real], masks[is_real]) for images, masks, is_real in batches)
+    images, masks = map(np.concatenate, zip(*pairs, strict=True))
     foreground, maps = (masks > 0) & (masks != VOID), keras_vit.token_maps(model, images)
     most = {name: np.log(values[0, 0].size) for name, values in maps.items()}
     entropies = [np.mean(one) / most[name] for name, one in keras_vit.token_entropy(model, images).items()]
