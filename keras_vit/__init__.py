@@ -1,7 +1,5 @@
 """keras_vit: Vision Transformers for Keras 3, in the style of `keras.applications`."""
 
-import sys
-
 from keras_vit import layers, pretraining
 from keras_vit.analysis.attention import attention_maps, attention_rollout
 from keras_vit.analysis.attention_statistics import (
@@ -13,7 +11,6 @@ from keras_vit.analysis.embeddings import embedding_filters, position_similarity
 from keras_vit.analysis.features import features
 from keras_vit.analysis.neighbours import nearest_neighbours
 from keras_vit.analysis.token_attention import foreground_share, token_entropy, token_lineage, token_maps
-from keras_vit.architectures import vision_transformer as config
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
@@ -22,12 +19,18 @@ from keras_vit.export.runtimes import export_model
 from keras_vit.export.saved_model import export_saved_model
 from keras_vit.label_spaces import decode_predictions
 from keras_vit.licences import LicenceWarning
-from keras_vit.models import *  # noqa: F403
-from keras_vit.models import __all__ as _model_names
-from keras_vit.models import baselines
+from keras_vit.models import FACTORIES, baselines
+from keras_vit.models.axial import *  # noqa: F403
+from keras_vit.models.axial_resnet import *  # noqa: F403
+from keras_vit.models.bit_resnet import *  # noqa: F403
 from keras_vit.models.freezing import freeze
+from keras_vit.models.hybrid import *  # noqa: F403
 from keras_vit.models.mimetic_initialization import initialize_attention
 from keras_vit.models.rematerialization import rematerialize
+from keras_vit.models.resnet import *  # noqa: F403
+from keras_vit.models.visual_transformer import *  # noqa: F403
+from keras_vit.models.vit import *  # noqa: F403
+from keras_vit.models.vt_fpn import *  # noqa: F403
 from keras_vit.preprocessing import Preprocessing, preprocess_input
 from keras_vit.pretrained import describe, from_pretrained
 from keras_vit.weights.catalogue import list_weights
@@ -75,15 +78,5 @@ __all__ = [
     "token_entropy",
     "token_lineage",
     "token_maps",
-    *_model_names,
+    *FACTORIES,
 ]
-
-# Recipes of version 0.1 import `keras_vit.config`.
-sys.modules[f"{__name__}.config"] = config
-
-
-def __getattr__(name):
-    """Raises an error that names the new location of a function of version 0.1."""
-    if name in baselines.__all__:
-        raise AttributeError(f"keras_vit.{name} has moved. Write: keras_vit.baselines.{name}")
-    raise AttributeError(f"module 'keras_vit' has no attribute {name!r}")

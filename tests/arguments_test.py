@@ -19,7 +19,9 @@ CONFIGS = {
     for config in (keras_vit.ViTConfig, *vars(architectures).values())
     if dataclasses.is_dataclass(config)
 }
-FACTORIES = {name: getattr(room, name) for room in (keras_vit.models, keras_vit.baselines) for name in room.__all__}
+FACTORIES = {name: getattr(keras_vit, name) for name in keras_vit.models.FACTORIES} | {
+    name: getattr(keras_vit.baselines, name) for name in keras_vit.baselines.__all__
+}
 LAYERS = {name: getattr(layers, name) for name in layers.__all__}
 BLOCK = {"attention": layers.MultiHeadSelfAttention(3), "mlp": layers.MlpBlock(7)}
 # Required arguments of configs and layers.

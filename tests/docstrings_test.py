@@ -17,7 +17,7 @@ GENERIC_FUNCTIONS = {
     "ViT",
 }
 # Templates write these docstrings, which refer to the general functions for the arguments.
-VARIANT_FUNCTIONS = {*keras_vit.models.__all__, *keras_vit.baselines.__all__} - GENERIC_FUNCTIONS
+VARIANT_FUNCTIONS = {*keras_vit.models.FACTORIES, *keras_vit.baselines.__all__} - GENERIC_FUNCTIONS
 LAYERS = {name: getattr(room, name) for room in (keras_vit.layers, keras_vit.pretraining) for name in room.__all__} | {
     name: value for name, value in PUBLIC.items() if inspect.isclass(value) and issubclass(value, keras.layers.Layer)
 }

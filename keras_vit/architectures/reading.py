@@ -1,7 +1,6 @@
 """Reads the config of a model from its file.
 
-In a file, a config is a dictionary that contains the kind of the config and its fields. Version 0.1 wrote a `ViTConfig`
-without a kind.
+In a file, a config is a dictionary that contains the kind of the config and its fields.
 """
 
 import dataclasses
@@ -35,7 +34,7 @@ def read_architecture(fields):
             "keras_vit."
         )
     fields = dict(fields)
-    kind = fields.pop("kind", ViTConfig.kind)
+    kind = fields.pop("kind", None)
     if kind not in _KINDS:
         raise ValueError(
             f"{kind!r} is not a known kind of model. Known: {', '.join(_KINDS)}. The file may have been written by a "
@@ -47,16 +46,7 @@ def read_architecture(fields):
             f"A {_KINDS[kind].title} has no {', '.join(sorted(unknown))} in this version. The file may have been "
             f"written by a newer keras_vit."
         )
-    return _KINDS[kind](**read_fields(with_earlier_fields(fields) if kind == ViTConfig.kind else fields))
-
-
-def with_earlier_fields(fields):
-    """Returns the fields of a `ViTConfig`, with the earlier behaviour of fields that are newer than the file."""
-    if fields.get("pooling") == "map" and "pool_prefix_tokens" not in fields:
-        # Before this field existed, attention pooling read all tokens.
-        has_prefix_tokens = bool(fields.get("class_token") or fields.get("num_register_tokens"))
-        return {**fields, "pool_prefix_tokens": has_prefix_tokens}
-    return fields
+    return _KINDS[kind](**read_fields(fields))
 
 
 def read_fields(fields):

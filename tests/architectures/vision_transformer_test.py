@@ -228,21 +228,6 @@ def test_survives_json():
         fields = json.loads(json.dumps(config.to_dict()))
         assert set(fields) == {"kind", *(field.name for field in dataclasses.fields(ViTConfig))}
         assert read_architecture(fields) == config
-        del fields["kind"]  # Files of version 0.1 lack this field.
-        assert read_architecture(fields) == config
-
-
-@pytest.mark.parametrize(("pooling", "expected"), [("map", True), ("avg", False), ("token", False)])
-def test_models_of_earlier_files_pool_the_tokens_that_they_pooled(pooling, expected):
-    """In versions without the field, attention pooling read all tokens, and the mean left out the prefix tokens."""
-    config = ViTConfig(**TINY, pooling=pooling, class_token=True, num_register_tokens=2)
-    fields = json.loads(json.dumps(config.to_dict()))
-    assert read_architecture(fields) == config
-    del fields["pool_prefix_tokens"]
-    assert read_architecture(fields) == config.replace(pool_prefix_tokens=expected)
-    without = ViTConfig(**TINY, pooling="map")
-    fields = {name: value for name, value in without.to_dict().items() if name != "pool_prefix_tokens"}
-    assert read_architecture(fields) == without
 
 
 def test_unknown_variant():

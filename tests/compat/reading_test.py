@@ -3,17 +3,14 @@
 import csv
 import json
 import shutil
-import zipfile
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import keras_vit
 from tests.compat.writing import FOLDER, MODELS, RECIPE
-from tests.models.tiny import SHAPE, tiny_model
-from tests.test_case import assert_close, random_inputs, randomize, slow_except, to_numpy
+from tests.test_case import assert_close, slow_except
 from training import recipes
 from training.data.loading import load_dataset
 from training.engine.train import train
@@ -55,30 +52,6 @@ def test_a_quantized_model(folder, outputs):
     block = model.get_layer("encoder_block_1")
     assert block.row.attention.query.quantization_mode == block.column.mlp_block.hidden.quantization_mode == "int8"
     assert_close(model(outputs["images"]), outputs["axial_int8"])
-
-
-@pytest.mark.slow
-def test_attention_pooling_of_a_file_without_the_field_pool_prefix_tokens(tmp_path):
-    """Such files were written before attention pooling could leave out prefix tokens. It reads all tokens."""
-    changes = {"pooling": "map", "class_token": True, "num_register_tokens": 2}
-    model, path = randomize(tiny_model(num_layers=1, **changes, pool_prefix_tokens=True)), tmp_path / "model.keras"
-    model.save(path)
-    with zipfile.ZipFile(path) as archive:
-        entries = {name: archive.read(name) for name in archive.namelist()}
-    config = json.loads(entries["config.json"])
-    layers = {layer["name"]: layer["config"] for layer in config["config"]["layers"]}
-    del layers["preprocessing"]["architecture"]["pool_prefix_tokens"], layers["pooling"]["num_prefix_tokens"]
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in (entries | {"config.json": json.dumps(config)}).items():
-            archive.writestr(name, data)
-    [images] = random_inputs(SHAPE)
-    for same in (keras.saving.load_model(path), keras_vit.from_pretrained(path)):
-        np.testing.assert_array_equal(to_numpy(same(images)), to_numpy(model(images)))
-        assert keras_vit.describe(same).config == keras_vit.describe(model).config
-        assert_close(keras_vit.attention_rollout(same, images), keras_vit.attention_rollout(model, images))
-    other = keras_vit.from_pretrained(path, pool_prefix_tokens=False)
-    assert list(keras_vit.describe(other).adaptations) == ["pool_prefix_tokens"]
-    assert np.abs(to_numpy(other(images)) - to_numpy(model(images))).max() > 1e-3
 
 
 def _digits(tfds_directory):

@@ -45,7 +45,7 @@ BASELINES = {
     "GloReResNet": {"global_unit": "global_reasoning", "num_global_units": (0, 1)},
     "A2ResNet": {"global_unit": "double_attention", "num_global_units": (0, 1)},
 }
-VISION_TRANSFORMERS = [name for name in models.__all__ if name not in (*models.RESNETS, *models.SEGMENTERS)]
+VISION_TRANSFORMERS = [name for name in models.FACTORIES if name not in (*models.RESNETS, *models.SEGMENTERS)]
 # name: (function that makes a small model, names of the factories of its kind)
 RESNETS = {
     "BiTResNet": (
@@ -82,7 +82,7 @@ def _kinds():
         patch.setattr(models.vit, "build_model", lambda config, **arguments: built.append(config))
         found = {}
         for name in VISION_TRANSFORMERS:
-            getattr(models, name)()
+            getattr(keras_vit, name)()
             found.setdefault(_small(built[-1]), []).append(name)
     return found
 
@@ -119,7 +119,7 @@ def test_every_factory(config, tmp_path, monkeypatch):
     name = KINDS[config][0]
     monkeypatch.setattr(models.vit, "get_variant", lambda variant: _small(VARIANTS[variant]))
     stride = config.total_stride
-    model = getattr(models, name)(input_shape=(2 * stride[0], 3 * stride[1], 3), classes=5)
+    model = getattr(keras_vit, name)(input_shape=(2 * stride[0], 3 * stride[1], 3), classes=5)
     _assert_served(randomize(model, scale=0.2), tmp_path)
 
 

@@ -72,15 +72,15 @@ def _count(model):
 def test_table_is_complete():
     assert [variant for variant, _ in FUNCTIONS] == list(keras_vit.VARIANTS)
     functions = {"ViT", "AxialViT"} | {function for _, function in [*FUNCTIONS, *AXIAL]}
-    assert functions == set(models.__all__) - {*models.RESNETS, *models.SEGMENTERS}
-    assert set(models.__all__) <= set(keras_vit.__all__)
-    assert [getattr(models, name).__name__ for name in models.__all__] == models.__all__
+    assert functions == {*models.FACTORIES} - {*models.RESNETS, *models.SEGMENTERS}
+    assert {*models.FACTORIES} <= {*keras_vit.__all__}
+    assert [getattr(keras_vit, name).__name__ for name in models.FACTORIES] == [*models.FACTORIES]
     assert {parameter(name, "classes") for name in models.SEGMENTERS} == {150}  # ADE20K has 150 classes.
 
 
 def parameter(function, name):
     """The default of an argument."""
-    return inspect.signature(getattr(models, function)).parameters[name].default
+    return inspect.signature(getattr(keras_vit, function)).parameters[name].default
 
 
 def _letters(variant, size, classes=1000):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from keras_vit.architectures.reading import read_fields, with_earlier_fields
+from keras_vit.architectures.reading import read_fields
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
 from keras_vit.architectures.vit_checks import checked_fields
 from keras_vit.layers import PatchEmbedding
@@ -20,9 +20,7 @@ from training.recipe.section import Duration, Fraction, section
 
 
 def _variant_or_fields(value):
-    if isinstance(value, str):
-        return get_variant(value)
-    return with_earlier_fields(value) if isinstance(value, dict) else value
+    return get_variant(value) if isinstance(value, str) else value
 
 
 @section

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 
+import keras_vit
 from keras_vit import architectures, baselines, models
 from keras_vit.checks import did_you_mean
 from keras_vit.models.factories import shared_arguments
@@ -10,7 +11,7 @@ from keras_vit.models.factories import shared_arguments
 
 def get_function(name):
     """Returns the function `name` of `keras_vit` or `keras_vit.baselines`."""
-    return getattr(baselines if name in baselines.__all__ else models, name)
+    return getattr(baselines if name in baselines.__all__ else keras_vit, name)
 
 
 def check_function(name, arguments):

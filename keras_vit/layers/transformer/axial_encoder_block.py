@@ -9,7 +9,6 @@ import keras
 from keras import ops
 
 from keras_vit.layers.composed import ComposedLayer, check_layer
-from keras_vit.layers.transformer import older_configs
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -91,12 +90,6 @@ class AxialEncoderBlock(ComposedLayer):
         batch, height, width, _ = patches_shape
         hidden_dim = tokens_shape[-1]
         return self.row.macs((batch, height, width, hidden_dim)) + self.column.macs((batch, width, height, hidden_dim))
-
-    @classmethod
-    def from_config(cls, config):
-        if "num_heads" in config:
-            return keras.saving.deserialize_keras_object(older_configs.axial_encoder_block(config))
-        return super().from_config(config)
 
 
 def _in_rows(tokens, patches):

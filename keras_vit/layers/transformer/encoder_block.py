@@ -8,7 +8,6 @@ from keras import ops
 from keras_vit.checks import check_choice
 from keras_vit.layers.composed import ComposedLayer, check_layer
 from keras_vit.layers.ops.layouts import add, fork
-from keras_vit.layers.transformer import older_configs
 from keras_vit.layers.transformer.drop_path import DropPath
 from keras_vit.layers.transformer.dropout import Dropout
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
@@ -147,12 +146,6 @@ class EncoderBlock(ComposedLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""
         return self.attention.macs(input_shape) + self.mlp_block.macs(input_shape)
-
-    @classmethod
-    def from_config(cls, config):
-        if "num_heads" in config:
-            return keras.saving.deserialize_keras_object(older_configs.encoder_block(config))
-        return super().from_config(config)
 
 
 def _given(positions):

@@ -114,16 +114,6 @@ def test_fields_of_rotary_positions():
         override(recipe, ["model.config.rotary.coordinates=normalized"])
 
 
-def test_attention_pooling_of_older_recipes_reads_all_tokens():
-    for changes, pools_prefix in (({"class_token": True}, True), ({"num_register_tokens": 2}, True), ({}, False)):
-        config = DIGITS.model.config.replace(pooling="map", class_token=None).replace(**changes)
-        recipe = dataclasses.replace(DIGITS, model=dataclasses.replace(DIGITS.model, config=config))
-        fields = to_dict(recipe)
-        assert from_dict(fields) == recipe
-        del fields["model"]["config"]["pool_prefix_tokens"]
-        assert from_dict(fields).model.config == config.replace(pool_prefix_tokens=pools_prefix)
-
-
 @pytest.mark.parametrize(("name", "value"), [("rotary", ROTARY), ("stem", StemConfig((1, 2), 32))])
 def test_changes_of_weights_may_contain_a_config(name, value):
     model = Model(weights="S/16@augreg-i21k", changes={name: value, "pooling_num_heads": 5, "pooling": "map"})
