@@ -15,10 +15,9 @@ from keras_vit.checks import did_you_mean, shown
 from keras_vit.models import bit_resnet, resnet
 from keras_vit.models.building import checked_arguments, convolutional, image_size, resnet_with_weights
 from keras_vit.models.factories import ModelArguments
-from keras_vit.models.vit import build_model, check_pixels
+from keras_vit.models.vit import build_model, check_preprocessing
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.assign import is_own_layer
-from keras_vit.weights.catalogue import origin_of
 from keras_vit.weights.keras_files import open_model
 from keras_vit.weights.loading import build_with_weights, check_head
 from keras_vit.weights.opening import open_checkpoint
@@ -87,7 +86,7 @@ def from_pretrained(
     passed = checked_arguments({name: x for name, x in arguments.items() if name not in inputs or x is not None})
     hints = {"family": family, "num_heads": num_heads, "grid_size": grid_size}
     saved, checkpoint = _open(source, hints, image_size(passed.get("input_shape")))
-    check_pixels(checkpoint)
+    check_preprocessing(checkpoint)
     given = {name: value for name, value in passed.items() if name in _ARGUMENTS}
     changes = {name: value for name, value in passed.items() if name not in given}
     classes = given.get("classes", checkpoint.classes)
@@ -219,5 +218,5 @@ def describe(model: keras.Model) -> Description:
     layer = preprocessing_layer(model)
     pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation", "normalize")}
     config = read_architecture(layer.architecture)
-    licence = (origin_of(layer) or {}).get("licence")
+    licence = (layer.origin or {}).get("licence")
     return Description(config, layer.source, layer.adaptations, pixels, layer.label_space, licence)

@@ -112,7 +112,7 @@ def test_messages_show_long_values_without_their_middle():
         (3, "3"),
     ):
         assert shown(value) == text
-    for refuse in (keras_vit.ViTConfig, keras_vit.weights.catalogue.get_entry, keras_vit.weights.fetch.locate):
+    for refuse in (keras_vit.ViTConfig, keras_vit.weights.catalogue.get_entry, keras_vit.weights.sources.fetch.locate):
         with pytest.raises((ValueError, OSError, TypeError)) as caught:
             refuse(**{"a" * 30_000: 1}) if refuse is keras_vit.ViTConfig else refuse("a" * 30_000)
         assert len(str(caught.value)) < 1500

@@ -13,7 +13,7 @@ from keras_vit.heads import classifier
 from keras_vit.layers import Dropout
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.checkpoint import LOADABLE_CONFIGS
-from keras_vit.weights.expressible import check_published
+from keras_vit.weights.formats.expressible import check_published
 from keras_vit.weights.loading import build_with_weights, check_kind
 from keras_vit.weights.opening import open_checkpoint
 

@@ -82,7 +82,7 @@ def ViT(
 
     def match(checkpoint):
         check_kind(checkpoint, ViTConfig)
-        check_pixels(checkpoint)
+        check_preprocessing(checkpoint)
         matched = requested if variant is config else _config_of_weights(config, checkpoint, config_changes)
         return functools.partial(build_model, matched, grid_size=checkpoint.grid_size), "keep"
 
@@ -118,9 +118,9 @@ def build_model(
     return functional_model(inputs, x, name, FunctionalViT)
 
 
-def check_pixels(checkpoint):
+def check_preprocessing(checkpoint):
     """Raises a ValueError if the weights' pixel normalisation is unknown, because outputs could then be wrong."""
-    if checkpoint.pixels is None:
+    if checkpoint.preprocessing is None:
         raise ValueError(
             f"{checkpoint.source} does not define how pixels are normalised. Put its config.json "
             f"(preprocessor_config.json for transformers) beside it, or call keras_vit.from_pretrained(..., "

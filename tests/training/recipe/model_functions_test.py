@@ -7,8 +7,8 @@ import pytest
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig
 from tests.test_case import canonical_weights, randomize
-from tests.weights.bit_test import bit_file
-from tests.weights.torchvision_test import resnet_file
+from tests.weights.formats.bit_test import bit_file
+from tests.weights.formats.torchvision_test import resnet_file
 from training import recipes
 from training.engine.models import build_model, description, without_weights
 from training.engine.optimizers import layer_scales
