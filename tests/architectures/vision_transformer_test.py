@@ -8,7 +8,8 @@ import pytest
 from keras_vit import VARIANTS, RotaryConfig, StemConfig, ViTConfig
 from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import get_variant
-from keras_vit.architectures.vit_checks import CHOICES
+
+CHOICES = ViTConfig.choices()
 
 TINY = {"patch_size": (4, 3), "hidden_dim": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20}
 STEM = StemConfig(stage_depths=(2, 1), width=32)

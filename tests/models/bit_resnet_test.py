@@ -58,7 +58,7 @@ def test_published_counts(factor):
 def test_refuses_impossible_arguments():
     for arguments, message in (
         ({"width": 48}, "width must be a multiple of 32, the number of groups. Received: 48"),
-        ({"root_padding": "same"}, "root_padding must be 'zeros' or 'ignored'. Received: 'same'"),
+        ({"root_padding": "same"}, "root_padding must be one of 'zeros', 'ignored'. Received: 'same'"),
         ({"weights": "imagenet"}, "'BiT-ResNet@imagenet' is not the name of published weights"),
     ):
         with pytest.raises(ValueError, match=message):

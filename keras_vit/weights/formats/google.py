@@ -13,7 +13,7 @@ from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats.describing import check_depth, count_blocks, stage_depths_of, vit_config
-from keras_vit.weights.formats.expressible import ANY, check_expressible
+from keras_vit.weights.formats.expressible import check_expressible
 from keras_vit.weights.formats.format import CardFormat, Format
 from keras_vit.weights.formats.names import Names, Rule, block_rules
 from keras_vit.weights.formats.settings import activation_of_problem, patch_size_of
@@ -226,18 +226,6 @@ def _fits_vision_transformer(config):
     )
 
 
-_EXPRESSIBLE = {
-    "stem": (None, StemConfig),
-    "pooling": ("token", "avg", "map", None),
-    "class_token": (None, False, True),
-    "position_embedding": ("learned_1d", "sincos_2d"),
-    "num_position_prefix_rows": ANY,
-    "representation_dim": ANY,
-    "crop_to_patches": (False, True),  # The file does not contain the image size.
-    "mlp": ("gelu_tanh",),
-}
-
-
 def _check_expressible(description):
     config = description.config
     is_plain = _fits_vision_transformer(config)
@@ -250,7 +238,7 @@ def _check_expressible(description):
         ("a hybrid with positions or pooling of big_vision", config.stem is not None and not is_plain),
         ("a position row of a class token that is not pooled", not is_plain and has_prefix_rows),
     ]
-    check_expressible("Google's code", config, _EXPRESSIBLE, conflicts)
+    check_expressible("Google's code", config, ["google"], conflicts)
 
 
 def _warn_of_images(description):

@@ -10,6 +10,7 @@ import typing
 
 import numpy as np
 
+from keras_vit.architectures.base import ANY
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.checks import did_you_mean
 from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
@@ -17,7 +18,6 @@ from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats import timm
 from keras_vit.weights.formats.describing import count_blocks, resolve_num_heads, resolve_positions, vit_config
-from keras_vit.weights.formats.expressible import ANY
 from keras_vit.weights.formats.format import Format
 from keras_vit.weights.formats.names import (
     Names,

@@ -1,7 +1,7 @@
 """Checks and reads settings that several formats share."""
 
+from keras_vit.architectures.base import ANY
 from keras_vit.checks import MAX_SIDE, check_size, problem_of_class_names, shown
-from keras_vit.weights.formats.expressible import ANY
 
 PREPARE_YOURSELF = (
     " To load the weights anyway, change the setting in the file to a supported value, and prepare the images yourself."

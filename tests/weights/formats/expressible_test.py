@@ -12,7 +12,6 @@ import pytest
 import keras_vit
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import ConvStemConfig, StemConfig
-from keras_vit.architectures.vit_checks import CHOICES
 from keras_vit.weights.catalogue.families import preprocessing_of
 from keras_vit.weights.containers.npz import write_npz
 from keras_vit.weights.formats import google, huggingface, keras_hub, timm
@@ -22,6 +21,8 @@ from keras_vit.weights.opening import open_checkpoint
 from keras_vit.weights.saving import _write_files
 from tests.test_case import slow_except
 from tests.weights.converter_case import CONFIG, make_shell
+
+CHOICES = keras_vit.ViTConfig.choices()
 
 SHAPE = (12, 12, 3)
 HUB = CONFIG.replace(num_layers=1, patch_size=4, mlp_dim=24, mlp="gelu_exact", layer_norm_epsilon=1e-12)

@@ -3,9 +3,9 @@
 import re
 import typing
 
+from keras_vit.architectures.base import ANY
 from keras_vit.checks import MAX_SIDE, check_flag, check_positive, check_size, shown
 from keras_vit.weights.adapt import adapt_preprocessing
-from keras_vit.weights.formats.expressible import ANY
 from keras_vit.weights.formats.settings import PREPARE_YOURSELF, check_supported, pair, usable_class_names
 
 _MODEL_TYPES = (

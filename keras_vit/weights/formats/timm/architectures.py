@@ -9,9 +9,9 @@ tables. `make support-matrix` compares the results with timm.
 import re
 import typing
 
+from keras_vit.architectures.base import ANY
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.checks import did_you_mean
-from keras_vit.weights.formats.expressible import ANY
 
 _DEFAULTS = {
     "layer_norm_eps": 1e-6,  # Timm's classes have the argument `norm_layer` instead.

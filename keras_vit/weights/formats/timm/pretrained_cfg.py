@@ -2,8 +2,9 @@
 
 import typing
 
+from keras_vit.architectures.base import ANY
 from keras_vit.checks import shown
-from keras_vit.weights.formats.expressible import ANY, refuse
+from keras_vit.weights.formats.expressible import refuse
 from keras_vit.weights.formats.settings import (
     PREPARE_YOURSELF,
     activation_of_problem,

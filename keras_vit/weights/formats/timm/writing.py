@@ -6,7 +6,7 @@ A model is written as timm's class `VisionTransformer` or, if this class cannot 
 import re
 
 from keras_vit.architectures.stem import StemConfig
-from keras_vit.weights.formats.expressible import ANY, problems_of, refuse
+from keras_vit.weights.formats.expressible import problems_of, refuse
 from keras_vit.weights.formats.timm.architectures import MLP_BY_ACTIVATION
 from keras_vit.weights.formats.timm.names import encode
 from keras_vit.weights.formats.timm.pretrained_cfg import write_pretrained_cfg
@@ -21,32 +21,6 @@ _HYBRIDS = {
 _PLAIN, _CLIP, _SWIGLU = "vit_base_patch16_224", "vit_base_patch16_clip_224", "vit_giant_patch14_dinov2"
 _DISTILLED, _POST_NORM = "deit_base_distilled_patch16_224", "vit_base_patch16_rpn_224"
 _EVA_BY_EPSILON = {1e-6: "eva_giant_patch14_224", 1e-5: "vit_base_patch16_dinov3"}
-
-_FLAG = (False, True)
-_SHARED = {
-    "pooling": ("token", "avg", "map", None),
-    "class_token": (None, *_FLAG),
-    "block_norm": ("pre", "post"),
-    "norm_placement": ("before_pooling", "after_pooling"),
-    "position_embedding": ("learned_1d", "none"),
-    "layer_norm_epsilon": (1e-6, 1e-5),
-    **dict.fromkeys(("pool_prefix_tokens", "final_norm", "qk_norm", "pre_norm", "crop_to_patches"), _FLAG),
-    **dict.fromkeys(("attention_inner_norm", "mlp_inner_norm"), _FLAG),
-    **dict.fromkeys(("num_register_tokens", "num_position_prefix_rows", "layer_scale"), ANY),
-}
-_VISION_TRANSFORMER = {
-    **_SHARED,
-    "stem": (None, StemConfig),
-    "distillation_token": _FLAG,
-    "qkv_bias": ("all", "none"),
-    "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
-}
-_EVA = {
-    **_SHARED,
-    "qkv_bias": ("all", "no_key", "none"),
-    "mlp": ("gelu_exact", "swiglu"),
-    **dict.fromkeys(("rotary", "pooling_num_heads", "pooling_mlp_dim"), ANY),
-}
 
 
 def write(weights, description):
@@ -80,10 +54,10 @@ def write(weights, description):
 def _needs_eva(description):
     """Whether a model must be written as timm's class `Eva`. Raises ValueError if timm cannot express the model."""
     config = description.config
-    problems = problems_of(config, _VISION_TRANSFORMER, _vision_transformer_conflicts(description))
+    problems = problems_of(config, ["timm"], _vision_transformer_conflicts(description))
     if not problems:
         return False
-    eva_problems = problems_of(config, _EVA, _eva_conflicts(config))
+    eva_problems = problems_of(config, ["eva", "timm"], _eva_conflicts(config))
     refuse("timm", problems if config.rotary is None and len(problems) <= len(eva_problems) else eva_problems)
     return True
 
