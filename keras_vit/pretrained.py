@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import inspect
 import os
 import typing
 
@@ -13,7 +12,7 @@ from keras_vit.architectures.spellings import argument_hint
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import did_you_mean, shown
 from keras_vit.models import bit_resnet, resnet
-from keras_vit.models.building import checked_arguments, convolutional, image_size, resnet_with_weights
+from keras_vit.models.building import SharedArguments, build_convolutional, checked_arguments, image_size
 from keras_vit.models.factories import ModelArguments
 from keras_vit.models.vit import build_model, check_preprocessing
 from keras_vit.preprocessing import preprocessing_layer
@@ -99,7 +98,7 @@ def from_pretrained(
     values = _with_defaults(given, checkpoint, classes, head)
     if is_vision_transformer:
         config = checkpoint.config.replace(**changes)
-        build = functools.partial(build_model, config, grid_size=checkpoint.grid_size, **values)
+        build = functools.partial(build_model, config, SharedArguments(**values), checkpoint.grid_size)
     else:
         build = functools.partial(_build_resnet, checkpoint, changes, values)
     model = build_with_weights(build, checkpoint, head)
@@ -146,18 +145,18 @@ def _check_layers(saved, model, source, is_changed):
         )
 
 
-def _build_resnet(checkpoint, changes, arguments):
-    config, changes = checkpoint.config, dict(changes)
-    pooling = {"pooling": changes.pop("pooling")} if "pooling" in changes else {}
-    if unknown := sorted(changes.keys() - {field.name for field in dataclasses.fields(config)}):
+def _build_resnet(checkpoint, changes, values):
+    config = checkpoint.config
+    if unknown := sorted(changes.keys() - {"pooling", *(field.name for field in dataclasses.fields(config))}):
         raise TypeError(f"{checkpoint.source} contains weights of a {config.title}, which has no {', '.join(unknown)}.")
-    config = dataclasses.replace(config, **changes)
-    return resnet_with_weights(convolutional(_TRUNKS[type(config)]), config, arguments=arguments | pooling)
+    shared = SharedArguments(**values | {name: value for name, value in changes.items() if name == "pooling"})
+    config = dataclasses.replace(config, **{name: value for name, value in changes.items() if name != "pooling"})
+    return build_convolutional(_TRUNKS[type(config)], config, shared)
 
 
 _TRUNKS = {BiTResNetConfig: bit_resnet.trunk, ResNetConfig: resnet.trunk}
 
-_ARGUMENTS = set(inspect.signature(build_model).parameters) - {"config", "grid_size"}
+_ARGUMENTS = {field.name for field in dataclasses.fields(SharedArguments)} - {"weights", "pooling"}
 
 
 def _check_names(arguments):

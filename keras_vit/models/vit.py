@@ -12,14 +12,13 @@ from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig, get_
 from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import encode
 from keras_vit.heads import classify, classify_distilled, pool, represent
-from keras_vit.models.building import functional_model, image_inputs, prepare, with_weights
-from keras_vit.models.factories import describe_shared_arguments, keras_application
+from keras_vit.models.building import SharedArguments, functional_model, image_inputs, prepare, with_weights
+from keras_vit.models.factories import keras_application
 from keras_vit.models.functional_vit import FunctionalViT
 from keras_vit.weights.catalogue import FAMILIES
 from keras_vit.weights.loading import check_kind
 
 
-@describe_shared_arguments
 def ViT(
     variant: str | ViTConfig = "B/16",
     include_top: bool = True,
@@ -51,7 +50,12 @@ def ViT(
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
             Channels are last, whatever Keras's global setting is. `None` for height and width makes a model for images
             of any size, with a position table for 224 pixels.
-        {shared_arguments}
+        input_tensor: Keras tensor to use as the model's input.
+        classes: Number of classes.
+        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any activation of Keras.
+        include_preprocessing: `True`: the model expects pixels in [0, 255] and normalises them. `False`: the model
+            expects the outputs of `keras_vit.preprocess_input`.
+        name: The model's name.
         **config_changes: Fields of `ViTConfig` to change in the variant.
 
     Returns:
@@ -70,15 +74,17 @@ def ViT(
     """
     config = variant if isinstance(variant, ViTConfig) else get_variant(variant)
     requested = config.replace(**config_changes)
-    arguments = {
-        "include_top": include_top,
-        "input_tensor": input_tensor,
-        "input_shape": input_shape,
-        "classes": classes,
-        "classifier_activation": classifier_activation,
-        "include_preprocessing": include_preprocessing,
-        "name": name or _model_name(variant, requested),
-    }
+    shared = SharedArguments(
+        include_top,
+        weights,
+        input_tensor,
+        input_shape,
+        None,
+        classes,
+        classifier_activation,
+        include_preprocessing,
+        name or _model_name(variant, requested),
+    )
 
     def match(checkpoint):
         check_kind(checkpoint, ViTConfig)
@@ -86,36 +92,25 @@ def ViT(
         matched = requested if variant is config else _config_of_weights(config, checkpoint, config_changes)
         return functools.partial(build_model, matched, grid_size=checkpoint.grid_size), "keep"
 
-    return with_weights(build_model, requested, weights, arguments, match, None if variant is config else variant)
+    return with_weights(build_model, requested, shared, match, None if variant is config else variant)
 
 
-def build_model(
-    config,
-    include_top=True,
-    input_tensor=None,
-    input_shape=None,
-    classes=1000,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name="vit",
-    grid_size=None,
-):
-    """Builds a newly initialised model. `grid_size` is as in `encode`, and the other arguments are as in `ViT`."""
-    if include_top:
+def build_model(config, shared, grid_size=None):
+    """Builds a newly initialised model for `SharedArguments`. `grid_size` is as in `encode`."""
+    if shared.include_top:
         if config.pooling is None:
             raise ValueError(
                 "include_top=True needs a pooling, such as pooling='token'. To get all tokens, pass include_top=False."
             )
-        classes = check_positive_integer("classes", classes)
-    inputs = image_inputs(input_tensor, input_shape)
-    images = prepare(inputs, config, include_preprocessing)
+        check_positive_integer("classes", shared.classes)
+    inputs = image_inputs(shared)
+    images = prepare(inputs, config, shared.include_preprocessing)
     tokens, sizes = encode(images, config, grid_size)
     x = pool(tokens, config, sizes)
-    if include_top and config.distillation_token:
-        x = classify_distilled(x, tokens, classes, classifier_activation, config)
-    elif include_top:
-        x = classify(represent(x, config), classes, classifier_activation, config)
-    return functional_model(inputs, x, name, FunctionalViT)
+    if shared.include_top:
+        head = int(shared.classes), shared.classifier_activation, config
+        x = classify_distilled(x, tokens, *head) if config.distillation_token else classify(represent(x, config), *head)
+    return functional_model(inputs, x, shared.name or "vit", FunctionalViT)
 
 
 def check_preprocessing(checkpoint):
