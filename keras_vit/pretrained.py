@@ -96,11 +96,12 @@ def from_pretrained(
         # For a new task the whole head is replaced (ViT, arXiv 2010.11929, section 3.2).
         changes = {"representation_dim": None, **changes}
     values = _with_defaults(given, checkpoint, classes, head)
+    name = values.pop("name", None)
     if is_vision_transformer:
         config = checkpoint.config.replace(**changes)
-        build = functools.partial(build_model, config, SharedArguments(**values), checkpoint.grid_size)
+        build = functools.partial(build_model, config, SharedArguments(**values), name, checkpoint.grid_size)
     else:
-        build = functools.partial(_build_resnet, checkpoint, changes, values)
+        build = functools.partial(_build_resnet, checkpoint, changes, values, name)
     model = build_with_weights(build, checkpoint, head)
     if saved is not None:
         _check_layers(saved, model, source, is_changed=bool(changes) or "include_top" in given)
@@ -145,18 +146,18 @@ def _check_layers(saved, model, source, is_changed):
         )
 
 
-def _build_resnet(checkpoint, changes, values):
+def _build_resnet(checkpoint, changes, values, name):
     config = checkpoint.config
     if unknown := sorted(changes.keys() - {"pooling", *(field.name for field in dataclasses.fields(config))}):
         raise TypeError(f"{checkpoint.source} contains weights of a {config.title}, which has no {', '.join(unknown)}.")
     shared = SharedArguments(**values | {name: value for name, value in changes.items() if name == "pooling"})
     config = dataclasses.replace(config, **{name: value for name, value in changes.items() if name != "pooling"})
-    return build_convolutional(_TRUNKS[type(config)], config, shared)
+    return build_convolutional(_TRUNKS[type(config)], config, shared, name)
 
 
 _TRUNKS = {BiTResNetConfig: bit_resnet.trunk, ResNetConfig: resnet.trunk}
 
-_ARGUMENTS = {field.name for field in dataclasses.fields(SharedArguments)} - {"weights", "pooling"}
+_ARGUMENTS = {"name", *(field.name for field in dataclasses.fields(SharedArguments))} - {"weights", "pooling"}
 
 
 def _check_names(arguments):

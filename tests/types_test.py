@@ -54,6 +54,6 @@ def test_typed_arguments_of_from_pretrained_are_those_of_the_factories():
         for field in dataclasses.fields(config)
     }
     shared = {p.name: p.annotation for p in inspect.signature(SharedArguments).parameters.values()}
-    expected = {**shared, **resnets, **vit}
+    expected = {**shared, **resnets, **vit, "name": str | None}
     del expected["weights"]
     assert typing.get_type_hints(ModelArguments) == expected

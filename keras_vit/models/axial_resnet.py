@@ -66,18 +66,10 @@ def AxialResNet(
     (None, 10)
     """
     shared = SharedArguments(
-        include_top,
-        weights,
-        input_tensor,
-        input_shape,
-        pooling,
-        classes,
-        classifier_activation,
-        include_preprocessing,
-        name,
+        include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
     )
     config = AxialResNetConfig(stage_depths, width, num_heads)
-    return resnet_with_weights(functools.partial(build_convolutional, _trunk), config, shared)
+    return resnet_with_weights(functools.partial(build_convolutional, _trunk, name=name), config, shared)
 
 
 def _trunk(images, config):

@@ -73,19 +73,11 @@ def BiTResNet(
     (None, 10)
     """
     shared = SharedArguments(
-        include_top,
-        weights,
-        input_tensor,
-        input_shape,
-        pooling,
-        classes,
-        classifier_activation,
-        include_preprocessing,
-        name,
+        include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
     )
     config = BiTResNetConfig(stage_depths, width, "zeros" if root_padding is None else root_padding)
     inherited = ("root_padding",) if root_padding is None else ()
-    return resnet_with_weights(functools.partial(build_convolutional, trunk), config, shared, inherited)
+    return resnet_with_weights(functools.partial(build_convolutional, trunk, name=name), config, shared, inherited)
 
 
 def trunk(images, config):

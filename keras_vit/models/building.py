@@ -21,7 +21,7 @@ from keras_vit.weights.opening import open_checkpoint
 
 @dataclasses.dataclass(frozen=True)
 class SharedArguments:
-    """The arguments of `keras.applications`, which all factories have. `keras_vit.ViT` describes them.
+    """The arguments that all factories have, except `name`. `keras_vit.ViT` describes them.
 
     Models without a `pooling` or an `include_top` ignore them.
     """
@@ -34,7 +34,6 @@ class SharedArguments:
     classes: int = 1000
     classifier_activation: str | collections.abc.Callable | None = "softmax"
     include_preprocessing: bool = False
-    name: str | None = None
 
 
 def image_inputs(shared):
@@ -196,7 +195,7 @@ def with_weights(build, config, shared, match, variant):
     return build_with_weights(functools.partial(build_matched, shared), checkpoint, head)
 
 
-def build_convolutional(trunk, config, shared):
+def build_convolutional(trunk, config, shared, name=None):
     """Builds a newly initialised model with a backbone, a pooling and a classifier.
 
     Args:
@@ -204,6 +203,7 @@ def build_convolutional(trunk, config, shared):
             result is a map (B, h, w, D) or tokens (B, L, D). The pixels and the result are Keras tensors.
         config: Architecture of the model.
         shared: `SharedArguments`
+        name: Name of the model.
     """
     if shared.pooling not in ("avg", None) or (shared.include_top and shared.pooling is None):
         raise ValueError(
@@ -220,4 +220,4 @@ def build_convolutional(trunk, config, shared):
             x = Dropout(config.dropout_rate, name="dropout")(x)
         classes = check_positive_integer("classes", shared.classes)
         x = classifier("predictions", classes, shared.classifier_activation)(x)
-    return functional_model(inputs, x, shared.name or config.kind)
+    return functional_model(inputs, x, name or config.kind)

@@ -34,7 +34,8 @@ class ModelArguments(ViTConfigArgumentsWithoutNumHeads, total=False):
     num_global_units: tuple[int, ...]
 
 
-_SHARED = inspect.signature(SharedArguments).parameters
+_NAME = inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=str | None)
+_SHARED = {**inspect.signature(SharedArguments).parameters, "name": _NAME}
 
 
 def keras_application(

@@ -59,18 +59,10 @@ def ResNet(
     (None, 10)
     """
     shared = SharedArguments(
-        include_top,
-        weights,
-        input_tensor,
-        input_shape,
-        pooling,
-        classes,
-        classifier_activation,
-        include_preprocessing,
-        name,
+        include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
     )
     config = changed_config(RESNETS, size, config_changes)
-    return resnet_with_weights(functools.partial(build_convolutional, trunk), config, shared)
+    return resnet_with_weights(functools.partial(build_convolutional, trunk, name=name), config, shared)
 
 
 def trunk(images, config):

@@ -70,18 +70,10 @@ def VTResNet(
     (None, 10)
     """
     shared = SharedArguments(
-        include_top,
-        weights,
-        input_tensor,
-        input_shape,
-        pooling,
-        classes,
-        classifier_activation,
-        include_preprocessing,
-        name,
+        include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
     )
     config = changed_config(VT_RESNETS, size, config_changes)
-    return resnet_with_weights(functools.partial(build_convolutional, _tokens), config, shared)
+    return resnet_with_weights(functools.partial(build_convolutional, _tokens, name=name), config, shared)
 
 
 def _tokens(images, config):

@@ -75,27 +75,20 @@ def ViT(
     config = variant if isinstance(variant, ViTConfig) else get_variant(variant)
     requested = config.replace(**config_changes)
     shared = SharedArguments(
-        include_top,
-        weights,
-        input_tensor,
-        input_shape,
-        None,
-        classes,
-        classifier_activation,
-        include_preprocessing,
-        name or _model_name(variant, requested),
+        include_top, weights, input_tensor, input_shape, None, classes, classifier_activation, include_preprocessing
     )
 
     def match(checkpoint):
         check_kind(checkpoint, ViTConfig)
         check_preprocessing(checkpoint)
         matched = requested if variant is config else _config_of_weights(config, checkpoint, config_changes)
-        return functools.partial(build_model, matched, grid_size=checkpoint.grid_size), "keep"
+        return functools.partial(build, matched, grid_size=checkpoint.grid_size), "keep"
 
-    return with_weights(build_model, requested, shared, match, None if variant is config else variant)
+    build = functools.partial(build_model, name=name or _model_name(variant, requested))
+    return with_weights(build, requested, shared, match, None if variant is config else variant)
 
 
-def build_model(config, shared, grid_size=None):
+def build_model(config, shared, name=None, grid_size=None):
     """Builds a newly initialised model for `SharedArguments`. `grid_size` is as in `encode`."""
     if shared.include_top:
         if config.pooling is None:
@@ -110,7 +103,7 @@ def build_model(config, shared, grid_size=None):
     if shared.include_top:
         head = int(shared.classes), shared.classifier_activation, config
         x = classify_distilled(x, tokens, *head) if config.distillation_token else classify(represent(x, config), *head)
-    return functional_model(inputs, x, shared.name or "vit", FunctionalViT)
+    return functional_model(inputs, x, name or "vit", FunctionalViT)
 
 
 def check_preprocessing(checkpoint):

@@ -72,17 +72,9 @@ def VTFPN(
     """
     config = changed_config(VT_FPNS, _segmentation_config(backbone, VT_FPNS), config_changes)
     shared = SharedArguments(
-        True,
-        weights,
-        input_tensor,
-        input_shape,
-        None,
-        classes,
-        classifier_activation,
-        include_preprocessing,
-        name,
+        True, weights, input_tensor, input_shape, None, classes, classifier_activation, include_preprocessing
     )
-    return resnet_with_weights(functools.partial(_build, _token_neck), config, shared, ("strides_first",))
+    return resnet_with_weights(functools.partial(_build, _token_neck, name=name), config, shared, ("strides_first",))
 
 
 def PanopticFPN(
@@ -134,17 +126,9 @@ def PanopticFPN(
     """
     config = changed_config(PANOPTIC_FPNS, _segmentation_config(backbone, PANOPTIC_FPNS), config_changes)
     shared = SharedArguments(
-        True,
-        weights,
-        input_tensor,
-        input_shape,
-        None,
-        classes,
-        classifier_activation,
-        include_preprocessing,
-        name,
+        True, weights, input_tensor, input_shape, None, classes, classifier_activation, include_preprocessing
     )
-    return resnet_with_weights(functools.partial(_build, _pyramid_neck), config, shared, ("strides_first",))
+    return resnet_with_weights(functools.partial(_build, _pyramid_neck, name=name), config, shared, ("strides_first",))
 
 
 def _segmentation_config(backbone, sizes):
@@ -153,7 +137,7 @@ def _segmentation_config(backbone, sizes):
     return kind(**dataclasses.asdict(backbone)) if type(backbone) is ResNetConfig else backbone
 
 
-def _build(neck, config, shared):
+def _build(neck, config, shared, name):
     classes = check_positive_integer("classes", shared.classes)
     images = image_inputs(shared)
     pixels = prepare(images, config, shared.include_preprocessing)
@@ -167,7 +151,7 @@ def _build(neck, config, shared):
     logits = _convolution(classes, 1, "zeros", dtype="float32", name="predictions")(maps)
     logits = layers.UpsampleLike(4, dtype="float32", name="upsampling")(logits, pixels)
     outputs = keras.layers.Activation(shared.classifier_activation, dtype="float32", name="probabilities")(logits)
-    return functional_model(images, outputs, shared.name or config.kind)
+    return functional_model(images, outputs, name or config.kind)
 
 
 def _convolution(filters, kernel_size, initializer, **arguments):

@@ -79,7 +79,7 @@ def _kinds():
     """{small config: names of the factories that make it}"""
     built = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models.vit, "build_model", lambda config, shared: built.append(config))
+        patch.setattr(models.vit, "build_model", lambda config, shared, name: built.append(config))
         found = {}
         for name in VISION_TRANSFORMERS:
             getattr(keras_vit, name)()

@@ -65,18 +65,10 @@ def SelfAttentionNetwork(
     (None, 10)
     """
     shared = SharedArguments(
-        include_top,
-        weights,
-        input_tensor,
-        input_shape,
-        pooling,
-        classes,
-        classifier_activation,
-        include_preprocessing,
-        name,
+        include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
     )
     config = changed_config(SELF_ATTENTION_NETWORKS, size, config_changes)
-    return resnet_with_weights(functools.partial(build_convolutional, _trunk), config, shared)
+    return resnet_with_weights(functools.partial(build_convolutional, _trunk, name=name), config, shared)
 
 
 def _trunk(images, config):
