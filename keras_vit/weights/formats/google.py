@@ -15,62 +15,14 @@ from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats.describing import check_depth, count_blocks, stage_depths_of, vit_config
 from keras_vit.weights.formats.expressible import check_expressible
 from keras_vit.weights.formats.format import CardFormat, Format
-from keras_vit.weights.formats.names import Names, Rule, block_rules
+from keras_vit.weights.formats.names import Names, read_rules
 from keras_vit.weights.formats.settings import activation_of_problem, patch_size_of
 
 logger = logging.getLogger(__name__)
-_BLOCK = "Transformer/encoderblock_{i}/"
 _ATTENTION = "MultiHeadDotProductAttention_0"
 
 
-def _norm(name, path, layout="same"):
-    return Rule(f"{name}/scale", f"{path}/gamma", layout), Rule(f"{name}/bias", f"{path}/beta", layout)
-
-
-def _dense(name, path):
-    return Rule(f"{name}/kernel", f"{path}/kernel"), Rule(f"{name}/bias", f"{path}/bias")
-
-
-def _attention(path):
-    for name, part in (("query", "query"), ("key", "key"), ("value", "value"), ("out", "output")):
-        yield from _dense(f"{_ATTENTION}/{name}", f"{path}/{part}")
-
-
-def _mlp(path):
-    return *_dense("MlpBlock_0/Dense_0", f"{path}/hidden"), *_dense("MlpBlock_0/Dense_1", f"{path}/output")
-
-
-def _unit():
-    unit, path = "block{s}/unit{u}/", "stem_stage_{s}_unit_{u}/"
-    for number in (1, 2, 3):
-        yield Rule(f"{unit}conv{number}/kernel", f"{path}conv_{number}/kernel")
-        yield from _norm(f"{unit}gn{number}", f"{path}norm_{number}", "channels")
-    yield Rule(f"{unit}conv_proj/kernel", f"{path}projection_conv/kernel")
-    yield from _norm(f"{unit}gn_proj", f"{path}projection_norm", "channels")
-
-
-NAMES = Names(
-    (
-        Rule("conv_root/kernel", "stem_conv/kernel"),
-        *_norm("gn_root", "stem_norm", "channels"),
-        *_unit(),
-        *_dense("embedding", "patch_embedding"),
-        Rule("cls", "class_token/token"),
-        Rule("Transformer/posembed_input/pos_embedding", "position_embedding/embedding", "table"),
-        Rule("pos_embedding", "position_embedding/embedding", "table"),
-        *block_rules(_BLOCK, _norm("LayerNorm_0", "attention_norm")),
-        *block_rules(_BLOCK, _attention("attention")),
-        *block_rules(_BLOCK, _norm("LayerNorm_1", "mlp_norm")),
-        *block_rules(_BLOCK, _mlp("mlp")),
-        *_norm("Transformer/encoder_norm", "encoder_norm"),
-        Rule("MAPHead_0/probe", "pooling/probe"),
-        *block_rules("MAPHead_0/", _attention("attention"), "pooling"),
-        *block_rules("MAPHead_0/", _norm("LayerNorm_0", "norm"), "pooling"),
-        *block_rules("MAPHead_0/", _mlp("mlp"), "pooling"),
-        *_dense("pre_logits", "pre_logits"),
-        *_dense("head", "predictions"),
-    ),
-)
+NAMES = Names(read_rules("google_names.txt"))
 """Table for linen's names, in the form that `_renamed` returns. The stages and units of the stem are counted from 0."""
 
 # Prefixes of the names of the model's arrays, in plain files, training states and image-text models.

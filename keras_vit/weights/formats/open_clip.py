@@ -6,61 +6,27 @@ the arrays have timm's names.
 
 import dataclasses
 import re
-import typing
 
 import numpy as np
 
-from keras_vit.architectures.base import ANY
 from keras_vit.architectures.rotary import RotaryConfig
-from keras_vit.checks import did_you_mean
 from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats import timm
 from keras_vit.weights.formats.describing import count_blocks, resolve_num_heads, resolve_positions, vit_config
 from keras_vit.weights.formats.format import Format
-from keras_vit.weights.formats.names import (
-    Names,
-    Rule,
-    block_rules,
-    dense_rules,
-    merged_rules,
-    norm_rules,
-    with_head_bias,
+from keras_vit.weights.formats.names import Names, read_rules, with_head_bias
+from keras_vit.weights.formats.settings import (
+    PREPARE_YOURSELF,
+    check_settings,
+    check_supported,
+    pair,
+    patch_size_of,
+    read_table,
 )
-from keras_vit.weights.formats.settings import PREPARE_YOURSELF, check_settings, check_supported, pair, patch_size_of
 
-
-def _attention(names):
-    for array, part in (("in_proj_weight", "kernel"), ("in_proj_bias", "bias")):
-        paths = tuple(f"attention/{name}/{part}" for name in ("query", "key", "value"))
-        yield Rule(f"{names}.{array}", paths, "query_key_value")
-    yield from merged_rules(f"{names}.out_proj", "attention")
-
-
-_MLP = (*dense_rules("mlp.c_fc", "mlp/hidden"), *dense_rules("mlp.c_proj", "mlp/output"))
-_BLOCK = (
-    *norm_rules("ln_1", "attention_norm"),
-    *_attention("attn"),
-    Rule("ls_1.gamma", "attention_scale/gamma"),
-    *norm_rules("ln_2", "mlp_norm"),
-    *_MLP,
-    Rule("ls_2.gamma", "mlp_scale/gamma"),
-)
-_POOLING = (Rule("probe", "probe"), *_attention("attn"), *norm_rules("layernorm", "norm"), *_MLP)  # Perception Encoder
-NAMES = Names(
-    (
-        Rule("conv1.weight", "patch_embedding/kernel", "convolution"),
-        Rule("class_embedding", "class_token/token", "token"),
-        Rule("positional_embedding", "position_embedding/embedding"),
-        *norm_rules("ln_pre", "pre_norm"),
-        *block_rules("transformer.resblocks.{i}.", _BLOCK),
-        *norm_rules("ln_post", "encoder_norm"),
-        *block_rules("attn_pool.", _POOLING, "pooling"),
-        # Not transposed, because the authors' code multiplies by it from the right.
-        Rule("proj", "predictions/kernel"),
-    )
-)
+NAMES = Names(read_rules("open_clip_names.txt"))
 _NORM_AFTER_POOLING = {"encoder_norm/gamma": "pooled_norm/gamma", "encoder_norm/beta": "pooled_norm/beta"}
 
 # The name of one array of each kind of tower, without the prefix of the tower.
@@ -68,38 +34,8 @@ _OWN, _TIMM = "transformer.resblocks.0.ln_1.weight", "trunk.patch_embed.proj.wei
 _PREFIX = re.compile(r"((state_dict|model|weights)/|(module|visual)\.)*")
 _FAMILIES = ("clip", "open_clip", "pe")
 _POOLINGS = {"tok": "token", "avg": "avg"}
-_NO = (False, None)
-_SETTINGS: dict[str, typing.Any] = {
-    **dict.fromkeys(("layers", "width", "head_width", "mlp_ratio", "patch_size", "image_size", "ls_init_value"), ANY),
-    **dict.fromkeys(("no_ln_pre", "pos_embed_type", "final_ln_after_pool", "norm_kwargs", "output_tokens"), ANY),
-    "pool_type": tuple(_POOLINGS),
-    "act_kwargs": (None, {}, {"approximate": "tanh"}, {"approximate": "none"}),
-    **dict.fromkeys(("attentional_pool", "qk_norm", "scaled_cosine_attn", "scale_heads", "scale_attn_inner"), _NO),
-    **dict.fromkeys(("scale_attn", "scale_fc", "timm_model_name"), _NO),
-    # These affect only other kinds of towers, or only training.
-    **dict.fromkeys(("patch_dropout", "attn_pooler_queries", "attn_pooler_heads", "block_type"), ANY),
-    **dict.fromkeys(("timm_model_pretrained", "timm_pool", "timm_proj", "timm_proj_bias"), ANY),
-    **dict.fromkeys(("timm_drop", "timm_drop_path"), ANY),
-}
-"""{setting in `vision_cfg`: supported values}"""
+_SUPPORTED = read_table("open_clip.toml")
 _FILE = "open_clip_config.json"
-_MODEL: dict[str, typing.Any] = {
-    **dict.fromkeys(("vision_cfg", "quick_gelu", "embed_dim", "model_cfg", "preprocess_cfg"), ANY),
-    # These affect only the text tower, the loss or the precision.
-    **dict.fromkeys(("text_cfg", "custom_text", "multimodal_cfg", "init_logit_scale", "init_logit_bias"), ANY),
-    **dict.fromkeys(("nonscalar_logit_scale", "cast_dtype", "output_dict", "tokenizer_cfg"), ANY),
-}
-"""{setting in `model_cfg`: supported values}"""
-_PREPROCESSING: dict[str, typing.Any] = {
-    **dict.fromkeys(("mean", "std"), ANY),
-    "mode": ("RGB",),
-    # OpenCLIP draws the interpolation in training only. With "random", it evaluates with "bicubic".
-    "interpolation": ("bilinear", "bicubic", "random"),
-    "resize_mode": ("shortest", "squash"),
-    # The size is that of the model, and images are not padded with the colour.
-    **dict.fromkeys(("size", "fill_color"), ANY),
-}
-"""{setting in `preprocess_cfg`: supported values}"""
 
 
 def _recognises(file):
@@ -128,8 +64,10 @@ def _describe(file, hints):
         preprocessing=_read_preprocessing(preprocessing, checkpoint.image_size) or checkpoint.preprocessing,
         activation=None,
         ignored={
-            **check_supported(f"model_cfg of {_FILE}", model_settings, _MODEL),
-            **check_supported(f"preprocess_cfg of {_FILE}", preprocessing, _PREPROCESSING, PREPARE_YOURSELF),
+            **check_supported(f"model_cfg of {_FILE}", model_settings, _SUPPORTED["model_cfg"]),
+            **check_supported(
+                f"preprocess_cfg of {_FILE}", preprocessing, _SUPPORTED["preprocess_cfg"], PREPARE_YOURSELF
+            ),
         },
     )
 
@@ -178,7 +116,7 @@ def _family(shapes, vision, hints):
 
 def _fields(shapes, vision, family, hints):
     """{field of `ViTConfig`: value}, except for the rows of the position table."""
-    _check_supported(vision)
+    check_supported(f"vision_cfg of {_FILE}", vision, _SUPPORTED["vision_cfg"], strict=True)
     hidden_dim, _, *patch = shapes["conv1.weight"]
     num_layers = count_blocks(shapes, re.compile(r"transformer\.resblocks\.(\d+)\."))
     mlp_dim = shapes["transformer.resblocks.0.mlp.c_fc.weight"][0]
@@ -201,14 +139,6 @@ def _fields(shapes, vision, family, hints):
         "layer_norm_epsilon": norm.get("eps", 1e-5),
         **_pooling(shapes, vision, mlp_dim),
     }
-
-
-def _check_supported(vision):
-    for name, value in vision.items():
-        accepted = _SETTINGS.get(name, ())
-        if accepted is not ANY and value not in accepted:
-            hint = "" if name in _SETTINGS else did_you_mean(name, _SETTINGS)
-            raise ValueError(f"vision_cfg of open_clip_config.json has {name}={value!r}, which is not supported.{hint}")
 
 
 def _pooling(shapes, vision, mlp_dim):

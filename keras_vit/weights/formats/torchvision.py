@@ -8,32 +8,11 @@ from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats.describing import stage_depths_of
 from keras_vit.weights.formats.format import Format
-from keras_vit.weights.formats.names import Names, Rule, dense_rules, norm_rules
+from keras_vit.weights.formats.names import Names, read_rules
 from keras_vit.weights.formats.settings import pair
 from keras_vit.weights.formats.timm.pretrained_cfg import pretrained_cfg, read_config
 
-_BLOCK = "layer{s}.{u}"
-_UNIT = "stage_{s}_unit_{u}"
-
-
-def _batch_norm(name, path):
-    yield from norm_rules(name, path)
-    yield Rule(f"{name}.running_mean", f"{path}/moving_mean")
-    yield Rule(f"{name}.running_var", f"{path}/moving_variance")
-
-
-def _rules():
-    yield Rule("conv1.weight", "stem_conv/kernel", "convolution")
-    yield from _batch_norm("bn1", "stem_norm")
-    for number in (1, 2, 3):
-        yield Rule(f"{_BLOCK}.conv{number}.weight", f"{_UNIT}/conv_{number}/kernel", "convolution")
-        yield from _batch_norm(f"{_BLOCK}.bn{number}", f"{_UNIT}/norm_{number}")
-    yield Rule(f"{_BLOCK}.downsample.0.weight", f"{_UNIT}/projection_conv/kernel", "convolution")
-    yield from _batch_norm(f"{_BLOCK}.downsample.1", f"{_UNIT}/projection_norm")
-    yield from dense_rules("fc", "predictions")
-
-
-NAMES = Names(_rules(), ignored=(r".*\.num_batches_tracked",))
+NAMES = Names(read_rules("torchvision_names.txt"), ignored=(r".*\.num_batches_tracked",))
 """Table in which stages are counted from 0, as in the names that `_name` returns."""
 
 # Prefixes that a training state adds to the names of the model's arrays.
