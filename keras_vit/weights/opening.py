@@ -110,14 +110,14 @@ def _describe(path, hints):
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(open_arrays(path)) for path in paths]
         file = files[0] if len(files) == 1 else Merged(files)
-        layout = next((each for each in FORMATS.values() if each.recognises(file)), None)
+        name, layout = next((each for each in FORMATS.items() if each[1].recognises(file)), (None, None))
         if layout is None:
             raise ValueError(
                 f"The names of the arrays in {path} match no known layout (Google's, timm's, torchvision's, Hugging "
                 f"Face's, KerasHub's, OpenCLIP's). The first names are: {', '.join(list(file)[:5])}. If the file was "
                 f"written by Keras' model.save_weights, call model.load_weights of a model with the same layers."
             )
-        settings = {name: _json(folder / name) if folder else {} for name in layout.settings_files}
+        settings = {each: _json(folder / each) if folder else {} for each in layout.settings_files}
         try:
             checkpoint = layout.describe(file, dataclasses.replace(hints, settings=settings))
             _check_width(checkpoint.config)
@@ -131,7 +131,13 @@ def _describe(path, hints):
             ) from error
         licence = _declared_licence(folder, settings["config.json"], files[0].metadata)
         read = functools.partial(_read, checkpoint.read, stack.pop_all())
-    return dataclasses.replace(checkpoint, read=read, origin={"source": hints.source, "licence": licence})
+    return dataclasses.replace(
+        checkpoint,
+        source=hints.source,
+        format=checkpoint.format or name,
+        read=read,
+        origin={"source": hints.source, "licence": licence},
+    )
 
 
 def _read(read, files):

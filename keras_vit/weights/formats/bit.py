@@ -3,14 +3,12 @@
 import re
 
 from keras_vit.architectures import BiTResNetConfig
-from keras_vit.weights.catalogue.families import preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats.describing import stage_depths_of
 from keras_vit.weights.formats.format import Format
 from keras_vit.weights.formats.names import Names, read_rules
-from keras_vit.weights.formats.settings import pair
-from keras_vit.weights.formats.timm.pretrained_cfg import pretrained_cfg, read_config
+from keras_vit.weights.formats.timm.pretrained_cfg import read_config, read_image_size
 
 NAMES = {name: Names(read_rules("bit_names.txt", name)) for name in ("google", "big_vision", "timm")}
 """{project: table}. Stages and units are counted from 0, as in the names that `_name` returns."""
@@ -47,29 +45,22 @@ def _describe(file, hints):
     names = NAMES[project]
     renamed = Renamed(file, {_name(old): old for old in file if not old.startswith("opt/state/")})
     paths = {path: name for name in renamed for path in (names.find(name) or (None, ()))[1]}
-    units = [tuple(map(int, match.groups())) for path in paths if (match := re.match(r"stage_(\d+)_unit_(\d+)/", path))]
     root = renamed.shapes[paths["stem_conv/kernel"]]  # timm: (D, C, 7, 7), Google: (7, 7, C, D)
-    depths = stage_depths_of(units, hints.source, BiTResNetConfig.title)
+    depths = stage_depths_of(paths, r"stage_(\d+)_unit_(\d+)/", hints.source, BiTResNetConfig.title)
     width, channels = root[:2] if project == "timm" else root[:1:-1]
     bias = paths.get("predictions/bias")
-    size = pretrained_cfg(settings).get("input_size", ())[1:]
-    size = pair(size or hints.image_size or hints.model_image_size or 224)
+    size = read_image_size(settings) or hints.image_size or hints.model_image_size or (224, 224)
     classes = None if bias is None else renamed.shapes[bias][0]
-    images = read_config(settings, classes, size)
     return Checkpoint(
-        source=hints.source,
         format=project,
         config=BiTResNetConfig(depths, width, _ROOT_PADDINGS[project]),
         grid_size=None,
         classes=classes,
         image_size=size,
         channels=channels,
-        preprocessing=images["preprocessing"] or preprocessing_of("google", size),
-        label_space=images["label_space"],
-        activation=images["activation"],
         read=lambda: names.decode(renamed, None),
         skipped=renamed.left_out(file),
-        ignored=images["ignored"],
+        **read_config(settings, classes, size, "google"),
     )
 
 

@@ -16,7 +16,7 @@ from keras_vit.weights.formats.describing import check_depth, count_blocks, stag
 from keras_vit.weights.formats.expressible import check_expressible
 from keras_vit.weights.formats.format import CardFormat, Format
 from keras_vit.weights.formats.names import Names, read_rules
-from keras_vit.weights.formats.settings import activation_of_problem, patch_size_of
+from keras_vit.weights.formats.settings import activation_of_problem
 
 logger = logging.getLogger(__name__)
 _ATTENTION = "MultiHeadDotProductAttention_0"
@@ -41,13 +41,19 @@ def _describe(file, hints):
     prefix = _prefix(file)
     everything, file = file, _renamed(file, prefix)
     shapes = file.shapes
+    kernel = shapes["embedding/kernel"]
+    if len(kernel) != 4:
+        raise ValueError(
+            f"embedding/kernel must be a patch projection (height, width, channels, D), but has the shape {kernel}. "
+            f"NaFlex models, whose inputs are patches instead of images, are not supported."
+        )
     family = hints.family or _family(shapes)
     stem = _stem(shapes, hints.source)
     block = "Transformer/encoderblock_0/"
     hidden_dim, num_heads, _ = shapes[f"{block}{_ATTENTION}/query/kernel"]
     has_class_token, table = "cls" in shapes, next((name for name in _TABLES if name in shapes), None)
     fields = {
-        "patch_size": _patch_size(shapes),
+        "patch_size": kernel[:2],
         "hidden_dim": hidden_dim,
         "num_layers": count_blocks(shapes, re.compile(r"Transformer/encoderblock_(\d+)/")),
         "num_heads": num_heads,
@@ -65,8 +71,6 @@ def _describe(file, hints):
     config, grid_size, image_size = vit_config(fields, hints, table and shapes[table][1], choices)
     classes = shapes["head/kernel"][1] if "head/kernel" in shapes else None
     return Checkpoint(
-        source=hints.source,
-        format="google",
         config=config,
         grid_size=grid_size,
         classes=classes,
@@ -130,22 +134,11 @@ def _family(shapes):
     return "google" if "Transformer/posembed_input/pos_embedding" in shapes else "big_vision"
 
 
-def _patch_size(shapes):
-    kernel = shapes["embedding/kernel"]
-    if len(kernel) != 4:
-        raise ValueError(
-            f"embedding/kernel must be a patch projection (height, width, channels, D), but has the shape {kernel}. "
-            f"NaFlex models, whose inputs are patches instead of images, are not supported."
-        )
-    return patch_size_of(kernel[:2])
-
-
 def _stem(shapes, source):
     if "conv_root/kernel" not in shapes:
         return None
-    matches = (re.match(r"block(\d+)/unit(\d+)/", name) for name in shapes)
-    units = [tuple(map(int, match.groups())) for match in matches if match]
-    return StemConfig(stage_depths_of(units, source, "hybrid") if units else (), width=shapes["conv_root/kernel"][-1])
+    depths = stage_depths_of(shapes, r"block(\d+)/unit(\d+)/", source, "hybrid", min_stages=0)
+    return StemConfig(depths, width=shapes["conv_root/kernel"][-1])
 
 
 def _write(weights, description):

@@ -24,7 +24,6 @@ from keras_vit.weights.formats.settings import (
     check_settings,
     check_supported,
     pair,
-    patch_size_of,
     read_table,
 )
 
@@ -67,7 +66,7 @@ def _describe(file, hints):
     images, activation = _read_converter(hints.settings["image_converter.json"]), task.get("activation")
     fields = {
         **sizes,
-        "patch_size": patch_size_of(patch),
+        "patch_size": patch,
         "num_heads": settings["num_heads"],
         "pooling": "token" if has_class_token else "avg",
         "class_token": has_class_token,
@@ -78,8 +77,6 @@ def _describe(file, hints):
     }
     config, grid_size, image_size = vit_config(fields, hints, num_rows, [has_class_token], image_size)
     return Checkpoint(
-        source=hints.source,
-        format="keras_hub",
         config=config,
         grid_size=grid_size,
         classes=classes,

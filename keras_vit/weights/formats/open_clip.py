@@ -14,7 +14,7 @@ from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats import timm
-from keras_vit.weights.formats.describing import count_blocks, resolve_num_heads, resolve_positions, vit_config
+from keras_vit.weights.formats.describing import count_blocks, vit_config
 from keras_vit.weights.formats.format import Format
 from keras_vit.weights.formats.names import Names, read_rules, with_head_bias
 from keras_vit.weights.formats.settings import (
@@ -22,7 +22,6 @@ from keras_vit.weights.formats.settings import (
     check_settings,
     check_supported,
     pair,
-    patch_size_of,
     read_table,
 )
 
@@ -60,7 +59,6 @@ def _describe(file, hints):
     preprocessing = settings.get("preprocess_cfg", {})
     return dataclasses.replace(
         checkpoint,
-        format="open_clip",
         preprocessing=_read_preprocessing(preprocessing, checkpoint.image_size) or checkpoint.preprocessing,
         activation=None,
         ignored={
@@ -81,12 +79,10 @@ def _own_tower(everything, vision, quick_gelu, hints):
     if quick_gelu or (family == "clip" and not vision):
         fields["mlp"] = "quick_gelu"
     num_rows, size = shapes["positional_embedding"][0], pair(vision.get("image_size"))
-    if family == "pe":
-        fields["rotary"] = _perception_encoder_rotary(fields, num_rows, hints, size)
     config, grid_size, size = vit_config(fields, hints, num_rows, [fields["class_token"]], size)
+    if family == "pe":
+        config = config.replace(rotary=_perception_encoder_rotary(config, grid_size))
     return Checkpoint(
-        source=hints.source,
-        format="open_clip",
         config=config,
         grid_size=grid_size,
         classes=shapes["proj"][1] if "proj" in shapes else None,
@@ -124,10 +120,10 @@ def _fields(shapes, vision, family, hints):
     num_heads = hidden_dim // vision.get("head_width", 64) if vision else FAMILIES[family].num_heads.get(hidden_dim)
     activation, norm = (vision.get(name) or {} for name in ("act_kwargs", "norm_kwargs"))
     return {
-        "patch_size": patch_size_of(patch),
+        "patch_size": patch,
         "hidden_dim": hidden_dim,
         "num_layers": num_layers,
-        "num_heads": resolve_num_heads(num_heads, hidden_dim, num_layers, mlp_dim, hints),
+        "num_heads": hints.num_heads or num_heads,
         "mlp_dim": mlp_dim,
         "class_token": "class_embedding" in shapes,
         "pre_norm": "ln_pre.weight" in shapes,
@@ -154,20 +150,18 @@ def _pooling(shapes, vision, mlp_dim):
     return {"pooling": _POOLINGS[vision.get("pool_type", "tok")] if "ln_post.weight" in shapes else None}
 
 
-def _perception_encoder_rotary(fields, num_rows, hints, image_size):
+def _perception_encoder_rotary(config, grid_size):
     """The rotary positions of Perception Encoder. A class token has position 0. The patches then begin at 1.
 
     In images of another size, positions are scaled to the grid of the file, as in timm. The authors' code does not
     scale them.
     """
-    stride = pair(fields["patch_size"])
-    _, grid_size = resolve_positions(num_rows, [fields["class_token"]], stride, hints, image_size)
     return RotaryConfig(
         base=10000.0,
         layout="interleaved",
         coordinates="grid",
         reference_grid=grid_size,
-        offset=1.0 if fields["class_token"] else 0.0,
+        offset=1.0 if config.has_class_token else 0.0,
         axis_order="xy",
     )
 

@@ -23,12 +23,6 @@ def _with_none(value):
     return [_with_none(each) for each in value] if isinstance(value, list) else None if value == "null" else value
 
 
-def patch_size_of(sides):
-    """Side of a patch, or (height, width) if they differ, as in `ViTConfig`."""
-    height, width = sides
-    return height if height == width else (height, width)
-
-
 def pair(size):
     """(height, width) of an image size, which may be one number; `None` remains `None`."""
     if size is None:

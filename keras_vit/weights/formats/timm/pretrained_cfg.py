@@ -1,12 +1,14 @@
 """Reads and writes what timm's `config.json` contains about images and classes, mostly in its `pretrained_cfg`."""
 
 from keras_vit.checks import shown
+from keras_vit.weights.catalogue.families import preprocessing_of
 from keras_vit.weights.formats.expressible import refuse
 from keras_vit.weights.formats.settings import (
     PREPARE_YOURSELF,
     activation_of_problem,
     check_settings,
     check_supported,
+    pair,
     read_table,
     usable_class_names,
 )
@@ -16,17 +18,24 @@ _SUPPORTED = read_table("timm/settings.toml")
 _DEFAULT_CROP_PCT = 0.875
 
 
-def read_config(config, classes, image_size):
+def read_image_size(config):
+    """(height, width) of the images of a model with this `config.json`, or `None`."""
+    size = config.get("model_args", {}).get("img_size") or pretrained_cfg(config).get("input_size", ())[1:]
+    return pair(size or None)
+
+
+def read_config(config, classes, image_size, family=None):
     """Reads what timm's `config.json` contains about images, classes and the activation.
 
     Args:
         config: Contents of the file, or `{}`.
         classes: Number of classes of the head, or `None`.
         image_size: (height, width) of the model's images.
+        family: Key of `FAMILIES` that defines `preprocessing` if the file has no mean, or `None`.
 
     Returns:
         `preprocessing`, `label_space`, `activation` and `ignored` of a `Checkpoint`, as a dictionary.
-        `preprocessing` is `None` if the file has no mean. `activation` is that of a classifier.
+        `preprocessing` is `None` without a mean and a family. `activation` is that of a classifier.
 
     Raises:
         ValueError: If a value is not supported, or if the file belongs to a model with another number of classes.
@@ -41,7 +50,7 @@ def read_config(config, classes, image_size):
     names, unusable = _class_names(config, settings, classes)
     is_imagenet = classes == 1000 and str(settings.get("tag")).endswith("in1k")
     return {
-        "preprocessing": read_pretrained_cfg(settings, image_size),
+        "preprocessing": read_pretrained_cfg(settings, image_size) or (family and preprocessing_of(family, image_size)),
         "label_space": names or ("imagenet1k" if is_imagenet else None),
         "activation": activation_of_problem(config, classes),
         "ignored": ignored | unusable,
