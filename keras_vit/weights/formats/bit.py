@@ -9,6 +9,7 @@ from keras_vit.weights.formats.describing import stage_depths_of
 from keras_vit.weights.formats.format import Format
 from keras_vit.weights.formats.names import Names, read_rules
 from keras_vit.weights.formats.timm.pretrained_cfg import read_config, read_image_size
+from keras_vit.weights.paths import UNIT
 
 NAMES = {name: Names(read_rules("bit_names.txt", name)) for name in ("google", "big_vision", "timm")}
 """{project: table}. Stages and units are counted from 0, as in the names that `_name` returns."""
@@ -46,7 +47,7 @@ def _describe(file, hints):
     renamed = Renamed(file, {_name(old): old for old in file if not old.startswith("opt/state/")})
     paths = {path: name for name in renamed for path in (names.find(name) or (None, ()))[1]}
     root = renamed.shapes[paths["stem_conv/kernel"]]  # timm: (D, C, 7, 7), Google: (7, 7, C, D)
-    depths = stage_depths_of(paths, r"stage_(\d+)_unit_(\d+)/", hints.source, BiTResNetConfig.title)
+    depths = stage_depths_of(paths, UNIT, BiTResNetConfig.title)
     width, channels = root[:2] if project == "timm" else root[:1:-1]
     bias = paths.get("predictions/bias")
     size = read_image_size(settings) or hints.image_size or hints.model_image_size or (224, 224)
@@ -59,7 +60,7 @@ def _describe(file, hints):
         image_size=size,
         channels=channels,
         read=lambda: names.decode(renamed, None),
-        skipped=renamed.left_out(file),
+        skipped=renamed.left_out,
         **read_config(settings, classes, size, "google"),
     )
 

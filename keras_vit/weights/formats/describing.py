@@ -7,6 +7,7 @@ from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
 
 MAX_DEPTH = 100
 """Maximum number of blocks or units. Deep models take long to build."""
+_MAX_WIDTH = 65_536
 
 
 def vit_config(fields, hints, num_rows=None, prefix_choices=(), image_size=None):
@@ -28,6 +29,8 @@ def vit_config(fields, hints, num_rows=None, prefix_choices=(), image_size=None)
     """
     stem, fields, patch = fields.get("stem"), dict(fields), tuple(fields["patch_size"])
     fields["patch_size"] = patch[0] if patch[0] == patch[1] else patch
+    if fields["hidden_dim"] > _MAX_WIDTH:  # The computed positions of a very wide model need much memory.
+        raise ValueError(f"The width of its tokens must be at most {_MAX_WIDTH:,}. Received: {fields['hidden_dim']:,}")
     if fields["num_heads"] is None:
         fields["num_heads"] = _published_num_heads(fields, hints)
     stride = tuple(side * (stem.stride if stem else 1) for side in patch)
@@ -61,7 +64,7 @@ def count_blocks(names, pattern):
     return check_depth(max(numbers) + 1)
 
 
-def stage_depths_of(names, pattern, source, title, min_stages=1):
+def stage_depths_of(names, pattern, title, min_stages=1):
     """Number of units in each stage of a ResNet. The groups of `pattern` match the indices of a stage and a unit."""
     units = sorted(tuple(map(int, match.groups())) for name in names if (match := re.match(pattern, name)))
     depths = {stage: 1 + unit for stage, unit in units}  # Of the last unit of each stage.
@@ -70,7 +73,7 @@ def stage_depths_of(names, pattern, source, title, min_stages=1):
     missing = sorted(set(range(max(depths, default=min_stages - 1) + 1)) - depths.keys())
     if missing:
         raise ValueError(
-            f"{source} contains the stem of a {title}, but no units of stage {', '.join(str(s + 1) for s in missing)}. "
+            f"The file contains the stem of a {title}, but no units of stage {', '.join(str(s + 1) for s in missing)}. "
             f"The file may be incomplete. Download or write it again."
         )
     return tuple(depths.values())

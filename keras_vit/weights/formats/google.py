@@ -39,7 +39,7 @@ _PRE_LINEN = (
 
 def _describe(file, hints):
     prefix = _prefix(file)
-    everything, file = file, _renamed(file, prefix)
+    file = _renamed(file, prefix)
     shapes = file.shapes
     kernel = shapes["embedding/kernel"]
     if len(kernel) != 4:
@@ -48,7 +48,7 @@ def _describe(file, hints):
             f"NaFlex models, whose inputs are patches instead of images, are not supported."
         )
     family = hints.family or _family(shapes)
-    stem = _stem(shapes, hints.source)
+    stem = _stem(shapes)
     block = "Transformer/encoderblock_0/"
     hidden_dim, num_heads, _ = shapes[f"{block}{_ATTENTION}/query/kernel"]
     has_class_token, table = "cls" in shapes, next((name for name in _TABLES if name in shapes), None)
@@ -78,7 +78,7 @@ def _describe(file, hints):
         channels=shapes["embedding/kernel" if stem is None else "conv_root/kernel"][2],
         preprocessing=preprocessing_of(family, image_size),
         read=lambda: NAMES.decode(file, num_heads),
-        skipped=file.left_out(everything),
+        skipped=file.left_out,
         activation=None if prefix.endswith("img/") else activation_of_problem({}, classes),
     )
 
@@ -134,10 +134,10 @@ def _family(shapes):
     return "google" if "Transformer/posembed_input/pos_embedding" in shapes else "big_vision"
 
 
-def _stem(shapes, source):
+def _stem(shapes):
     if "conv_root/kernel" not in shapes:
         return None
-    depths = stage_depths_of(shapes, r"block(\d+)/unit(\d+)/", source, "hybrid", min_stages=0)
+    depths = stage_depths_of(shapes, r"block(\d+)/unit(\d+)/", "hybrid", min_stages=0)
     return StemConfig(depths, width=shapes["conv_root/kernel"][-1])
 
 

@@ -50,7 +50,7 @@ def _describe(file, hints):
             f"{backbone.get('class_name')!r}"
         )
     settings, task = backbone["config"], hints.settings["task.json"].get("config", {})
-    everything, file = file, _renamed(file, settings, task)
+    file = _renamed(file, settings, task)
     *patch, channels, hidden_dim = file.shapes[f"{_EMBEDDING}/patch_embedding/vars/0"]
     sizes = {
         "hidden_dim": hidden_dim,
@@ -84,7 +84,7 @@ def _describe(file, hints):
         channels=channels,
         preprocessing=images["preprocessing"] or (hints.family and preprocessing_of(hints.family, image_size)),
         read=lambda: NAMES.decode(file, config.num_heads),
-        skipped=file.left_out(everything),
+        skipped=file.left_out,
         activation=activation if activation in ("softmax", "sigmoid") else activation_of_problem({}, classes),
         ignored=check_supported("config.json", settings, _SUPPORTED["backbone"])
         | check_supported("task.json", task, _SUPPORTED["task"])

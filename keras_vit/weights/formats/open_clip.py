@@ -90,7 +90,7 @@ def _own_tower(everything, vision, quick_gelu, hints):
         channels=shapes["conv1.weight"][1],
         preprocessing=preprocessing_of(family, size),
         read=lambda: _read(file, config),
-        skipped=file.left_out(everything),
+        skipped=file.left_out,
     )
 
 
@@ -198,7 +198,7 @@ def _timm_tower(everything, vision, hints):
         classes=mlp_shape[0] if mlp_shape else checkpoint.classes,
         preprocessing=checkpoint.preprocessing or preprocessing_of("open_clip", checkpoint.image_size),
         read=lambda: with_head_bias(checkpoint.read()),
-        skipped=(*file.left_out(everything), *checkpoint.skipped),
+        skipped=(*file.left_out, *checkpoint.skipped),
         unsupported_head="the output of an MLP" if mlp_shape else None,
     )
 

@@ -51,7 +51,7 @@ def _describe(file, hints):
     if _ROOTS[0] not in shapes:
         _refuse("its stem has more than one convolution")
     config = ResNetConfig(
-        stage_depths_of(shapes, r"layer(\d+)\.(\d+)\.", hints.source, ResNetConfig.title),
+        stage_depths_of(shapes, r"layer(\d+)\.(\d+)\.", ResNetConfig.title),
         width=shapes["conv1.weight"][0],
         expansion=4 if "layer0.0.conv3.weight" in shapes else 1,
     )
@@ -66,7 +66,7 @@ def _describe(file, hints):
         image_size=size,
         channels=shapes["conv1.weight"][1],
         read=lambda: NAMES.decode(renamed, None),
-        skipped=(*renamed.left_out(file), *(names[name] for name in renamed if NAMES.ignores(name))),
+        skipped=(*renamed.left_out, *(names[name] for name in renamed if NAMES.ignores(name))),
         **facts,
     )
 

@@ -48,7 +48,7 @@ def describe(file, hints, settings=None):
         check_architecture(settings)
     else:
         originals.check_family(file, hints.family)
-    everything, file = file, originals.renamed(file, hints.family)
+    file = originals.renamed(file, hints.family)
     shapes = file.shapes
     if not is_described:
         settings = originals.with_settings(settings, hints.family, shapes)
@@ -66,7 +66,7 @@ def describe(file, hints, settings=None):
         image_size=image_size,
         channels=shapes[_PATCH_KERNEL if config.stem is None else _STEM_KERNEL][1],
         read=lambda: originals.without_masked_biases(decode(file, config), file),
-        skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
+        skipped=(*file.left_out, *filter(NAMES.ignores, file)),
         **facts if is_classifier else facts | {"activation": None},
     )
 
@@ -91,7 +91,7 @@ def _fields(shapes, settings, arguments, hints):
         "num_layers": num_layers,
         "num_heads": num_heads,
         "mlp_dim": mlp_dim,
-        "stem": _stem(shapes, hints.source),
+        "stem": _stem(shapes),
         "class_token": has_class_token,
         "distillation_token": "dist_token" in shapes,
         "num_register_tokens": num_registers,
@@ -151,13 +151,13 @@ def _position_rows(shapes, fields):
     return num_rows, [number for number in choices if number <= num_rows]
 
 
-def _stem(shapes, source):
+def _stem(shapes):
     if _STEM_KERNEL not in shapes:
         if any(name.startswith("patch_embed.backbone.") for name in shapes):
             raise ValueError("The stem of the hybrid is not one of Google's. Other stems are not available.")
         return None
     pattern = r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.conv1\.weight$"
-    depths = stage_depths_of(shapes, pattern, source, "hybrid", min_stages=0)
+    depths = stage_depths_of(shapes, pattern, "hybrid", min_stages=0)
     return StemConfig(depths, shapes[_STEM_KERNEL][0], 1e-5, 1e-8)
 
 
