@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
 from keras_vit.layers.convolutional.projections import build_dense
 from keras_vit.layers.convolutional.striding import strided, strided_shape
@@ -16,7 +16,7 @@ from keras_vit.resampling import resize_matrix
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AttentionAugmentedConv2D(CompositeLayer):
+class AttentionAugmentedConv2D(BaseLayer):
     """A convolution that computes some of its output channels by self-attention over the whole map.
 
     `y = [conv(x), W attention(x)]` ("Attention Augmented Convolutional Networks", arXiv 1904.09925, equations 1 to 4).
@@ -52,8 +52,6 @@ class AttentionAugmentedConv2D(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 8, 4))).shape)
     (2, 5, 8, 12)
     """
-
-    ARGUMENTS = ("filters", "key_dim", "value_dim", "num_heads", "kernel_size", "strides", "is_pooled")
 
     def __init__(
         self,

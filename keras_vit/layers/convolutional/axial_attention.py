@@ -11,14 +11,14 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_choice, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.batch_norm import batch_norm
 
 _AXES = {"height": 1, "width": 2}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialAttention(CompositeLayer):
+class AxialAttention(BaseLayer):
     """Position-sensitive self-attention within each row or within each column.
 
     Axial-DeepLab (arXiv 2003.07853), equation 4: `y_o = sum_p softmax_p(q_o.k_p + q_o.r^q_{p-o} + k_p.r^k_{p-o})
@@ -53,8 +53,6 @@ class AxialAttention(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 8, 4))).shape)
     (2, 5, 8, 12)
     """
-
-    ARGUMENTS = ("axis", "filters", "num_heads")
 
     def __init__(self, axis: str, filters: int, num_heads: int = 8, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

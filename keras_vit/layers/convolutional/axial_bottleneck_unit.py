@@ -6,14 +6,14 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.axial_attention import AxialAttention
 from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialBottleneckUnit(CompositeLayer):
+class AxialBottleneckUnit(BaseLayer):
     """A ResNet's bottleneck unit with attention along both axes instead of the 3 x 3 convolution.
 
     `y = relu(BN(conv1x1(x)))`, `y = relu(mean(rows(columns(y))))`, `y = BN(conv1x1(y))` and `relu(x + y)`. `columns` is
@@ -45,8 +45,6 @@ class AxialBottleneckUnit(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 6, 8, 4))).shape)
     (2, 3, 4, 24)
     """
-
-    ARGUMENTS = ("width", "strides", "num_heads")
 
     def __init__(self, width: int, strides: int = 1, num_heads: int = 8, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

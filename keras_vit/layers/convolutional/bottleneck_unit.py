@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.group_normalization import GroupNormalization
 from keras_vit.layers.convolutional.std_conv2d import StdConv2D
 
@@ -15,7 +15,7 @@ NUM_GROUPS = 32
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class BottleneckUnit(CompositeLayer):
+class BottleneckUnit(BaseLayer):
     """Three weight-standardised convolutions with GroupNorm and a residual connection.
 
     `y = relu(GN(conv1x1(x)))`, `y = relu(GN(conv3x3(y)))`, `y = GN(conv1x1(y))` and `relu(x + y)`. If the unit changes
@@ -46,8 +46,6 @@ class BottleneckUnit(CompositeLayer):
     >>> tuple(keras_vit.layers.BottleneckUnit(width=32, strides=2)(keras.ops.ones((2, 5, 8, 64))).shape)
     (2, 3, 4, 128)
     """
-
-    ARGUMENTS = ("width", "strides", "group_norm_epsilon", "weight_standardization_epsilon")
 
     def __init__(
         self,

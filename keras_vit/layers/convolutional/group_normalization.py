@@ -6,12 +6,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_epsilon, check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.textbook import standardize, textbook_multiply
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class GroupNormalization(ConfiguredLayer):
+class GroupNormalization(BaseLayer):
     """Normalises groups of channels to mean 0 and variance 1, then scales and shifts each channel (arXiv 1803.08494).
 
     `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` is computed in float32 or higher precision. The mean and
@@ -42,8 +42,6 @@ class GroupNormalization(ConfiguredLayer):
     (2, 5, 8, 12)
     """
 
-    ARGUMENTS = ("groups", "epsilon")
-
     def __init__(
         self,
         groups: int = 32,
@@ -71,12 +69,6 @@ class GroupNormalization(ConfiguredLayer):
         values, gamma, beta = (ops.cast(x, dtype) for x in (maps, self.gamma, self.beta))
         normalize = _normalize if textbook_multiply() is None else _normalize_textbook
         return ops.cast(normalize(values, gamma, beta, self.groups, self.epsilon), self.compute_dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "gamma_initializer": keras.initializers.serialize(self.gamma_initializer)}
 
 
 def _normalize(maps, gamma, beta, groups, epsilon):

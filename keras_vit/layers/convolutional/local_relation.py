@@ -10,14 +10,14 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.local_windows import check_window_size, is_inside_map, local_windows
 from keras_vit.layers.convolutional.projections import build_dense
 from keras_vit.layers.convolutional.striding import strided, strided_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LocalRelation(CompositeLayer):
+class LocalRelation(BaseLayer):
     """Computes a weighted mean of the window around each pixel. Pixels similar to the centre get larger weights.
 
     `y_o = W sum_p softmax_p(-(q_o - k_p)^2 + g(p - o)) x_p` ("Local Relation Networks for Image Recognition", arXiv
@@ -49,8 +49,6 @@ class LocalRelation(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 8, 6))).shape)
     (2, 3, 4, 12)
     """
-
-    ARGUMENTS = ("filters", "window_size", "strides", "shared_channels")
 
     def __init__(
         self, filters: int, window_size: int = 7, strides: int = 1, shared_channels: int = 8, **kwargs: typing.Any

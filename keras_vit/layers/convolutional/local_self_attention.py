@@ -6,14 +6,14 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.local_windows import check_window_size, is_inside_map, local_windows
 from keras_vit.layers.convolutional.projections import build_dense
 from keras_vit.layers.convolutional.striding import strided_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LocalSelfAttention(CompositeLayer):
+class LocalSelfAttention(BaseLayer):
     """Self-attention of each pixel to the window around it, as a replacement for a convolution.
 
     `y_o = sum_p softmax_p(q_o.k_p + q_o.r_{p-o}) v_p` ("Stand-Alone Self-Attention in Vision Models", arXiv 1906.05909,
@@ -45,8 +45,6 @@ class LocalSelfAttention(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 8, 4))).shape)
     (2, 3, 4, 12)
     """
-
-    ARGUMENTS = ("filters", "window_size", "strides", "num_heads")
 
     def __init__(
         self, filters: int, window_size: int = 7, strides: int = 1, num_heads: int = 8, **kwargs: typing.Any

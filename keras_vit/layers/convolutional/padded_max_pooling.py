@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_choice
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.striding import strided_shape
 
 _VALUES = {
@@ -19,7 +19,7 @@ _VALUES = {
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PaddedMaxPooling2D(ConfiguredLayer):
+class PaddedMaxPooling2D(BaseLayer):
     """Max pooling over 3 x 3 pixels with stride 2 and a padding of one pixel on each side.
 
     Keras's padding adds no pixels at the top and left of maps of even size, so it would shift the windows.
@@ -47,8 +47,6 @@ class PaddedMaxPooling2D(ConfiguredLayer):
     >>> tuple(keras_vit.layers.PaddedMaxPooling2D("zeros")(keras.ops.ones((2, 5, 8, 3))).shape)
     (2, 3, 4, 3)
     """
-
-    ARGUMENTS = ("padding",)
 
     def __init__(self, padding: str, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

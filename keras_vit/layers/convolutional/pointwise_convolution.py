@@ -7,12 +7,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.batch_norm import batch_norm
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PointwiseConvolution(CompositeLayer):
+class PointwiseConvolution(BaseLayer):
     """A convolution of size 1 without bias, in groups of channels, with an optional batch norm.
 
     Visual Transformers (arXiv 2006.03677) project tokens and pixels with this layer. The channels are divided into G
@@ -42,8 +42,6 @@ class PointwiseConvolution(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 6))).shape), tuple(layer.kernel.shape)
     ((2, 5, 8), (3, 8))
     """
-
-    ARGUMENTS = ("filters", "num_groups", "use_batch_norm")
 
     def __init__(self, filters: int, num_groups: int = 1, use_batch_norm: bool = False, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

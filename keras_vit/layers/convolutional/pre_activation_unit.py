@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.bottleneck_unit import NUM_GROUPS
 from keras_vit.layers.convolutional.group_normalization import GroupNormalization
 from keras_vit.layers.convolutional.std_conv2d import StdConv2D
@@ -16,7 +16,7 @@ GROUP_NORM_EPSILON = 1e-5
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PreActivationUnit(CompositeLayer):
+class PreActivationUnit(BaseLayer):
     """Three weight-standardised convolutions, each after GroupNorm and ReLU, with a residual connection.
 
     `a = relu(GN(x))`, `y = conv1x1(a)`, `y = conv3x3(relu(GN(y)))`, `y = conv1x1(relu(GN(y)))` and `x + y`. If the unit
@@ -45,8 +45,6 @@ class PreActivationUnit(CompositeLayer):
     >>> tuple(keras_vit.layers.PreActivationUnit(width=32, strides=2)(keras.ops.ones((2, 5, 8, 64))).shape)
     (2, 3, 4, 128)
     """
-
-    ARGUMENTS = ("width", "strides")
 
     def __init__(self, width: int, strides: int = 1, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_choice, check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.attention_augmented_conv2d import AttentionAugmentedConv2D
 from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.layers.convolutional.convolutional_block_attention import ConvolutionalBlockAttention
@@ -22,7 +22,7 @@ _ATTENTIONS = {"squeeze_excitation": SqueezeExcitation, "cbam": ConvolutionalBlo
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ResidualUnit(CompositeLayer):
+class ResidualUnit(BaseLayer):
     """Convolutions with batch norms and a residual connection.
 
     With an expansion of 4, the unit is a bottleneck: `y = relu(BN(conv1x1(x)))`, `y = relu(BN(conv3x3(y)))`,
@@ -65,8 +65,6 @@ class ResidualUnit(CompositeLayer):
     >>> tuple(keras_vit.layers.ResidualUnit(width=6, strides=2)(keras.ops.ones((2, 5, 8, 4))).shape)
     (2, 3, 4, 24)
     """
-
-    ARGUMENTS = ("width", "strides", "expansion", "strides_first", "drop_path_rate", "mixing", "attention")
 
     def __init__(
         self,

@@ -9,12 +9,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_choice, check_epsilon, check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.striding import strided, strided_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class StdConv2D(ConfiguredLayer):
+class StdConv2D(BaseLayer):
     """Convolution without a bias that standardises its kernel in each call.
 
     For each filter, `w' = (w - mean(w)) / (std(w) + epsilon)` (weight standardization, arXiv 1903.10520). The mean and
@@ -52,8 +52,6 @@ class StdConv2D(ConfiguredLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 8, 4))).shape)
     (2, 3, 4, 8)
     """
-
-    ARGUMENTS = ("filters", "kernel_size", "strides", "epsilon", "epsilon_placement", "padding")
 
     def __init__(
         self,

@@ -6,11 +6,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_choice, check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class UpsampleLike(ConfiguredLayer):
+class UpsampleLike(BaseLayer):
     """Enlarges a map by an integer factor and crops it to the size of another map.
 
     A convolution with a stride rounds the size of its output up. If a map was made smaller by such convolutions and is
@@ -40,8 +40,6 @@ class UpsampleLike(ConfiguredLayer):
     >>> tuple(keras_vit.layers.UpsampleLike(scale=4)(maps, images).shape)
     (2, 11, 16, 5)
     """
-
-    ARGUMENTS = ("scale", "interpolation")
 
     def __init__(self, scale: int, interpolation: str = "bilinear", **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

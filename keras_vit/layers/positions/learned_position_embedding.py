@@ -8,11 +8,11 @@ from keras import ops
 
 from keras_vit import resampling
 from keras_vit.checks import check_count, check_grid_size
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LearnedPositionEmbedding(ConfiguredLayer):
+class LearnedPositionEmbedding(BaseLayer):
     """Adds a learned position embedding to each token.
 
     `z_0 = [z_class; z_1; ...; z_N] + E_pos` (ViT, arXiv 2010.11929, eq. 1). The table E_pos has `num_prefix_rows` rows
@@ -51,8 +51,6 @@ class LearnedPositionEmbedding(ConfiguredLayer):
     >>> tuple(layer(keras.ops.zeros((5, 21, 8)), patches=keras.ops.zeros((5, 4, 5, 8))).shape)
     (5, 21, 8)
     """
-
-    ARGUMENTS = ("grid_size", "num_prefix_rows", "interpolation")
 
     def __init__(
         self,
@@ -109,6 +107,3 @@ class LearnedPositionEmbedding(ConfiguredLayer):
                 f"{grid[1]} patches ({num_rows} rows). If the image's grid is different, or there are tokens without "
                 f"a row, pass `patches`, the map of the patch tokens."
             )
-
-    def compute_output_shape(self, tokens_shape, patches_shape=None):
-        return tokens_shape

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_vit.architectures.rotary import RotaryConfig, as_rotary_config
 from keras_vit.checks import check_choice, check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.attention_kernels import attention_weights, compute_attention, log_sizes
 from keras_vit.layers.ops.layouts import apply_einsum_dense, reshape_like
 from keras_vit.layers.ops.rotation import rotate
@@ -23,7 +23,7 @@ from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MultiHeadSelfAttention(CompositeLayer):
+class MultiHeadSelfAttention(BaseLayer):
     """Multi-head self-attention.
 
     Each head computes `A = softmax(q k^T / sqrt(Dh))` and `SA = A v`. The heads are concatenated and projected (ViT,
@@ -69,11 +69,6 @@ class MultiHeadSelfAttention(CompositeLayer):
     >>> tuple(keras_vit.layers.MultiHeadSelfAttention(num_heads=3)(keras.ops.ones((2, 7, 12))).shape)
     (2, 7, 12)
     """
-
-    ARGUMENTS = (
-        *("num_heads", "dropout_rate", "qk_norm", "layer_norm_epsilon", "relative_positions"),
-        *("qkv_bias", "inner_norm", "rotary"),
-    )
 
     def __init__(
         self,

@@ -6,14 +6,14 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_count
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.transformer.attention import MultiHeadSelfAttention
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 from keras_vit.layers.transformer.mlp_block import MlpBlock
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AttentionPooling(CompositeLayer):
+class AttentionPooling(BaseLayer):
     """Pools tokens with a learned probe that attends to them, followed by an MLP.
 
     This is the MAP head of Scaling ViT (arXiv 2106.04560, section 3.3) and SigLIP, as in google-research/big_vision:
@@ -38,8 +38,6 @@ class AttentionPooling(CompositeLayer):
     >>> tuple(keras_vit.layers.AttentionPooling(num_heads=3, mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape)
     (2, 12)
     """
-
-    ARGUMENTS = ("num_heads", "mlp_dim", "mlp", "layer_norm_epsilon", "num_prefix_tokens")
 
     def __init__(
         self,

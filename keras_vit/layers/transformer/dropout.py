@@ -5,12 +5,12 @@ import typing
 import keras
 
 from keras_vit.checks import check_rate
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.drawn_seed import DrawnSeed
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Dropout(ConfiguredLayer):
+class Dropout(BaseLayer):
     """Drops single values at random.
 
     In training, each value is set to zero with probability `rate` and otherwise divided by `1 - rate`
@@ -35,8 +35,6 @@ class Dropout(ConfiguredLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS: tuple[str, ...] = ("rate", "seed")
-
     def __init__(self, rate: float, seed: int | None = None, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         check_rate("rate", rate)
@@ -53,6 +51,3 @@ class Dropout(ConfiguredLayer):
 
     def _drop(self, values, seed):
         return keras.random.dropout(values, self.rate, seed=seed)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

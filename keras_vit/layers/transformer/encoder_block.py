@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_choice
-from keras_vit.layers.composed import ComposedLayer, check_layer
+from keras_vit.layers.base import BaseLayer, check_layer
 from keras_vit.layers.ops.layouts import add, fork
 from keras_vit.layers.transformer.drop_path import DropPath
 from keras_vit.layers.transformer.dropout import Dropout
@@ -16,7 +16,7 @@ from keras_vit.layers.transformer.rematerialization import rematerializable
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class EncoderBlock(ComposedLayer):
+class EncoderBlock(BaseLayer):
     """Self-attention, then an MLP, each after a LayerNorm and with a residual connection.
 
     `z' = MSA(LN(z)) + z` and `z'' = MLP(LN(z')) + z'` (ViT, arXiv 2010.11929, eqs. 2 and 3). With `block_norm="post"`,
@@ -59,8 +59,7 @@ class EncoderBlock(ComposedLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS = ("layer_norm_epsilon", "dropout_rate", "drop_path_rate", "layer_scale", "block_norm")
-    GIVEN: tuple[tuple[str, str], ...] = (("attention", "attention"), ("mlp", "mlp_block"))
+    ATTRIBUTES: typing.ClassVar = {"mlp": "mlp_block"}
 
     def __init__(
         self,
@@ -139,9 +138,6 @@ class EncoderBlock(ComposedLayer):
             (B, K, T, T) or (B, n, K, T, T), as in `MultiHeadSelfAttention.attention_weights`.
         """
         return self.attention.attention_weights(self.norm_before(self.attention_norm, tokens), **_given(positions))
-
-    def compute_output_shape(self, tokens_shape, positions_shape=None):
-        return tokens_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""

@@ -6,11 +6,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LayerScale(ConfiguredLayer):
+class LayerScale(BaseLayer):
     """Multiplies each channel of a residual branch by a learned factor.
 
     The output is `diag(gamma) branch` ("Going deeper with Image Transformers", arXiv 2103.17239, section 2.1).
@@ -34,8 +34,6 @@ class LayerScale(ConfiguredLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS = ("initial_value",)
-
     def __init__(self, initial_value: float, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         check_positive("initial_value", initial_value)
@@ -48,6 +46,3 @@ class LayerScale(ConfiguredLayer):
 
     def call(self, branch):
         return branch * ops.cast(self.gamma, branch.dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

@@ -6,7 +6,7 @@ import typing
 import keras
 
 from keras_vit.checks import check_choice, check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.activations import ACTIVATIONS, activate
 from keras_vit.layers.ops.layouts import apply_dense, as_rows, as_tokens
 from keras_vit.layers.transformer.dropout import Dropout
@@ -14,7 +14,7 @@ from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MlpBlock(CompositeLayer):
+class MlpBlock(BaseLayer):
     """Two dense layers with a GELU between them, applied to each token separately.
 
     `MLP(z) = GELU(z W_1 + b_1) W_2 + b_2` (ViT, arXiv 2010.11929, section 3.1), with dropout after each layer. Kernels
@@ -45,8 +45,6 @@ class MlpBlock(CompositeLayer):
     >>> tuple(keras_vit.layers.MlpBlock(mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape)
     (2, 7, 12)
     """
-
-    ARGUMENTS = ("mlp_dim", "activation", "dropout_rate", "inner_norm", "layer_norm_epsilon")
 
     def __init__(
         self,
@@ -98,9 +96,6 @@ class MlpBlock(CompositeLayer):
             hidden = self.hidden_norm(hidden)
         outputs = apply_dense(self.output_projection, hidden)
         return as_tokens(self.dropout(outputs, training=training), tokens)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""

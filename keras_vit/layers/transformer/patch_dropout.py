@@ -38,8 +38,6 @@ class PatchDropout(Dropout):
     (2, 6, 12)
     """
 
-    ARGUMENTS = ("rate", "num_prefix_tokens", "seed")
-
     def __init__(self, rate: float, num_prefix_tokens: int = 0, seed: int | None = None, **kwargs: typing.Any) -> None:
         super().__init__(rate, seed, **kwargs)
         self.num_prefix_tokens = check_count("num_prefix_tokens", num_prefix_tokens)

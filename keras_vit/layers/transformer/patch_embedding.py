@@ -10,11 +10,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_patch_size, check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchEmbedding(ConfiguredLayer):
+class PatchEmbedding(BaseLayer):
     """Cuts an image into patches and projects each patch to a token.
 
     The patches do not overlap and are ordered row by row. Each patch is flattened in the order (row, column, channel)
@@ -46,8 +46,6 @@ class PatchEmbedding(ConfiguredLayer):
     >>> tuple(keras_vit.layers.PatchEmbedding(hidden_dim=8, patch_size=4)(keras.ops.zeros((2, 12, 16, 3))).shape)
     (2, 3, 4, 8)
     """
-
-    ARGUMENTS = ("hidden_dim", "patch_size", "crop_to_patches", "use_bias")
 
     def __init__(
         self,

@@ -6,11 +6,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class RegisterTokens(ConfiguredLayer):
+class RegisterTokens(BaseLayer):
     """Prepends learned tokens, which are the same for all images.
 
     The registers have no position embedding, and the head does not use them ("Vision Transformers Need Registers",
@@ -31,8 +31,6 @@ class RegisterTokens(ConfiguredLayer):
     >>> tuple(keras_vit.layers.RegisterTokens(num_tokens=4)(keras.ops.ones((2, 6, 8))).shape)
     (2, 10, 8)
     """
-
-    ARGUMENTS = ("num_tokens",)
 
     def __init__(self, num_tokens: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

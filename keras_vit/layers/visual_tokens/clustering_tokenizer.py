@@ -48,8 +48,6 @@ class ClusteringTokenizer(Tokenizer):
     (2, 4, 6)
     """
 
-    ARGUMENTS = (*Tokenizer.ARGUMENTS, "num_tokens", "num_iterations")
-
     def __init__(
         self,
         num_tokens: int,

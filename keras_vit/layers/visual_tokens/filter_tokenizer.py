@@ -45,8 +45,6 @@ class FilterTokenizer(Tokenizer):
     (2, 4, 6)
     """
 
-    ARGUMENTS = (*Tokenizer.ARGUMENTS, "num_tokens", "scale_logits")
-
     def __init__(
         self,
         num_tokens: int,

@@ -6,14 +6,14 @@ import typing
 import keras
 
 from keras_vit.checks import check_flag, check_grid_size, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.projections import build_projection
 from keras_vit.layers.visual_tokens.heads import as_pixels
 from keras_vit.layers.visual_tokens.token_grid import shrink
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PoolingTokenizer(CompositeLayer):
+class PoolingTokenizer(BaseLayer):
     """Resizes a map bilinearly to a small grid. The pixels of this grid are the tokens. No attention is learned.
 
     This is an ablation of Visual Transformers (arXiv 2006.03677, Table 3). If `token_dim` is not the map's number
@@ -40,8 +40,6 @@ class PoolingTokenizer(CompositeLayer):
     >>> tuple(keras_vit.layers.PoolingTokenizer(grid_size=(2, 3))(keras.ops.ones((2, 5, 7, 6))).shape)
     (2, 6, 6)
     """
-
-    ARGUMENTS = ("token_dim", "use_batch_norm")
 
     def __init__(
         self,
@@ -72,6 +70,3 @@ class PoolingTokenizer(CompositeLayer):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         shrunk = (None, math.prod(self.grid_size), input_shape[-1])
         return 0 if self.projection is None else self.projection.macs(shrunk)
-
-    def get_config(self):
-        return {**super().get_config(), "grid_size": list(self.grid_size)}

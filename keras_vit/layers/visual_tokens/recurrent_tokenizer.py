@@ -53,8 +53,6 @@ class RecurrentTokenizer(Tokenizer):
     (2, 4, 6)
     """
 
-    ARGUMENTS = (*Tokenizer.ARGUMENTS, "num_heads", "scale_logits", "split_tokens")
-
     def __init__(
         self,
         token_dim: int | None = None,
