@@ -65,7 +65,7 @@ IN_FUNCTIONS = {
     "keras_vit.images.markers": {"tensorflow"},
     "keras_vit.images.resizing": {"tensorflow"},
     "keras_vit.layers.ops.attention_kernels": {"tensorflow"},
-    "keras_vit.layers.ops.drawn_seed": {"tensorflow"},
+    "keras_vit.layers.ops.fixed_seed": {"tensorflow"},
     "keras_vit.models.step_variables": {"tensorflow"},
     "keras_vit.weights.containers": {"h5py", "safetensors"},
     "keras_vit.weights.fetch": {"filelock", "huggingface_hub"},

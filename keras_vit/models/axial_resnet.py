@@ -7,7 +7,7 @@ import keras
 
 from keras_vit import layers
 from keras_vit.architectures import AxialResNetConfig
-from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.convolutional.parts import batch_norm
 from keras_vit.models.building import convolutional
 from keras_vit.models.factories import Described, factory, keras_application
 from keras_vit.trunks.bit_resnet import stage_units

@@ -4,7 +4,7 @@ import typing
 
 from keras_vit import layers
 from keras_vit.architectures import VT_RESNETS, VTResNetConfig, changed_config
-from keras_vit.layers.visual_tokens.token_grid import squarest_grid
+from keras_vit.layers.ops.maps import squarest_grid
 from keras_vit.models.building import convolutional
 from keras_vit.models.factories import Described, factory, keras_application
 from keras_vit.trunks.resnet import resnet

@@ -10,8 +10,8 @@ from keras import ops
 from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
-from keras_vit.layers.convolutional.projections import build_dense
-from keras_vit.layers.convolutional.striding import strided, strided_shape
+from keras_vit.layers.convolutional.parts import build_dense
+from keras_vit.layers.ops.maps import strided, strided_shape
 from keras_vit.resampling import resize_matrix
 
 

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_vit.checks import check_choice, check_positive_integer
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.convolutional.parts import batch_norm
 
 _AXES = {"height": 1, "width": 2}
 

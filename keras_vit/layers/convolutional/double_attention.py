@@ -8,9 +8,8 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.layers.convolutional.projections import build_dense
-from keras_vit.layers.visual_tokens.heads import as_pixels
+from keras_vit.layers.convolutional.parts import batch_norm, build_dense
+from keras_vit.layers.ops.maps import as_pixels
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.checks import check_epsilon, check_positive_integer
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.ops.textbook import standardize, textbook_multiply
+from keras_vit.layers.ops.exportable import exportable_multiply, standardize
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -67,7 +67,7 @@ class GroupNormalization(BaseLayer):
     def call(self, maps):
         dtype = keras.backend.result_type(maps.dtype, "float32")
         values, gamma, beta = (ops.cast(x, dtype) for x in (maps, self.gamma, self.beta))
-        normalize = _normalize if textbook_multiply() is None else _normalize_textbook
+        normalize = _normalize if exportable_multiply() is None else _normalize_exportably
         return ops.cast(normalize(values, gamma, beta, self.groups, self.epsilon), self.compute_dtype)
 
 
@@ -93,7 +93,7 @@ def _mean_of_pixels(maps):
     return ops.mean(ops.mean(maps, axis=2, keepdims=True), axis=1, keepdims=True)
 
 
-def _normalize_textbook(maps, gamma, beta, groups, epsilon):
+def _normalize_exportably(maps, gamma, beta, groups, epsilon):
     """Normalises maps with operations that OpenVINO fuses into one kernel for the norm and one for gamma and beta."""
     maps = ops.transpose(maps, (0, 3, 1, 2))  # Convolutions in ONNX Runtime and OpenVINO use this layout.
     _, channels, height, width = ops.shape(maps)

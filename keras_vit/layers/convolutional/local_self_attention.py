@@ -7,9 +7,8 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.convolutional.local_windows import check_window_size, is_inside_map, local_windows
-from keras_vit.layers.convolutional.projections import build_dense
-from keras_vit.layers.convolutional.striding import strided_shape
+from keras_vit.layers.convolutional.parts import build_dense
+from keras_vit.layers.ops.maps import check_window_size, is_inside_map, local_windows, strided_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.convolutional.striding import strided, strided_shape
+from keras_vit.layers.ops.maps import strided, strided_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

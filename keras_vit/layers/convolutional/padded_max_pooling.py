@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.checks import check_choice
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.convolutional.striding import strided_shape
+from keras_vit.layers.ops.maps import strided_shape
 
 _VALUES = {
     # The value for "zeros" is tiny but positive. If it were exactly zero, tf2onnx 1.17 would merge the padding and the

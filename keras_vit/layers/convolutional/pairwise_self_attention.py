@@ -6,8 +6,7 @@ Shapes: B batch, H W C map, F output channels, R relation channels, N pixels in 
 import keras
 from keras import ops
 
-from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.layers.convolutional.projections import build_dense
+from keras_vit.layers.convolutional.parts import batch_norm, build_dense
 from keras_vit.layers.convolutional.vector_self_attention import VectorSelfAttention
 
 

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.convolutional.parts import batch_norm
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -84,3 +84,19 @@ class PointwiseConvolution(BaseLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, N, C)."""
         return math.prod(input_shape[1:]) * self.filters // self.num_groups
+
+
+def num_groups_of(channels, group_width):
+    """Returns the number of groups of `group_width` channels. A width of `None` or >= `channels` gives one group."""
+    if group_width is None or group_width >= channels:
+        return 1
+    if channels % group_width:
+        raise ValueError(f"group_width must divide the {channels} channels. Received: group_width={group_width}")
+    return channels // group_width
+
+
+def build_projection(layer, name, channels, filters, num_groups=1):
+    """Builds a `PointwiseConvolution` as part of `layer`, with a batch norm if `layer.use_batch_norm` is `True`."""
+    projection = PointwiseConvolution(filters, num_groups, layer.use_batch_norm, **layer.part_arguments(name))
+    projection.build((None, None, channels))
+    return projection

@@ -9,14 +9,14 @@ from keras import ops
 from keras_vit.checks import check_choice, check_flag, check_positive_integer
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.attention_augmented_conv2d import AttentionAugmentedConv2D
-from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.layers.convolutional.convolutional_block_attention import ConvolutionalBlockAttention
 from keras_vit.layers.convolutional.local_relation import LocalRelation
 from keras_vit.layers.convolutional.local_self_attention import LocalSelfAttention
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
+from keras_vit.layers.convolutional.parts import batch_norm
 from keras_vit.layers.convolutional.squeeze_excitation import SqueezeExcitation
-from keras_vit.layers.convolutional.striding import strided_shape
-from keras_vit.layers.transformer.drop_path import DropPath
+from keras_vit.layers.ops.maps import strided_shape
+from keras_vit.layers.regularization.drop_path import DropPath
 
 _ATTENTIONS = {"squeeze_excitation": SqueezeExcitation, "cbam": ConvolutionalBlockAttention}
 

@@ -7,10 +7,9 @@ from keras import ops
 
 from keras_vit.checks import check_choice
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.layers.convolutional.pairwise_self_attention import PairwiseSelfAttention
+from keras_vit.layers.convolutional.parts import batch_norm, build_dense
 from keras_vit.layers.convolutional.patchwise_self_attention import PatchwiseSelfAttention
-from keras_vit.layers.convolutional.projections import build_dense
 
 _ATTENTIONS = {"pairwise": PairwiseSelfAttention, "patchwise": PatchwiseSelfAttention}
 

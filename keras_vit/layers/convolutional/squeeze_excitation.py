@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.convolutional.projections import build_dense
+from keras_vit.layers.convolutional.parts import build_dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

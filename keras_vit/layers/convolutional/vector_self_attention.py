@@ -6,8 +6,8 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.convolutional.local_windows import check_window_size, local_windows
-from keras_vit.layers.convolutional.projections import build_dense
+from keras_vit.layers.convolutional.parts import build_dense
+from keras_vit.layers.ops.maps import check_window_size, local_windows
 
 SHARED_CHANNELS = 8
 """Number of channels that share their weights ("Exploring Self-Attention for Image Recognition", section 4)."""

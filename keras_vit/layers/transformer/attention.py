@@ -17,8 +17,7 @@ from keras_vit.layers.ops.layouts import apply_einsum_dense, reshape_like
 from keras_vit.layers.ops.rotation import rotate
 from keras_vit.layers.positions.relative_position_embedding import RelativePositionEmbedding
 from keras_vit.layers.positions.rotary_frequencies import RotaryFrequencies
-from keras_vit.layers.transformer.dropout import Dropout
-from keras_vit.layers.transformer.few_queries import are_few, attend_few
+from keras_vit.layers.regularization.dropout import Dropout
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 
 
@@ -128,14 +127,15 @@ class MultiHeadSelfAttention(BaseLayer):
         self.dropout.build(heads_shape)
 
     def _dense(self, name, equation, bias_axes, input_shape, outer_shape):
-        hidden_dim = self.num_heads * self._key_dim
+        # "glorot_uniform" cannot be used, because Keras would treat the head axis of the kernel as a receptive field.
+        limit = math.sqrt(6 / (2 * self.num_heads * self._key_dim))
         num_kernel_axes = 3 - len(outer_shape)
         batch_axes = "bn"[: len(input_shape) - num_kernel_axes - 1]
         layer = keras.layers.EinsumDense(
             equation.format(batch_axes),
             output_shape=(*[None] * len(batch_axes), *outer_shape),  # `None` allows any number of sequences and tokens.
             bias_axes=bias_axes,
-            kernel_initializer=_xavier_uniform(hidden_dim),
+            kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
             **self.part_arguments(name),
         )
         layer.build(input_shape)
@@ -147,21 +147,17 @@ class MultiHeadSelfAttention(BaseLayer):
         return layer
 
     def call(self, tokens, queries=None, sizes=None, positions=None, training=None):
-        if positions is None and are_few(self, queries):
-            return attend_few(self, tokens, queries, sizes, training)
-        query, key = self.queries_and_keys(tokens, queries, positions)
-        return self.attend(query, key, tokens, sizes, training)
+        query, key = self.queries_and_keys(tokens, queries, positions)  # q and k of eq. 5
+        return self.attend(query, key, tokens, sizes, training)  # eqs. 6 to 8
 
     def queries_and_keys(self, tokens, queries=None, positions=None):
         """Returns the scaled and rotated queries, (B, K, t, Dh), and the rotated keys, (B, K, T, Dh)."""
         self._check_positions(positions)
-        attending = tokens if queries is None else queries
         scale = 1.0 / math.sqrt(self._key_dim)
+        query = self._heads(self.query, tokens if queries is None else queries, None if self.qk_norm else scale)
+        key = self._heads(self.key, tokens)
         if self.qk_norm:
-            query, key = self._heads(self.query, attending), self._heads(self.key, tokens)
             query, key = self.query_norm(query) * scale, self.key_norm(key)
-        else:
-            query, key = self._heads(self.query, attending, scale), self._heads(self.key, tokens)
         return (query, key) if self.rotary is None else self._rotated(query, key, positions, self.rotary)
 
     def _check_positions(self, positions):
@@ -185,14 +181,13 @@ class MultiHeadSelfAttention(BaseLayer):
 
     def attend(self, query, key, tokens, sizes=None, training=None):
         """Returns the layer's output, (B, t, D), for queries and keys from `queries_and_keys`."""
-        value = self._heads(self.value, tokens)
-        # `compute_attention` supports neither relative positions nor dropout.
+        value = self._heads(self.value, tokens)  # v of eq. 5
         if self.relative_positions or (training and self.dropout_rate > 0):
-            weights = ops.cast(self._weights(query, key, sizes), value.dtype)
-            heads = ops.matmul(self.dropout(weights, training=training), value)
-        else:
+            weights = ops.cast(self._weights(query, key, sizes), value.dtype)  # A of eq. 6
+            heads = ops.matmul(self.dropout(weights, training=training), value)  # A v of eq. 7
+        else:  # Eqs. 6 and 7 at once. This supports neither relative positions nor dropout.
             heads = compute_attention(query, key, value, log_sizes(sizes))
-        return self.project(ops.swapaxes(heads, -3, -2))
+        return self.project(ops.swapaxes(heads, -3, -2))  # eq. 8
 
     def project(self, heads):
         """Concatenates and projects the heads' outputs (B, t, K, Dh) to (B, t, D)."""
@@ -240,9 +235,3 @@ class MultiHeadSelfAttention(BaseLayer):
 
 _HAS_BIAS = {"all": (True, True, True), "no_key": (True, False, True), "none": (False, False, False)}
 """{value of `qkv_bias`: whether queries, keys and values have a bias}"""
-
-
-def _xavier_uniform(hidden_dim):
-    # "glorot_uniform" cannot be used, because Keras would treat the head axis of the kernel as a receptive field.
-    limit = math.sqrt(6 / (hidden_dim + hidden_dim))
-    return keras.initializers.RandomUniform(-limit, limit)

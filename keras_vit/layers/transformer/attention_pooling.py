@@ -8,6 +8,7 @@ from keras import ops
 from keras_vit.checks import check_count
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.transformer.attention import MultiHeadSelfAttention
+from keras_vit.layers.transformer.few_queries import attend
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 from keras_vit.layers.transformer.mlp_block import MlpBlock
 
@@ -28,6 +29,7 @@ class AttentionPooling(BaseLayer):
 
     Call arguments:
         tokens: (B, T, D)
+        training: Whether the call is part of a training step.
 
     Returns:
         (B, D)
@@ -82,10 +84,10 @@ class AttentionPooling(BaseLayer):
     def _probe_for(self, tokens):
         return ops.repeat(ops.cast(self.probe, tokens.dtype), ops.shape(tokens)[0], axis=0)  # (B, 1, D)
 
-    def call(self, tokens):
+    def call(self, tokens, training=None):
         pooled_tokens = tokens[:, self.num_prefix_tokens :]
-        pooled = self.attention(pooled_tokens, queries=self._probe_for(tokens))  # (B, 1, D)
-        pooled = pooled + self.mlp_block(self.norm(pooled))
+        pooled = attend(self.attention, pooled_tokens, self._probe_for(tokens), training=training)  # (B, 1, D)
+        pooled = pooled + self.mlp_block(self.norm(pooled), training=training)
         return ops.squeeze(pooled, axis=1)
 
     def compute_output_shape(self, input_shape):

@@ -8,8 +8,8 @@ from keras import ops
 from keras_vit.checks import check_choice
 from keras_vit.layers.base import BaseLayer, check_layer
 from keras_vit.layers.ops.layouts import add, fork
-from keras_vit.layers.transformer.drop_path import DropPath
-from keras_vit.layers.transformer.dropout import Dropout
+from keras_vit.layers.regularization.drop_path import DropPath
+from keras_vit.layers.regularization.dropout import Dropout
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 from keras_vit.layers.transformer.layer_scale import LayerScale
 from keras_vit.layers.transformer.rematerialization import rematerializable
@@ -105,8 +105,8 @@ class EncoderBlock(BaseLayer):
     def call(self, tokens, positions=None, training=None):
         residual, tokens = fork(ops.cast(tokens, self.compute_dtype))
         branch = self.attention(self.norm_before(self.attention_norm, tokens), **_given(positions), training=training)
-        tokens = self.add_attention(residual, branch, training)
-        return self.add_mlp(tokens, training)
+        tokens = self.add_attention(residual, branch, training)  # z' of eq. 2
+        return self.add_mlp(tokens, training)  # z'' of eq. 3
 
     def add_attention(self, residual, branch, training=None):
         """Computes `z'` of eq. 2, (B, T, D), from the first result of `fork` and the output of the attention."""

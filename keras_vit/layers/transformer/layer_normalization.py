@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.checks import check_epsilon
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.ops.textbook import standardize, textbook_multiply
+from keras_vit.layers.ops.exportable import exportable_multiply, standardize
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -53,7 +53,7 @@ class LayerNormalization(BaseLayer):
     def call(self, inputs):
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         values, gamma, beta = (ops.cast(x, dtype) for x in (inputs, self.gamma, self.beta))
-        if textbook_multiply() is not None:
+        if exportable_multiply() is not None:
             outputs = standardize(values, self.epsilon) * gamma + beta
         elif _is_constant(self.gamma) and _is_constant(self.beta):
             outputs = _normalize_fusibly(values, gamma, beta, self.epsilon)

@@ -9,7 +9,7 @@ from keras_vit.checks import check_choice, check_flag, check_positive_integer
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.activations import ACTIVATIONS, activate
 from keras_vit.layers.ops.layouts import apply_dense, as_rows, as_tokens
-from keras_vit.layers.transformer.dropout import Dropout
+from keras_vit.layers.regularization.dropout import Dropout
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 
 

@@ -7,8 +7,8 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.convolutional.projections import build_projection
-from keras_vit.layers.visual_tokens.heads import as_pixels
+from keras_vit.layers.convolutional.pointwise_convolution import build_projection
+from keras_vit.layers.ops.maps import as_pixels
 from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 

@@ -7,9 +7,8 @@ import keras
 
 from keras_vit.checks import check_flag, check_grid_size, check_positive_integer
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.convolutional.projections import build_projection
-from keras_vit.layers.visual_tokens.heads import as_pixels
-from keras_vit.layers.visual_tokens.token_grid import shrink
+from keras_vit.layers.convolutional.pointwise_convolution import build_projection
+from keras_vit.layers.ops.maps import as_pixels, shrink
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.checks import check_flag
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.convolutional.projections import build_projection
+from keras_vit.layers.convolutional.pointwise_convolution import build_projection
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.convolutional.projections import build_projection
+from keras_vit.layers.convolutional.pointwise_convolution import build_projection
 from keras_vit.layers.visual_tokens.heads import attention_weights, join_heads, split_heads
 
 

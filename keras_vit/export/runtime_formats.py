@@ -1,4 +1,4 @@
-"""The table of formats that `export_model` writes."""
+"""The formats of `export_model`: who writes, opens and quantizes their files."""
 
 import dataclasses
 import types

@@ -6,7 +6,7 @@ import keras
 
 from keras_vit.checks import check_rate
 from keras_vit.layers.base import BaseLayer
-from keras_vit.layers.ops.drawn_seed import DrawnSeed
+from keras_vit.layers.ops.fixed_seed import FixedSeed
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,7 +47,7 @@ class Dropout(BaseLayer):
     def call(self, values, training=None):
         if not training or self.rate == 0:
             return values
-        return self._drop(values, DrawnSeed(self.seed_generator))
+        return self._drop(values, FixedSeed(self.seed_generator))
 
     def _drop(self, values, seed):
         return keras.random.dropout(values, self.rate, seed=seed)

@@ -1,4 +1,6 @@
-"""The window around each pixel of a map. Shapes: B batch, H W map, C channels."""
+"""Pixels and windows of maps. Shapes: B batch, H W map, h w smaller map, C channels."""
+
+import math
 
 from keras import ops
 
@@ -40,3 +42,34 @@ def check_window_size(size):
     if check_positive_integer("window_size", size) % 2 == 0:
         raise ValueError(f"window_size must be odd, so that windows have a centre. Received: {size}")
     return size
+
+
+def strided(maps, strides):
+    """Returns every `strides`-th row and column of maps (B, H, W, C).
+
+    A 1 x 1 convolution with strides equals a matrix product of these pixels and the kernel. Layers use the product,
+    because TensorFlow 2.21 on CPUs writes out of bounds in the gradient of the convolution.
+    """
+    return maps if strides == 1 else maps[:, ::strides, ::strides]
+
+
+def strided_shape(input_shape, strides, filters):
+    """Returns the output shape of a layer with `strides` and `filters`, for maps of shape (B, H, W, C)."""
+    sizes = (size and -(-size // strides) for size in input_shape[1:3])
+    return (input_shape[0], *sizes, filters)
+
+
+def shrink(maps, grid_size):
+    """Resizes maps (B, H, W, C) to (B, h, w, C) by bilinear interpolation between pixel centres."""
+    return ops.image.resize(maps, grid_size, "bilinear", data_format="channels_last")
+
+
+def squarest_grid(num_cells):
+    """Returns the size (h, w) of the grid with `num_cells` cells that is closest to a square."""
+    height = next(size for size in range(math.isqrt(num_cells), 0, -1) if num_cells % size == 0)
+    return height, num_cells // height
+
+
+def as_pixels(maps):
+    """Reshapes (B, H, W, C) to (B, H W, C)."""
+    return ops.reshape(maps, (ops.shape(maps)[0], -1, maps.shape[-1]))
