@@ -22,9 +22,10 @@ def shown(value):
 
 
 def check_rate(name, value):
-    """Checks that a value is a probability in [0, 1)."""
+    """Checks that a value is a probability in [0, 1); returns it."""
     if not (is_number(value) and 0 <= value < 1):
         raise ValueError(f"{name} must be at least 0 and less than 1. Received: {shown(value)}")
+    return value
 
 
 def check_count(name, value, largest=None):
@@ -95,15 +96,17 @@ def problem_of_class_names(names):
 
 
 def check_positive(name, value):
-    """Checks that a value is a positive number."""
+    """Checks that a value is a positive number; returns it."""
     if not (is_number(value) and value > 0):
-        raise ValueError(f"{name} must be a positive number. Received: {shown(value)}")
+        raise ValueError(f"{name} must be a positive number; returns it. Received: {shown(value)}")
+    return value
 
 
 def check_epsilon(name, value):
-    """Checks that a value can be the epsilon of a norm: a number from 1e-15 to 1."""
+    """Checks that a value can be the epsilon of a norm, a number from 1e-15 to 1; returns it."""
     if not (is_number(value) and 1e-15 <= value <= 1):
         raise ValueError(f"{name} must be a number from 1e-15 to 1. Received: {shown(value)}")
+    return value
 
 
 def is_number(value):
@@ -115,9 +118,13 @@ _LARGEST = (2 - 2**-23) * 2.0**127
 
 
 def check_choice(name, value, choices, spellings=None):
-    """Checks that a value is one of the choices. For a key of `spellings`, the error suggests the choice it means."""
+    """Checks that a value is one of the choices; returns it.
+
+    For a key of `spellings`, the error suggests the choice it means.
+    """
     # 0 == False and 1 == True, but a number is not accepted in place of a bool, nor a bool in place of a number.
     if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
         meant = next((choice for spelling, choice in (spellings or {}).items() if spelling == value), None)
         hint = "" if meant is None else f". Did you mean {meant!r}?"
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}. Received: {shown(value)}{hint}")
+    return value

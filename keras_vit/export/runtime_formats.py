@@ -17,10 +17,10 @@ class Format:
     suffixes: tuple  # The path that is passed to `export_model` has the last suffix.
     precisions: tuple
     packages: tuple  # Packages that write and run the file.
-    int8_packages: tuple  # Further packages that write int8 files.
-    is_one_message: bool  # Whether the size of the file is limited to 2 GiB.
     module: types.ModuleType  # Has the functions `write` and `open_file`.
     quantize: Callable  # Function (float32 file, int8 file, images that calibrate) that writes an int8 file.
+    int8_packages: tuple = ()  # Further packages that write int8 files.
+    is_one_message: bool = True  # Whether the size of the file is limited to 2 GiB.
 
 
 FORMATS = {
@@ -28,8 +28,6 @@ FORMATS = {
         suffixes=(".onnx",),
         precisions=("float32", "int8"),
         packages=("onnx", "onnxruntime", "tf2onnx"),
-        int8_packages=(),
-        is_one_message=True,
         module=onnx,
         quantize=int8_onnx.quantize,
     ),
@@ -37,8 +35,6 @@ FORMATS = {
         suffixes=(".tflite",),
         precisions=("float32", "float16", "int8"),
         packages=("ai_edge_litert",),
-        int8_packages=(),
-        is_one_message=True,
         module=litert,
         quantize=int8_litert.quantize,
     ),

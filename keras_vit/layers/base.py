@@ -44,6 +44,12 @@ class BaseLayer(keras.layers.Layer):
         nested = {path.removeprefix(prefix): entries for path, entries in nested.items()}
         return arguments | ({"quantization": nested} if nested else {})
 
+    def build_part(self, create, name, input_shape, *arguments, **options):
+        """Returns the part `create(*arguments, **options)`, built for inputs of `input_shape`."""
+        part = create(*arguments, **options, **self.part_arguments(name))
+        part.build(input_shape)
+        return part
+
     def quantized_parts(self):
         """Returns the quantization of the parts, a dictionary in the format of the argument `quantization`."""
         if not self.built:  # Some parts do not exist yet.

@@ -11,8 +11,8 @@ from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
 from keras_vit.layers.convolutional.parts import build_dense
-from keras_vit.layers.ops.maps import strided, strided_shape
-from keras_vit.resampling import resize_matrix
+from keras_vit.layers.ops.maps import relative_rows, strided, strided_shape
+from keras_vit.resampling import grid_matrices
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -122,8 +122,8 @@ class AttentionAugmentedConv2D(BaseLayer):
         query, key, value = ops.split(self.projection(maps), [self.key_dim, 2 * self.key_dim], axis=-1)
         query, key, value = self._split_heads(query), self._split_heads(key), self._split_heads(value)
         query = query * (self.key_dim // self.num_heads) ** -0.5
-        row_logits = ops.einsum("bhwkd,hyd->bhwky", query, _relative(self.row_embedding, query.dtype))
-        column_logits = ops.einsum("bhwkd,wxd->bhwkx", query, _relative(self.column_embedding, query.dtype))
+        row_logits = ops.einsum("bhwkd,hyd->bhwky", query, relative_rows(self.row_embedding, query.dtype))
+        column_logits = ops.einsum("bhwkd,wxd->bhwkx", query, relative_rows(self.column_embedding, query.dtype))
         logits = ops.einsum("bhwkd,byxkd->bhwkyx", query, key)
         logits = logits + row_logits[..., None] + column_logits[..., None, :]
         shape = ops.shape(logits)
@@ -146,13 +146,6 @@ class AttentionAugmentedConv2D(BaseLayer):
         return self.conv.macs(input_shape) + math.prod(size) * position_macs
 
 
-def _relative(table, dtype):
-    """Returns rows (n, n, D) of a table (2 n - 1, D). Entry (o, p) is the table's row for the distance p - o."""
-    length = (table.shape[0] + 1) // 2
-    positions = np.arange(length)
-    return ops.cast(ops.take(table, positions[None, :] - positions[:, None] + length - 1, axis=0), dtype)
-
-
 def _shrink(maps):
     """Pools maps (B, H, W, C) to half their size. Each output pixel is a mean of up to 3 x 3 pixels of the map.
 
@@ -173,8 +166,5 @@ def _means(length):
 
 def _enlarge(maps, size):
     """Resizes maps (B, H, W, C) to (B, h, w, C) by bilinear interpolation between pixel centres."""
-    rows, columns = (
-        ops.cast(resize_matrix(length, new_length, "bilinear"), maps.dtype)
-        for length, new_length in zip(maps.shape[1:3], size, strict=True)
-    )
-    return ops.einsum("hi,wj,bijc->bhwc", rows, columns, maps)
+    matrices = grid_matrices(maps.shape[1:3], size, "bilinear")
+    return ops.einsum("hi,wj,bijc->bhwc", *(ops.cast(matrix, maps.dtype) for matrix in matrices), maps)

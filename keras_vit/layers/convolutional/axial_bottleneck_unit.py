@@ -9,7 +9,7 @@ from keras_vit.checks import check_positive_integer
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.axial_attention import AxialAttention
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
-from keras_vit.layers.convolutional.parts import batch_norm
+from keras_vit.layers.convolutional.parts import batch_norm, build_in_turn, macs_in_turn
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -72,18 +72,12 @@ class AxialBottleneckUnit(BaseLayer):
                 f"An axial unit needs maps of a known height and width that are multiples of its strides, "
                 f"{self.strides}. Received: maps of shape {tuple(input_shape)}"
             )
-        inner = (*input_shape[:-1], self.width)
-        output_shape = self.compute_output_shape(input_shape)
-        self.conv_1.build(input_shape)
-        for layer in (self.norm_1, self.height_attention, self.width_attention):
-            layer.build(inner)
-        self.conv_2.build((*output_shape[:-1], self.width))
-        self.norm_2.build(output_shape)
+        attention = self.height_attention, self.width_attention, self.pooling
+        build_in_turn((self.conv_1, self.norm_1, *attention, self.conv_2, self.norm_2), input_shape)
         if channels != 2 * self.width or self.strides != 1:
             self.projection_conv = self._conv("projection_conv", 2 * self.width, self.strides)
             self.projection_norm = batch_norm(**self.part_arguments("projection_norm"))
-            self.projection_conv.build(input_shape)
-            self.projection_norm.build(output_shape)
+            build_in_turn((self.projection_conv, self.projection_norm), input_shape)
 
     def call(self, maps, training=None):
         branch = ops.relu(self.norm_1(self.conv_1(maps), training=training))
@@ -101,7 +95,7 @@ class AxialBottleneckUnit(BaseLayer):
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
-        inner, pooled = (*input_shape[:-1], self.width), (*self.compute_output_shape(input_shape)[:-1], self.width)
-        total = self.conv_1.macs(input_shape) + self.conv_2.macs(pooled)
-        total += self.height_attention.macs(inner) + self.width_attention.macs(inner)
-        return total if self.projection_conv is None else total + self.projection_conv.macs(input_shape)
+        pooled = (*self.compute_output_shape(input_shape)[:-1], self.width)
+        total = 0 if self.projection_conv is None else self.projection_conv.macs(input_shape)
+        total += macs_in_turn((self.conv_1, self.height_attention, self.width_attention), input_shape)
+        return total + self.conv_2.macs(pooled)

@@ -51,8 +51,7 @@ class GroupNormalization(BaseLayer):
     ) -> None:
         super().__init__(**kwargs)
         self.groups = check_positive_integer("groups", groups)
-        check_epsilon("epsilon", epsilon)
-        self.epsilon = epsilon
+        self.epsilon = check_epsilon("epsilon", epsilon)
         self.gamma_initializer = keras.initializers.get(gamma_initializer)
         self.autocast = False
 

@@ -75,7 +75,9 @@ class LocalRelation(BaseLayer):
         logits = self._geometry_prior() - ops.square(queries[:, :, :, None] - keys)
         logits = ops.where(is_inside_map(maps, *window), ops.cast(logits, "float32"), -1e9)
         weights = ops.cast(ops.softmax(logits, axis=3), maps.dtype)  # (B, h, w, N, G)
-        values = local_windows(self._pad_channels(maps), *window)
+        missing = self.num_relations * self.shared_channels - maps.shape[-1]  # Channels, to make all groups equal.
+        padded = ops.pad(maps, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else maps
+        values = local_windows(padded, *window)
         values = ops.reshape(values, (*ops.shape(values)[:-1], self.num_relations, self.shared_channels))
         means = ops.einsum("bhwng,bhwngs->bhwgs", weights, values)
         means = ops.reshape(means, (*ops.shape(means)[:3], self.num_relations * self.shared_channels))
@@ -86,11 +88,6 @@ class LocalRelation(BaseLayer):
         offsets = np.linspace(-1, 1, self.window_size) if self.window_size > 1 else np.zeros(1)
         distances = np.stack(np.meshgrid(offsets, offsets, indexing="ij"), axis=-1).reshape(-1, 2)
         return self.geometry_2(ops.relu(self.geometry_1(ops.cast(distances, self.compute_dtype))))
-
-    def _pad_channels(self, maps):
-        """Appends channels of zeros, so that all groups have the same number of channels."""
-        missing = self.num_relations * self.shared_channels - maps.shape[-1]
-        return ops.pad(maps, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else maps
 
     def compute_output_shape(self, input_shape):
         return strided_shape(input_shape, self.strides, self.filters)

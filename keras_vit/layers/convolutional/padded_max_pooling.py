@@ -50,8 +50,7 @@ class PaddedMaxPooling2D(BaseLayer):
 
     def __init__(self, padding: str, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        check_choice("padding", padding, _VALUES)
-        self.padding = padding
+        self.padding = check_choice("padding", padding, _VALUES)
 
     def call(self, maps):
         padded = ops.pad(maps, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=_VALUES[self.padding])

@@ -1,4 +1,4 @@
-"""Keras layers as parts of other layers."""
+"""Parts of other layers."""
 
 import keras
 
@@ -10,6 +10,20 @@ def batch_norm(**arguments):
 
 def build_dense(layer, name, channels, filters, use_bias=False):
     """Builds a `keras.layers.Dense` as part of `layer`."""
-    dense = keras.layers.Dense(filters, use_bias=use_bias, **layer.part_arguments(name))
-    dense.build((None, channels))
-    return dense
+    return layer.build_part(keras.layers.Dense, name, (None, channels), filters, use_bias=use_bias)
+
+
+def build_in_turn(layers, input_shape):
+    """Builds layers that are called one after the other, the first for inputs of `input_shape`."""
+    for layer in layers:
+        layer.build(input_shape)
+        input_shape = layer.compute_output_shape(input_shape)
+
+
+def macs_in_turn(convs, input_shape):
+    """Multiply-accumulates of convolutions that are called one after the other, for one image."""
+    total = 0
+    for conv in convs:
+        total += conv.macs(input_shape)
+        input_shape = conv.compute_output_shape(input_shape)
+    return total

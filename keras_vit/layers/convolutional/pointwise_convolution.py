@@ -63,10 +63,7 @@ class PointwiseConvolution(BaseLayer):
         self.kernel = self.add_weight(
             name="kernel", shape=(channels // self.num_groups, self.filters), initializer="glorot_uniform"
         )
-        self.norm = None
-        if self.use_batch_norm:
-            self.norm = batch_norm(**self.part_arguments("norm"))
-            self.norm.build((None, None, self.filters))
+        self.norm = self.build_part(batch_norm, "norm", (None, None, self.filters)) if self.use_batch_norm else None
 
     def call(self, values, training=None):
         if self.num_groups == 1:
@@ -97,6 +94,5 @@ def num_groups_of(channels, group_width):
 
 def build_projection(layer, name, channels, filters, num_groups=1):
     """Builds a `PointwiseConvolution` as part of `layer`, with a batch norm if `layer.use_batch_norm` is `True`."""
-    projection = PointwiseConvolution(filters, num_groups, layer.use_batch_norm, **layer.part_arguments(name))
-    projection.build((None, None, channels))
-    return projection
+    arguments = filters, num_groups, layer.use_batch_norm
+    return layer.build_part(PointwiseConvolution, name, (None, None, channels), *arguments)

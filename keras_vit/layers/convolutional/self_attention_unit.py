@@ -46,8 +46,7 @@ class SelfAttentionUnit(BaseLayer):
 
     def __init__(self, relation: str, window_size: int = 7, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        check_choice("relation", relation, _ATTENTIONS)
-        self.relation = relation
+        self.relation = check_choice("relation", relation, _ATTENTIONS)
         self.window_size = window_size
         self.norm_1, self.norm_2 = (batch_norm(**self.part_arguments(f"norm_{number}")) for number in (1, 2))
 

@@ -67,12 +67,9 @@ class StdConv2D(BaseLayer):
         self.filters = check_positive_integer("filters", filters)
         self.kernel_size = check_positive_integer("kernel_size", kernel_size)
         self.strides = check_positive_integer("strides", strides)
-        check_epsilon("epsilon", epsilon)
-        self.epsilon = epsilon
-        check_choice("epsilon_placement", epsilon_placement, ("std", "variance"))
-        self.epsilon_placement = epsilon_placement
-        check_choice("padding", padding, ("same", "symmetric"))
-        self.padding = padding
+        self.epsilon = check_epsilon("epsilon", epsilon)
+        self.epsilon_placement = check_choice("epsilon_placement", epsilon_placement, ("std", "variance"))
+        self.padding = check_choice("padding", padding, ("same", "symmetric"))
         if padding == "symmetric" and kernel_size % 2 == 0:
             raise ValueError(f"padding='symmetric' needs an odd kernel_size. Received: kernel_size={kernel_size}")
 

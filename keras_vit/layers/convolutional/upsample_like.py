@@ -44,8 +44,7 @@ class UpsampleLike(BaseLayer):
     def __init__(self, scale: int, interpolation: str = "bilinear", **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.scale = check_positive_integer("scale", scale)
-        check_choice("interpolation", interpolation, ("bilinear", "nearest"))
-        self.interpolation = interpolation
+        self.interpolation = check_choice("interpolation", interpolation, ("bilinear", "nearest"))
 
     def call(self, maps, like):
         is_nearest = self.interpolation == "nearest"

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
@@ -62,6 +63,13 @@ def strided_shape(input_shape, strides, filters):
 def shrink(maps, grid_size):
     """Resizes maps (B, H, W, C) to (B, h, w, C) by bilinear interpolation between pixel centres."""
     return ops.image.resize(maps, grid_size, "bilinear", data_format="channels_last")
+
+
+def relative_rows(table, dtype):
+    """Returns rows (n, n, D) of a table (2 n - 1, D). Entry (o, p) is the table's row for the distance p - o."""
+    length = (table.shape[0] + 1) // 2
+    positions = np.arange(length)
+    return ops.cast(ops.take(table, positions[None, :] - positions[:, None] + length - 1, axis=0), dtype)
 
 
 def squarest_grid(num_cells):

@@ -37,8 +37,7 @@ class Dropout(BaseLayer):
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        check_rate("rate", rate)
-        self.rate = rate
+        self.rate = check_rate("rate", rate)
         self.seed = seed
         if rate > 0:
             self.seed_generator = keras.random.SeedGenerator(seed)

@@ -3,6 +3,7 @@
 Shapes: B batch, n sequences per image, T tokens, t queries, D hidden, K heads, Dh = D / K.
 """
 
+import functools
 import math
 import typing
 
@@ -88,8 +89,7 @@ class MultiHeadSelfAttention(BaseLayer):
         self.qk_norm = check_flag("qk_norm", qk_norm)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.relative_positions = check_flag("relative_positions", relative_positions)
-        check_choice("qkv_bias", qkv_bias, ("all", "no_key", "none"))
-        self.qkv_bias = qkv_bias
+        self.qkv_bias = check_choice("qkv_bias", qkv_bias, ("all", "no_key", "none"))
         self.inner_norm = check_flag("inner_norm", inner_norm)
         self.rotary = None if rotary is None else as_rotary_config(rotary)
         if self.relative_positions and self.rotary is not None:
@@ -108,43 +108,36 @@ class MultiHeadSelfAttention(BaseLayer):
             self._dense(name, "{0}td,dkh->{0}tkh", "kh" if has_bias else None, tokens_shape, heads_shape[-2:])
             for name, has_bias in zip(("query", "key", "value"), _HAS_BIAS[self.qkv_bias], strict=True)
         )
+        norm = functools.partial(LayerNormalization, self.layer_norm_epsilon)
         if self.qk_norm:
-            self.query_norm = self._norm("query_norm", heads_shape)
-            self.key_norm = self._norm("key_norm", heads_shape)
+            self.query_norm = self.build_part(norm, "query_norm", heads_shape)
+            self.key_norm = self.build_part(norm, "key_norm", heads_shape)
         if self.rotary is not None and self.rotary.kind == "mixed":
-            arguments = self.part_arguments("rotary")
-            self.rotary_frequencies = RotaryFrequencies(self.rotary, self.num_heads, self._key_dim, **arguments)
-            self.rotary_frequencies.build((2, tokens_shape[-2]))
+            arguments = self.rotary, self.num_heads, self._key_dim
+            self.rotary_frequencies = self.build_part(RotaryFrequencies, "rotary", (2, tokens_shape[-2]), *arguments)
         if self.relative_positions:
             if queries_shape is not None:
                 raise ValueError("With relative positions, all tokens attend to each other, so queries must be None.")
-            self.relative_position = RelativePositionEmbedding(**self.part_arguments("relative_position"))
-            self.relative_position.build(heads_shape)
+            self.relative_position = self.build_part(RelativePositionEmbedding, "relative_position", heads_shape)
         if self.inner_norm:
-            self.heads_norm = self._norm("inner_norm", tokens_shape)
+            self.heads_norm = self.build_part(norm, "inner_norm", tokens_shape)
         self.output_projection = self._dense("output", "{0}tkh,khd->{0}td", "d", heads_shape, tokens_shape[-1:])
-        self.dropout = Dropout(self.dropout_rate, **self.part_arguments("dropout"))
-        self.dropout.build(heads_shape)
+        self.dropout = self.build_part(Dropout, "dropout", heads_shape, self.dropout_rate)
 
     def _dense(self, name, equation, bias_axes, input_shape, outer_shape):
         # "glorot_uniform" cannot be used, because Keras would treat the head axis of the kernel as a receptive field.
         limit = math.sqrt(6 / (2 * self.num_heads * self._key_dim))
         num_kernel_axes = 3 - len(outer_shape)
         batch_axes = "bn"[: len(input_shape) - num_kernel_axes - 1]
-        layer = keras.layers.EinsumDense(
+        return self.build_part(
+            keras.layers.EinsumDense,
+            name,
+            input_shape,
             equation.format(batch_axes),
             output_shape=(*[None] * len(batch_axes), *outer_shape),  # `None` allows any number of sequences and tokens.
             bias_axes=bias_axes,
             kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
-            **self.part_arguments(name),
         )
-        layer.build(input_shape)
-        return layer
-
-    def _norm(self, name, input_shape):
-        layer = LayerNormalization(epsilon=self.layer_norm_epsilon, **self.part_arguments(name))
-        layer.build(input_shape)
-        return layer
 
     def call(self, tokens, queries=None, sizes=None, positions=None, training=None):
         query, key = self.queries_and_keys(tokens, queries, positions)  # q and k of eq. 5

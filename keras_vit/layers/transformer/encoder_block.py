@@ -78,8 +78,7 @@ class EncoderBlock(BaseLayer):
         self.dropout_rate = dropout_rate
         self.drop_path_rate = drop_path_rate
         self.layer_scale = layer_scale
-        check_choice("block_norm", block_norm, ("pre", "post"))
-        self.block_norm = block_norm
+        self.block_norm = check_choice("block_norm", block_norm, ("pre", "post"))
         self.use_rematerialization = False
 
         # In Keras's files, weights are stored under the names of these attributes, in the order of assignment.

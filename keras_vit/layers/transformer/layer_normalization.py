@@ -40,8 +40,7 @@ class LayerNormalization(BaseLayer):
 
     def __init__(self, epsilon: float = 1e-6, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        check_epsilon("epsilon", epsilon)
-        self.epsilon = epsilon
+        self.epsilon = check_epsilon("epsilon", epsilon)
         self.supports_masking = True
         self.autocast = False
 

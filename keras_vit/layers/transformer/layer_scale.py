@@ -36,8 +36,7 @@ class LayerScale(BaseLayer):
 
     def __init__(self, initial_value: float, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        check_positive("initial_value", initial_value)
-        self.initial_value = initial_value
+        self.initial_value = check_positive("initial_value", initial_value)
 
     def build(self, input_shape):
         self.gamma = self.add_weight(

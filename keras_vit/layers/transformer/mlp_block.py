@@ -56,9 +56,8 @@ class MlpBlock(BaseLayer):
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_choice("activation", activation, ACTIVATIONS)
         self.mlp_dim = check_positive_integer("mlp_dim", mlp_dim)
-        self.activation = activation
+        self.activation = check_choice("activation", activation, ACTIVATIONS)
         self.dropout_rate = dropout_rate
         self.inner_norm = check_flag("inner_norm", inner_norm)
         self.layer_norm_epsilon = layer_norm_epsilon
@@ -67,26 +66,18 @@ class MlpBlock(BaseLayer):
         hidden_shape = (*input_shape[:-1], self.mlp_dim)
         self.hidden = self._dense("hidden", self._num_hidden, input_shape)
         if self.inner_norm:
-            arguments = self.part_arguments("inner_norm")
-            self.hidden_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, **arguments)
-            self.hidden_norm.build(hidden_shape)
+            epsilon = self.layer_norm_epsilon
+            self.hidden_norm = self.build_part(LayerNormalization, "inner_norm", hidden_shape, epsilon)
         self.output_projection = self._dense("output", input_shape[-1], hidden_shape)
-        self.dropout = Dropout(self.dropout_rate, **self.part_arguments("dropout"))
-        self.dropout.build(hidden_shape)
+        self.dropout = self.build_part(Dropout, "dropout", hidden_shape, self.dropout_rate)
 
     @property
     def _num_hidden(self):
         return 2 * self.mlp_dim if self.activation == "swiglu" else self.mlp_dim
 
     def _dense(self, name, units, input_shape):
-        layer = keras.layers.Dense(
-            units,
-            kernel_initializer="glorot_uniform",
-            bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
-            **self.part_arguments(name),
-        )
-        layer.build(input_shape)
-        return layer
+        bias_initializer = keras.initializers.RandomNormal(stddev=1e-6)
+        return self.build_part(keras.layers.Dense, name, input_shape, units, bias_initializer=bias_initializer)
 
     def call(self, tokens, training=None):
         rows = as_rows(tokens)  # (B T, D)
