@@ -73,20 +73,13 @@ class AxialAttention(BaseLayer):
                 f"Received: maps of shape {tuple(input_shape)}. Build the model for images of one size."
             )
         head_width = self.filters // self.num_heads
-        self.projection = self.build_part(
-            keras.layers.Dense,
-            "projection",
-            input_shape,
-            2 * self.filters,
-            use_bias=False,
-            kernel_initializer=keras.initializers.RandomNormal(stddev=1 / math.sqrt(input_shape[-1])),
-        )
+        initializer = keras.initializers.RandomNormal(stddev=1 / math.sqrt(input_shape[-1]))
+        arguments = {"use_bias": False, "kernel_initializer": initializer}
+        self.projection = self.build_part(keras.layers.Dense, "projection", input_shape, 2 * self.filters, **arguments)
         self.projection_norm = self.build_part(batch_norm, "projection_norm", (None, None, None, 2 * self.filters))
-        self.relative_embedding = self.add_weight(
-            name="relative_embedding",
-            shape=(2 * self.length - 1, 2 * head_width),  # Each row contains r^q, r^k and r^v.
-            initializer=keras.initializers.RandomNormal(stddev=1 / math.sqrt(head_width)),
-        )
+        shape = (2 * self.length - 1, 2 * head_width)  # Each row contains r^q, r^k and r^v.
+        initializer = keras.initializers.RandomNormal(stddev=1 / math.sqrt(head_width))
+        self.relative_embedding = self.add_weight(shape, initializer, name="relative_embedding")
         self.logit_norm = self.build_part(batch_norm, "logit_norm", (None, None, None, None, 3 * self.num_heads))
         self.output_norm = self.build_part(batch_norm, "output_norm", (None, None, None, 2 * self.filters))
 

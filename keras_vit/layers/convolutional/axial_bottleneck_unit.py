@@ -55,8 +55,6 @@ class AxialBottleneckUnit(BaseLayer):
         self.conv_1, self.norm_1 = self._conv("conv_1", width), batch_norm(**self.part_arguments("norm_1"))
         self.height_attention = AxialAttention("height", width, num_heads, **self.part_arguments("height_attention"))
         self.width_attention = AxialAttention("width", width, num_heads, **self.part_arguments("width_attention"))
-        pooling_arguments = self.part_arguments("pooling")
-        self.pooling = keras.layers.AveragePooling2D(strides, data_format="channels_last", **pooling_arguments)
         self.conv_2 = self._conv("conv_2", 2 * width)
         self.norm_2 = batch_norm(gamma_initializer="zeros", **self.part_arguments("norm_2"))
         self.projection_conv: typing.Any = None
@@ -72,7 +70,7 @@ class AxialBottleneckUnit(BaseLayer):
                 f"An axial unit needs maps of a known height and width that are multiples of its strides, "
                 f"{self.strides}. Received: maps of shape {tuple(input_shape)}"
             )
-        attention = self.height_attention, self.width_attention, self.pooling
+        attention = self.height_attention, self.width_attention  # What follows does not depend on the map's size.
         build_in_turn((self.conv_1, self.norm_1, *attention, self.conv_2, self.norm_2), input_shape)
         if channels != 2 * self.width or self.strides != 1:
             self.projection_conv = self._conv("projection_conv", 2 * self.width, self.strides)
@@ -83,7 +81,7 @@ class AxialBottleneckUnit(BaseLayer):
         branch = ops.relu(self.norm_1(self.conv_1(maps), training=training))
         branch = self.height_attention(branch, training=training)
         branch = self.width_attention(branch, training=training)
-        branch = ops.relu(self.pooling(branch))
+        branch = ops.relu(ops.average_pool(branch, self.strides, data_format="channels_last"))
         branch = self.norm_2(self.conv_2(branch), training=training)
         if self.projection_conv is not None:
             maps = self.projection_norm(self.projection_conv(maps), training=training)

@@ -98,8 +98,6 @@ class LocalRelation(BaseLayer):
         _, new_height, new_width, filters = self.compute_output_shape(input_shape)
         num_pixels, num_output_pixels = height * width, new_height * new_width
         window_macs = self.window_size**2 * (self.num_relations + channels)
-        return (
-            num_pixels * channels * self.num_relations
-            + num_output_pixels * (channels * self.num_relations + window_macs + channels * filters)
-            + self.window_size**2 * self.num_relations * (2 + self.num_relations)
-        )
+        total = num_pixels * channels * self.num_relations
+        total += num_output_pixels * (channels * self.num_relations + window_macs + channels * filters)
+        return total + self.window_size**2 * self.num_relations * (2 + self.num_relations)

@@ -68,9 +68,6 @@ class LocalSelfAttention(BaseLayer):
         initializer = keras.initializers.RandomNormal(stddev=shape[-1] ** -0.5)
         self.row_embedding = self.add_weight(name="row_embedding", shape=shape, initializer=initializer)
         self.column_embedding = self.add_weight(name="column_embedding", shape=shape, initializer=initializer)
-        self.pooling = keras.layers.AveragePooling2D(
-            self.strides, padding="same", data_format="channels_last", **self.part_arguments("pooling")
-        )
 
     def call(self, maps):
         queries, keys, values = (self._split_heads(part(maps)) for part in (self.query, self.key, self.value))
@@ -79,7 +76,8 @@ class LocalSelfAttention(BaseLayer):
         logits = ops.where(is_inside_map(maps, self.window_size), ops.cast(logits, "float32"), -1e9)
         weights = ops.cast(ops.softmax(logits, axis=3), values.dtype)  # (B K, H, W, N, 1)
         outputs = ops.matmul(ops.swapaxes(weights, 3, 4), values)[:, :, :, 0]
-        return self.pooling(self._join_heads(outputs))
+        maps = self._join_heads(outputs)
+        return ops.average_pool(maps, self.strides, padding="same", data_format="channels_last")
 
     def _split_heads(self, values):
         """Reshapes (B, H, W, F) to (B K, H, W, F / K). Windows then need no transposition before matrix products."""

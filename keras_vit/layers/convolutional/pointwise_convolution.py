@@ -60,9 +60,8 @@ class PointwiseConvolution(BaseLayer):
                 f"{self.name!r} splits channels into {self.num_groups} groups, so the number of channels must be a "
                 f"multiple of {self.num_groups}. Received: {channels} channels"
             )
-        self.kernel = self.add_weight(
-            name="kernel", shape=(channels // self.num_groups, self.filters), initializer="glorot_uniform"
-        )
+        shape = (channels // self.num_groups, self.filters)
+        self.kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
         self.norm = self.build_part(batch_norm, "norm", (None, None, self.filters)) if self.use_batch_norm else None
 
     def call(self, values, training=None):

@@ -74,12 +74,8 @@ class StdConv2D(BaseLayer):
             raise ValueError(f"padding='symmetric' needs an odd kernel_size. Received: kernel_size={kernel_size}")
 
     def build(self, input_shape):
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
-            initializer="lecun_normal",
-            autocast=False,
-        )
+        shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
+        self.kernel = self.add_weight(shape, "lecun_normal", name="kernel", autocast=False)
 
     def standardized_kernel(self):
         """Returns the standardised kernel (k, k, C, F) in float32."""

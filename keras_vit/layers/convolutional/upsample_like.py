@@ -50,7 +50,9 @@ class UpsampleLike(BaseLayer):
         is_nearest = self.interpolation == "nearest"
         for axis in (1, 2):
             phases = [maps] * self.scale if is_nearest else _bilinear_phases(maps, axis, self.scale)
-            maps = _interleave(phases, axis)
+            shape = list(ops.shape(maps))
+            shape[axis] = shape[axis] * self.scale
+            maps = ops.reshape(ops.stack(phases, axis + 1), shape)  # The phases are interleaved.
         height, width = ops.shape(like)[1:3]
         return maps[:, :height, :width]
 
@@ -59,6 +61,7 @@ class UpsampleLike(BaseLayer):
 
 
 def _bilinear_phases(maps, axis, scale):
+    """Returns `scale` maps. Each contains every `scale`-th row (or column) of the enlarged map."""
     # ops.image.resize is not used, because it needs known sizes when the model is traced.
     first, last, head, tail = (maps[:, :, part] if axis == 2 else maps[:, part] for part in _PARTS)
     before, after = ops.concatenate([first, head], axis), ops.concatenate([tail, last], axis)
@@ -70,10 +73,3 @@ def _bilinear_phases(maps, axis, scale):
 
 
 _PARTS = (slice(None, 1), slice(-1, None), slice(None, -1), slice(1, None))
-
-
-def _interleave(phases, axis):
-    """Interleaves the rows (or columns) of s maps. Each map contains every s-th row (or column) of the result."""
-    shape = list(ops.shape(phases[0]))
-    shape[axis] = shape[axis] * len(phases)
-    return ops.reshape(ops.stack(phases, axis + 1), shape)

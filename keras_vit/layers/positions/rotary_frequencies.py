@@ -55,13 +55,9 @@ class RotaryFrequencies(BaseLayer):
         self.autocast = False
 
     def build(self, positions_shape):
-        self.frequencies = self.add_weight(
-            name="frequencies",
-            shape=(2, self.num_heads, self.key_dim // 2),
-            initializer=self._initial_frequencies,
-            dtype="float32",
-            autocast=False,
-        )
+        arguments = {"name": "frequencies", "dtype": "float32", "autocast": False}
+        shape = (2, self.num_heads, self.key_dim // 2)
+        self.frequencies = self.add_weight(shape, self._initial_frequencies, **arguments)
 
     def _initial_frequencies(self, shape, dtype=None):
         frequencies = axial_frequencies(self.rotary.base, self.key_dim)  # (Dh / 4,)

@@ -39,9 +39,8 @@ class LayerScale(BaseLayer):
         self.initial_value = check_positive("initial_value", initial_value)
 
     def build(self, input_shape):
-        self.gamma = self.add_weight(
-            name="gamma", shape=(input_shape[-1],), initializer=keras.initializers.Constant(self.initial_value)
-        )
+        initializer = keras.initializers.Constant(self.initial_value)
+        self.gamma = self.add_weight(input_shape[-1:], initializer, name="gamma")
 
     def call(self, branch):
         return branch * ops.cast(self.gamma, branch.dtype)

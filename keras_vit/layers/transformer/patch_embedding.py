@@ -63,9 +63,8 @@ class PatchEmbedding(BaseLayer):
         self._patch_shape = self.patch_size if isinstance(self.patch_size, tuple) else (self.patch_size,) * 2
 
     def build(self, input_shape):
-        self.kernel = self.add_weight(
-            name="kernel", shape=(*self._patch_shape, input_shape[-1], self.hidden_dim), initializer="lecun_normal"
-        )
+        shape = (*self._patch_shape, input_shape[-1], self.hidden_dim)
+        self.kernel = self.add_weight(shape, "lecun_normal", name="kernel")
         if self.use_bias:
             self.bias = self.add_weight(name="bias", shape=(self.hidden_dim,), initializer="zeros")
 

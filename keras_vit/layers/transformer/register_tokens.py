@@ -37,11 +37,8 @@ class RegisterTokens(BaseLayer):
         self.num_tokens = check_positive_integer("num_tokens", num_tokens)
 
     def build(self, input_shape):
-        self.registers = self.add_weight(
-            name="tokens",
-            shape=(1, self.num_tokens, input_shape[-1]),
-            initializer=keras.initializers.RandomNormal(stddev=1e-6),
-        )
+        initializer = keras.initializers.RandomNormal(stddev=1e-6)
+        self.registers = self.add_weight((1, self.num_tokens, input_shape[-1]), initializer, name="tokens")
 
     def call(self, tokens):
         registers = ops.cast(self.registers, tokens.dtype)
