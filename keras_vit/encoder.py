@@ -115,8 +115,7 @@ def encoder_block(config, i):
     """Creates block i, counted from 0."""
     name = f"encoder_block_{i}"
     if config.axial:
-        rows, columns = (_encoder_block(config, i, part) for part in ("row", "column"))
-        return layers.AxialEncoderBlock(rows, columns, name=name)
+        return layers.AxialEncoderBlock(*(_encoder_block(config, i, part) for part in ("row", "column")), name=name)
     return _encoder_block(config, i, name)
 
 

@@ -15,10 +15,10 @@ class Format:
     """A format of files."""
 
     suffixes: tuple  # The path that is passed to `export_model` has the last suffix.
-    precisions: tuple
     packages: tuple  # Packages that write and run the file.
     module: types.ModuleType  # Has the functions `write` and `open_file`.
     quantize: Callable  # Function (float32 file, int8 file, images that calibrate) that writes an int8 file.
+    precisions: tuple = ("float32", "float16", "int8")
     int8_packages: tuple = ()  # Further packages that write int8 files.
     is_one_message: bool = True  # Whether the size of the file is limited to 2 GiB.
 
@@ -33,14 +33,12 @@ FORMATS = {
     ),
     "litert": Format(
         suffixes=(".tflite",),
-        precisions=("float32", "float16", "int8"),
         packages=("ai_edge_litert",),
         module=litert,
         quantize=int8_litert.quantize,
     ),
     "openvino": Format(
         suffixes=(".bin", ".xml"),
-        precisions=("float32", "float16", "int8"),
         packages=("openvino", "scipy"),  # Keras's exporter imports SciPy.
         int8_packages=("nncf",),
         is_one_message=False,

@@ -111,10 +111,9 @@ class AttentionAugmentedConv2D(BaseLayer):
                 f"{tuple(maps.shape[1:3])}. The tables of relative positions fit one size only."
             )
         convolved, attended = self.conv(maps), strided(maps, self.strides)
+        attended = self._attend(_shrink(attended) if self.is_pooled else attended)
         if self.is_pooled:
-            attended = _enlarge(self._attend(_shrink(attended)), convolved.shape[1:3])
-        else:
-            attended = self._attend(attended)
+            attended = _enlarge(attended, convolved.shape[1:3])
         return ops.concatenate([convolved, attended], axis=-1)
 
     def _attend(self, maps):

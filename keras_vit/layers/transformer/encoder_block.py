@@ -95,9 +95,8 @@ class EncoderBlock(BaseLayer):
             self.mlp_scale = LayerScale(layer_scale, **self.part_arguments("mlp_scale"))
 
     def build(self, input_shape):
-        for layer in (self.attention_norm, self.attention, self.attention_scale, self.dropout):
-            layer.build(input_shape)
-        for layer in (self.mlp_norm, self.mlp_block, self.mlp_scale):
+        branch = self.attention_norm, self.attention, self.attention_scale, self.dropout
+        for layer in (*branch, self.mlp_norm, self.mlp_block, self.mlp_scale):
             layer.build(input_shape)
 
     @rematerializable

@@ -51,12 +51,11 @@ class PoolingTokenizer(BaseLayer):
         self.grid_size = check_grid_size("grid_size", grid_size)
         self.token_dim = token_dim if token_dim is None else check_positive_integer("token_dim", token_dim)
         self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
-        self.projection = None
 
     def build(self, input_shape):
         channels = input_shape[-1]
-        if self.token_dim not in (None, channels):
-            self.projection = build_projection(self, "projection", channels, self.token_dim)
+        is_same = self.token_dim in (None, channels)
+        self.projection = None if is_same else build_projection(self, "projection", channels, self.token_dim)
 
     def call(self, maps, training=None):
         tokens = as_pixels(shrink(maps, self.grid_size))
