@@ -86,9 +86,8 @@ class AttentionAugmentedConv2D(BaseLayer):
                 f"Received: maps of shape {tuple(input_shape)}. Build the model for images of one size."
             )
         self.map_size = tuple(input_shape[1:3])
-        channels = input_shape[-1]
         self.conv.build(input_shape)
-        self.projection = build_dense(self, "projection", channels, 2 * self.key_dim + self.value_dim)
+        self.projection = build_dense(self, "projection", input_shape[-1], 2 * self.key_dim + self.value_dim)
         self.output_projection = build_dense(self, "output_projection", self.value_dim, self.value_dim)
         num_rows, num_columns = self._attention_size(input_shape)
         self.row_embedding = self._add_table("row_embedding", num_rows)

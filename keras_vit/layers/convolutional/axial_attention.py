@@ -103,12 +103,10 @@ class AxialAttention(BaseLayer):
         ]
         logits = self._sum_of_normalized(terms, self.logit_norm, training)
         weights = ops.cast(ops.softmax(ops.cast(logits, "float32"), axis=3), value.dtype)  # (B, S, N, N, K)
-        outputs = [
-            ops.einsum("bsopk,bspkd->bsokd", weights, value),
-            ops.einsum("bsopk,opd->bsokd", weights, value_table),
-        ]
-        outputs = [ops.reshape(term, (*shape[:3], self.filters)) for term in outputs]
-        outputs = self._sum_of_normalized(outputs, self.output_norm, training)
+        contents = ops.einsum("bsopk,bspkd->bsokd", weights, value)
+        positions = ops.einsum("bsopk,opd->bsokd", weights, value_table)
+        terms = [ops.reshape(term, (*shape[:3], self.filters)) for term in (contents, positions)]
+        outputs = self._sum_of_normalized(terms, self.output_norm, training)
         return ops.swapaxes(outputs, 1, 2) if self.axis == "height" else outputs
 
     def _split(self, values):

@@ -123,9 +123,8 @@ class ResidualUnit(BaseLayer):
             return LocalRelation(filters, **arguments)
         key_share, value_share = _SHARES_OF_BOTTLENECK if self.expansion == 4 else _SHARES_OF_BASIC_UNIT
         key_dim = max(_MIN_KEY_DIM * _NUM_HEADS, _whole_heads(key_share * filters))
-        is_pooled = mixing == "pooled_attention_augmented"
         sizes = filters, key_dim, _whole_heads(value_share * filters), _NUM_HEADS
-        return AttentionAugmentedConv2D(*sizes, is_pooled=is_pooled, **arguments)
+        return AttentionAugmentedConv2D(*sizes, is_pooled=mixing.startswith("pooled"), **arguments)
 
     def build(self, input_shape):
         if input_shape[-1] != self.expansion * self.width or self.strides != 1:

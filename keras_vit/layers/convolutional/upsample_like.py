@@ -47,8 +47,8 @@ class UpsampleLike(BaseLayer):
         self.interpolation = check_choice("interpolation", interpolation, ("bilinear", "nearest"))
 
     def call(self, maps, like):
-        is_nearest = self.interpolation == "nearest"
         for axis in (1, 2):
+            is_nearest = self.interpolation == "nearest"
             phases = [maps] * self.scale if is_nearest else _bilinear_phases(maps, axis, self.scale)
             shape = list(ops.shape(maps))
             shape[axis] = shape[axis] * self.scale

@@ -78,15 +78,14 @@ class LearnedPositionEmbedding(BaseLayer):
         rows = self._rows(grid)  # (p + N, D)
         num_tokens = tokens.shape[1]
         num_rows = rows.shape[0]
-        if None not in (num_tokens, num_rows) and (
-            num_tokens < num_rows or (patches is None and num_tokens > num_rows)
-        ):
+        is_known = None not in (num_tokens, num_rows)
+        if is_known and (num_tokens < num_rows or (patches is None and num_tokens > num_rows)):
             raise ValueError(
                 f"{num_tokens} tokens do not fit {self.num_prefix_rows} prefix rows and a grid of {grid[0]} x "
                 f"{grid[1]} patches ({num_rows} rows). If the image's grid is different, or there are tokens without "
                 f"a row, pass `patches`, the map of the patch tokens."
             )
-        if num_tokens is not None and num_tokens == num_rows:
+        if is_known and num_tokens == num_rows:
             return tokens + rows
         num_prefix, first_patch = self.num_prefix_rows, ops.shape(tokens)[1] - grid[0] * grid[1]
         # LiteRT cannot add tensors without elements.

@@ -66,8 +66,7 @@ class MlpBlock(BaseLayer):
         hidden_shape = (*input_shape[:-1], self.mlp_dim)
         self.hidden = self._dense("hidden", self._num_hidden, input_shape)
         if self.inner_norm:
-            epsilon = self.layer_norm_epsilon
-            self.hidden_norm = self.build_part(LayerNormalization, "inner_norm", hidden_shape, epsilon)
+            self.hidden_norm = self.build_part(LayerNormalization, "inner_norm", hidden_shape, self.layer_norm_epsilon)
         self.output_projection = self._dense("output", input_shape[-1], hidden_shape)
         self.dropout = self.build_part(Dropout, "dropout", hidden_shape, self.dropout_rate)
 
