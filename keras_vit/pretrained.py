@@ -12,7 +12,7 @@ from keras_vit.architectures.spellings import argument_hint
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import did_you_mean, shown
 from keras_vit.models import bit_resnet, resnet
-from keras_vit.models.building import SharedArguments, build_convolutional, checked_arguments, image_size
+from keras_vit.models.building import SharedArguments, build_on_trunk, checked_arguments, image_size
 from keras_vit.models.factories import ModelArguments
 from keras_vit.models.vit import build_model, check_preprocessing
 from keras_vit.preprocessing import preprocessing_layer
@@ -152,7 +152,7 @@ def _build_resnet(checkpoint, changes, values, name):
         raise TypeError(f"{checkpoint.source} contains weights of a {config.title}, which has no {', '.join(unknown)}.")
     shared = SharedArguments(**values | {name: value for name, value in changes.items() if name == "pooling"})
     config = dataclasses.replace(config, **{name: value for name, value in changes.items() if name != "pooling"})
-    return build_convolutional(_TRUNKS[type(config)], config, shared, name)
+    return build_on_trunk(_TRUNKS[type(config)], config, shared, name)
 
 
 _TRUNKS = {BiTResNetConfig: bit_resnet.trunk, ResNetConfig: resnet.trunk}

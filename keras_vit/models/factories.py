@@ -6,8 +6,8 @@ import inspect
 
 import keras
 
-from keras_vit.architectures.config_arguments import ViTConfigArgumentsWithoutNumHeads
 from keras_vit.architectures.spellings import argument_hint
+from keras_vit.architectures.vision_transformer import ViTConfigArgumentsWithoutNumHeads
 from keras_vit.checks import did_you_mean, shown
 from keras_vit.models.building import SharedArguments
 
@@ -25,7 +25,7 @@ class ModelArguments(ViTConfigArgumentsWithoutNumHeads, total=False):
     # Fields of the configs of ResNets and BiT-ResNets.
     stage_depths: tuple[int, ...]
     width: int
-    root_padding: str
+    stem_pooling_padding: str
     expansion: int
     strides_first: bool
     mixing: str

@@ -62,7 +62,7 @@ NAMES = {
 """{project: table}. Stages and units are counted from 0, as in the names that `_name` returns."""
 
 # The max pooling of Flax, which big_vision uses, ignores the padding. The other projects pad with zeros.
-_ROOT_PADDINGS = {"google": "zeros", "big_vision": "ignored", "timm": "zeros"}
+_POOLING_PADDINGS = {"google": "zeros", "big_vision": "ignored", "timm": "zeros"}
 _ROOTS = {rule.name: name for name, names in NAMES.items() for rule in names.rules if rule.paths == "stem_conv/kernel"}
 # Prefixes that a training state adds to the names of the model's arrays.
 _PREFIX = re.compile(r"^(?:opt/target/|params/)")
@@ -103,7 +103,7 @@ def _describe(file, hints):
     return Checkpoint(
         source=hints.source,
         format=project,
-        config=BiTResNetConfig(depths, width, _ROOT_PADDINGS[project]),
+        config=BiTResNetConfig(depths, width, _POOLING_PADDINGS[project]),
         grid_size=None,
         classes=classes,
         image_size=size,
