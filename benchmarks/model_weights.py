@@ -2,8 +2,8 @@
 
 from benchmarks.records import markdown_table
 from keras_vit.weights.catalogue import ENTRIES
-from keras_vit.weights.catalogue_entry import COPY_ENDINGS
-from keras_vit.weights.published_sizes import PUBLISHED_VARIANTS
+from keras_vit.weights.catalogue.entries import COPY_ENDINGS
+from keras_vit.weights.catalogue.sizes import PUBLISHED_VARIANTS
 
 _COLUMNS = ("name", "pixels", "classes", "top-1", "measured by", "licence")
 

@@ -17,7 +17,6 @@ from benchmarks.records import markdown_table
 from keras_vit import baselines
 from keras_vit.models import bit_resnet, resnet
 from keras_vit.weights.catalogue import ENTRIES
-from keras_vit.weights.checkpoint import published_config
 from training.reports import published
 
 PRINTED = {
@@ -58,7 +57,7 @@ def build_entry(entry, **changes):
     `changes` replaces fields of its config.
     """
     return keras_vit.ViT(
-        published_config(entry).replace(**changes),
+        entry.config.replace(**changes),
         include_top=bool(entry.classes),
         classes=entry.classes or 1000,
         input_shape=(entry.image_size, entry.image_size, 3),
@@ -93,7 +92,7 @@ def files(*papers):
             entries.setdefault((_name_with_additions(entry), entry.image_size), entry)
     rows = []
     for (name, size), entry in sorted(entries.items(), key=lambda item: model_weights.place(item[1])):
-        config = published_config(entry)
+        config = entry.config
         sizes = (size, config.num_layers, config.hidden_dim, config.num_heads)
         is_other = not entry.changes.keys().isdisjoint(_SIZES)  # The function of the variant builds another model.
         function = "from_pretrained" if is_other else function_name(entry.variant)
@@ -155,7 +154,7 @@ def _cost(build):
 def _cost_of_entry(entry):
     """(parameters, GMACs) of the model of a `CatalogueEntry`. Encoder blocks are alike, so two of them are enough."""
     one, two = (np.array(_counts(lambda n=n: build_entry(entry, num_layers=n))[1:]) for n in (1, 2))
-    return _shown(*(one + (published_config(entry).num_layers - 1) * (two - one)))
+    return _shown(*(one + (entry.config.num_layers - 1) * (two - one)))
 
 
 def _counts(build):

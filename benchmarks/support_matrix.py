@@ -26,8 +26,8 @@ from timm.models._hub import save_config_for_hf
 
 import keras_vit
 from benchmarks.support_page import TIMM, write_part
+from keras_vit.weights.formats.timm.architectures import check_architecture
 from keras_vit.weights.opening import open_checkpoint
-from keras_vit.weights.timm_architectures import check_architecture
 
 MODULES = ("vision_transformer", "vision_transformer_hybrid", "vision_transformer_relpos", "vision_transformer_sam")
 MODULES += ("deit", "eva", "beit", "naflexvit")

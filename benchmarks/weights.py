@@ -8,8 +8,8 @@ import textwrap
 from benchmarks.records import markdown_table
 from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.licences import restriction
-from keras_vit.weights.catalogue import ENTRIES, FAMILIES, preparation_of
-from keras_vit.weights.published_sizes import PUBLISHED_VARIANTS
+from keras_vit.weights.catalogue import ENTRIES, FAMILIES
+from keras_vit.weights.catalogue.sizes import PUBLISHED_VARIANTS
 
 _TITLES = {
     "google": "ViT, AugReg and SAM",
@@ -119,7 +119,7 @@ with `quickgelu` in their names. This also holds if such a file is loaded by its
 
 BiT files, in the layouts of big_transfer, big_vision and timm, are not in the catalogue. Pass their path or URL to
 `keras_vit.BiTResNet50x1(weights=…)` and so on, or to `keras_vit.from_pretrained`. A model that is built from a file of
-big_vision has `root_padding="ignored"`, because the max pooling of big_vision's stem ignores the padded pixels.
+big_vision has `stem_pooling_padding="ignored"`, because the max pooling of big_vision's stem ignores the padded pixels.
 
 ResNet-18, 34, 50 and 101 of torchvision and timm, as `.pth` and `.safetensors`, are not in the catalogue either. Pass
 their path or URL to `keras_vit.ResNet50(weights=…)` and so on. `keras_vit.VTResNet50(weights=…)` loads the stem and all
@@ -163,7 +163,7 @@ changed weights chooses the licence.
 
 ## Checks
 
-The addresses come from documents of their publishers: `tests/weights/published_urls.txt` lists them with their sources.
+The addresses come from documents of their publishers. `tests/weights/catalogue/published_urls.txt` lists them.
 {_NUM_OF_TIMM} of them are timm's, and agree with timm 1.0.31. It was not checked that all files exist.
 
 How a file is checked depends on the information that its publisher provides:
@@ -224,7 +224,7 @@ def _row(entry):
         f"`{entry.name}`",
         _TITLES[entry.family],
         entry.image_size,
-        _images(**preparation_of(entry)),
+        _images(**entry.preprocessing),
         f"{entry.classes} (projection)" if entry.has_projection else entry.classes or "",
         f"{entry.top1:.2f}" if entry.top1 else "",
         entry.top1_protocol or "",

@@ -63,13 +63,13 @@ def check_flag(name, value):
     return value
 
 
-def check_patch_size(patch_size):
+def check_patch_size(name, patch_size):
     """Checks that a value is a positive integer or a pair of positive integers; returns an `int` or a tuple of two."""
     if not isinstance(patch_size, (tuple, list)):
-        return check_size("patch_size", patch_size, MAX_SIDE)
+        return check_size(name, patch_size, MAX_SIDE)
     if len(patch_size) != 2:
-        raise ValueError(f"patch_size must be an integer or a pair (height, width). Received: {shown(patch_size)}")
-    return tuple(check_size("patch_size", side, MAX_SIDE) for side in patch_size)
+        raise ValueError(f"{name} must be an integer or a pair (height, width). Received: {shown(patch_size)}")
+    return tuple(check_size(name, side, MAX_SIDE) for side in patch_size)
 
 
 def nearest_names(name, names, count=3, cutoff=0.5):
@@ -98,15 +98,37 @@ def problem_of_class_names(names):
 def check_positive(name, value):
     """Checks that a value is a positive number; returns it."""
     if not (is_number(value) and value > 0):
-        raise ValueError(f"{name} must be a positive number; returns it. Received: {shown(value)}")
+        raise ValueError(f"{name} must be a positive number. Received: {shown(value)}")
     return value
 
 
 def check_epsilon(name, value):
-    """Checks that a value can be the epsilon of a norm, a number from 1e-15 to 1; returns it."""
+    """Checks that a value can be the epsilon of a norm: a number from 1e-15 to 1; returns it."""
     if not (is_number(value) and 1e-15 <= value <= 1):
         raise ValueError(f"{name} must be a number from 1e-15 to 1. Received: {shown(value)}")
     return value
+
+
+def check_number(name, value):
+    """Checks that a value is a number; returns it."""
+    if not is_number(value):
+        raise ValueError(f"{name} must be a number. Received: {value!r}")
+    return value
+
+
+def check_group_width(name, value):
+    """Checks that a value is a size and a multiple of 32, the number of groups of GroupNorm; returns it."""
+    if check_size(name, value) % 32:
+        raise ValueError(f"{name} must be a multiple of 32, the number of groups. Received: {value}")
+    return int(value)
+
+
+def check_sizes(name, values, smallest_length=1):
+    """Checks that a value is a tuple or list of at least `smallest_length` sizes; returns a tuple of `int`."""
+    if not isinstance(values, (tuple, list)) or len(values) < smallest_length:
+        length = "at least one integer" if smallest_length else "integers"
+        raise ValueError(f"{name} must be a tuple of {length}. Received: {values!r}")
+    return tuple(check_size(f"Each number in {name}", value) for value in values)
 
 
 def is_number(value):
@@ -120,7 +142,7 @@ _LARGEST = (2 - 2**-23) * 2.0**127
 def check_choice(name, value, choices, spellings=None):
     """Checks that a value is one of the choices; returns it.
 
-    For a key of `spellings`, the error suggests the choice it means.
+    For a key of `spellings`, the error suggests the choice that it means.
     """
     # 0 == False and 1 == True, but a number is not accepted in place of a bool, nor a bool in place of a number.
     if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):

@@ -7,8 +7,8 @@ import keras
 
 from keras_vit import layers
 from keras_vit.architectures.stem import ConvStemConfig
-from keras_vit.trunks.bit_resnet import bit_resnet
 from keras_vit.trunks.conv_stem import conv_stem
+from keras_vit.trunks.hybrid_resnet import hybrid_resnet
 
 
 def encode(images, config, grid_size=None):
@@ -67,7 +67,7 @@ def encode(images, config, grid_size=None):
 
 def _stem_features(images, config):
     """The feature map of the stem, (B, h, w, C). Errors name the size of an image that does not suit the patches."""
-    features = (conv_stem if isinstance(config.stem, ConvStemConfig) else bit_resnet)(images, config.stem)
+    features = (conv_stem if isinstance(config.stem, ConvStemConfig) else hybrid_resnet)(images, config.stem)
     size, patch = features.shape[1:3], config.patch_shape
     multiples = [config.stem.stride * side for side in patch]
     if not config.crop_to_patches and any(side and side % part for side, part in zip(size, patch, strict=True)):

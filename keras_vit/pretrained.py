@@ -2,23 +2,20 @@
 
 import dataclasses
 import functools
-import inspect
 import os
 import typing
 
 import keras
 
 from keras_vit.architectures import AxialResNetConfig, BiTResNetConfig, ResNetConfig, read_architecture
-from keras_vit.architectures.spellings import argument_hint
+from keras_vit.architectures.spellings import unknown_argument
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.checks import did_you_mean, shown
 from keras_vit.models import bit_resnet, resnet
-from keras_vit.models.building import checked_arguments, convolutional, image_size, resnet_with_weights
+from keras_vit.models.building import SharedArguments, build_on_trunk, checked_arguments, image_size
 from keras_vit.models.factories import ModelArguments
-from keras_vit.models.vit import build_model, check_pixels
+from keras_vit.models.vit import build_model, check_preprocessing
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.assign import is_own_layer
-from keras_vit.weights.catalogue import origin_of
 from keras_vit.weights.keras_files import open_model
 from keras_vit.weights.loading import build_with_weights, check_head
 from keras_vit.weights.opening import open_checkpoint
@@ -87,7 +84,7 @@ def from_pretrained(
     passed = checked_arguments({name: x for name, x in arguments.items() if name not in inputs or x is not None})
     hints = {"family": family, "num_heads": num_heads, "grid_size": grid_size}
     saved, checkpoint = _open(source, hints, image_size(passed.get("input_shape")))
-    check_pixels(checkpoint)
+    check_preprocessing(checkpoint)
     given = {name: value for name, value in passed.items() if name in _ARGUMENTS}
     changes = {name: value for name, value in passed.items() if name not in given}
     classes = given.get("classes", checkpoint.classes)
@@ -98,11 +95,12 @@ def from_pretrained(
         # For a new task the whole head is replaced (ViT, arXiv 2010.11929, section 3.2).
         changes = {"representation_dim": None, **changes}
     values = _with_defaults(given, checkpoint, classes, head)
+    name = values.pop("name", None)
     if is_vision_transformer:
         config = checkpoint.config.replace(**changes)
-        build = functools.partial(build_model, config, grid_size=checkpoint.grid_size, **values)
+        build = functools.partial(build_model, config, SharedArguments(**values), name, checkpoint.grid_size)
     else:
-        build = functools.partial(_build_resnet, checkpoint, changes, values)
+        build = functools.partial(_build_resnet, checkpoint, changes, values, name)
     model = build_with_weights(build, checkpoint, head)
     if saved is not None:
         _check_layers(saved, model, source, is_changed=bool(changes) or "include_top" in given)
@@ -147,28 +145,26 @@ def _check_layers(saved, model, source, is_changed):
         )
 
 
-def _build_resnet(checkpoint, changes, arguments):
-    config, changes = checkpoint.config, dict(changes)
-    pooling = {"pooling": changes.pop("pooling")} if "pooling" in changes else {}
-    if unknown := sorted(changes.keys() - {field.name for field in dataclasses.fields(config)}):
+def _build_resnet(checkpoint, changes, values, name):
+    config = checkpoint.config
+    if unknown := sorted(changes.keys() - {"pooling", *(field.name for field in dataclasses.fields(config))}):
         raise TypeError(f"{checkpoint.source} contains weights of a {config.title}, which has no {', '.join(unknown)}.")
-    config = dataclasses.replace(config, **changes)
-    return resnet_with_weights(convolutional(_TRUNKS[type(config)]), config, arguments=arguments | pooling)
+    shared = SharedArguments(**values | {name: value for name, value in changes.items() if name == "pooling"})
+    config = dataclasses.replace(config, **{name: value for name, value in changes.items() if name != "pooling"})
+    return build_on_trunk(_TRUNKS[type(config)], config, shared, name)
 
 
 _TRUNKS = {BiTResNetConfig: bit_resnet.trunk, ResNetConfig: resnet.trunk}
 
-_ARGUMENTS = set(inspect.signature(build_model).parameters) - {"config", "grid_size"}
+_ARGUMENTS = {"name", *(field.name for field in dataclasses.fields(SharedArguments))} - {"weights", "pooling"}
 
 
 def _check_names(arguments):
     known = ["family", "num_heads", "grid_size", "head", *ModelArguments.__annotations__]
     for name in arguments:
         if name not in known:
-            hint = argument_hint(name, known) or did_you_mean(name, known)
-            if name == "weights":
-                hint = " Pass the weights as the first argument, source."
-            raise TypeError(f"{shown(name)} is not an argument of from_pretrained.{hint} Accepted: {', '.join(known)}")
+            hint = " Pass the weights as the first argument, source." if name == "weights" else ""
+            raise unknown_argument(name, "an argument of from_pretrained", known, hint=hint)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,5 +215,5 @@ def describe(model: keras.Model) -> Description:
     layer = preprocessing_layer(model)
     pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation", "normalize")}
     config = read_architecture(layer.architecture)
-    licence = (origin_of(layer) or {}).get("licence")
+    licence = (layer.origin or {}).get("licence")
     return Description(config, layer.source, layer.adaptations, pixels, layer.label_space, licence)

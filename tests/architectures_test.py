@@ -51,7 +51,7 @@ def test_survives_json():
 
 def test_dictionaries_have_the_kind():
     assert CONFIGS[0].to_dict()["kind"] == "vit"
-    fields = {"kind": "bit_resnet", "stage_depths": [3, 4], "width": 96, "root_padding": "zeros"}
+    fields = {"kind": "bit_resnet", "stage_depths": [3, 4], "width": 96, "stem_pooling_padding": "zeros"}
     assert CONFIGS[3].to_dict() == fields
     assert read_architecture({"kind": "bit_resnet", "stage_depths": [3, 4], "width": 96}) == CONFIGS[3]
 
@@ -112,7 +112,7 @@ def test_messages_show_long_values_without_their_middle():
         (3, "3"),
     ):
         assert shown(value) == text
-    for refuse in (keras_vit.ViTConfig, keras_vit.weights.catalogue.get_entry, keras_vit.weights.fetch.locate):
+    for refuse in (keras_vit.ViTConfig, keras_vit.weights.catalogue.get_entry, keras_vit.weights.sources.fetch.locate):
         with pytest.raises((ValueError, OSError, TypeError)) as caught:
             refuse(**{"a" * 30_000: 1}) if refuse is keras_vit.ViTConfig else refuse("a" * 30_000)
         assert len(str(caught.value)) < 1500

@@ -37,9 +37,10 @@ def _sections(documentation):
 
 
 def _described(section):
-    """Names that a section describes, i.e. the first words of its entries."""
+    """Names that a section describes: those before the colons of its entries, such as `a: …` or `a, b: …`."""
     entries = [line for line in section if line.startswith("    ") and not line.startswith("     ")]
-    return {line.split(":")[0].strip().lstrip("*") for line in entries if ":" in line}
+    names = (line.split(":")[0].split(", ") for line in entries if ":" in line)
+    return {name.strip().lstrip("*") for several in names for name in several}
 
 
 def _describes(section, function):

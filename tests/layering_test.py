@@ -67,10 +67,11 @@ IN_FUNCTIONS = {
     "keras_vit.layers.ops.attention_kernels": {"tensorflow"},
     "keras_vit.layers.ops.fixed_seed": {"tensorflow"},
     "keras_vit.models.step_variables": {"tensorflow"},
-    "keras_vit.weights.containers": {"h5py", "safetensors"},
-    "keras_vit.weights.fetch": {"filelock", "huggingface_hub"},
-    "keras_vit.weights.files": {"h5py", "safetensors"},
-    "keras_vit.weights.pth": {"torch"},
+    "keras_vit.weights.containers.h5": {"h5py"},
+    "keras_vit.weights.containers.pth": {"torch"},
+    "keras_vit.weights.containers.safetensors": {"safetensors"},
+    "keras_vit.weights.model_cards": {"huggingface_hub"},
+    "keras_vit.weights.sources.fetch": {"filelock", "huggingface_hub"},
 }
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import fetch
 from keras_vit.weights.catalogue import get_entry
+from keras_vit.weights.sources import fetch
 from tests.test_case import (
     MIXED_POLICIES,
     TENSORFLOW,

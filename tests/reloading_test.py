@@ -20,7 +20,7 @@ from tests.models import axial_resnet_test
 from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
 from tests.test_case import compute, quantize, random_inputs, randomize, slow_except
 from tests.weights import converter_case
-from tests.weights.hostile_files import write_hostile_files
+from tests.weights.containers.hostile_files import write_hostile_files
 
 
 def _classes():

@@ -7,8 +7,9 @@ import typing
 
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
-from keras_vit.architectures.config_arguments import ViTConfigArguments
-from keras_vit.models.factories import ModelArguments, shared_arguments
+from keras_vit.architectures.vision_transformer import ViTConfigArguments
+from keras_vit.models.building import SharedArguments
+from keras_vit.models.factories import ModelArguments
 
 ROOMS = (keras_vit, keras_vit.baselines, keras_vit.layers, keras_vit.pretraining)
 PUBLIC = {f"{room.__name__}.{name}": getattr(room, name) for room in ROOMS for name in room.__all__}
@@ -52,7 +53,7 @@ def test_typed_arguments_of_from_pretrained_are_those_of_the_factories():
         for config in (BiTResNetConfig, ResNetConfig)
         for field in dataclasses.fields(config)
     }
-    shared = {p.name: p.annotation for p in inspect.signature(shared_arguments).parameters.values()}
-    expected = {**shared, **resnets, **vit}
+    shared = {p.name: p.annotation for p in inspect.signature(SharedArguments).parameters.values()}
+    expected = {**shared, **resnets, **vit, "name": str | None}
     del expected["weights"]
     assert typing.get_type_hints(ModelArguments) == expected

@@ -44,7 +44,10 @@ class Weights:
         return (case / "vit.npz" if format == "google" else case), size
 
     def _damage(self, file, rng):
-        from keras_vit.weights.files import open_arrays, write_h5, write_npz, write_safetensors
+        from keras_vit.weights.containers.files import open_arrays
+        from keras_vit.weights.containers.h5 import write_h5
+        from keras_vit.weights.containers.npz import write_npz
+        from keras_vit.weights.containers.safetensors import write_safetensors
 
         writers = {".npz": write_npz, ".h5": write_h5, ".safetensors": write_safetensors}
         if file.suffix == ".json" and rng.random() < 0.8:
@@ -151,7 +154,7 @@ class Pth(Weights):
 
     def attempt(self, case):
         """Whether arrays are read. They are not those of a whole model."""
-        from keras_vit.weights.files import open_arrays
+        from keras_vit.weights.containers.files import open_arrays
 
         with open_arrays(case) as arrays:
             return bool([arrays[name][...] for name in arrays])
@@ -170,7 +173,7 @@ class Cache:
 
     @staticmethod
     def prepare(folder):
-        from keras_vit.weights.files import write_safetensors
+        from keras_vit.weights.containers.safetensors import write_safetensors
 
         file = pathlib.Path(folder, "original")
         write_safetensors(file, {"a": np.arange(50, dtype="float32")})
@@ -202,7 +205,7 @@ class Cache:
         return source, sum(path.stat().st_size for path in files)
 
     def attempt(self, case):
-        from keras_vit.weights.fetch import locate
+        from keras_vit.weights.sources.fetch import locate
 
         assert locate(case).read_bytes() == self._original, "a changed file was accepted"
         return True

@@ -1,19 +1,98 @@
-"""The base class of the configs of all models."""
+"""The base classes of the configs of all models, and `setting`, which defines a field of a config."""
 
+import collections.abc
 import dataclasses
+import typing
 from typing import ClassVar
 
-from keras_vit.architectures.spellings import FACTORY_ARGUMENTS, argument_hint
-from keras_vit.checks import did_you_mean, shown
+from keras_vit.architectures.spellings import FACTORY_ARGUMENTS, unknown_argument
+from keras_vit.checks import check_choice
+
+ANY = object()
+"""Used instead of a tuple of values if every value is accepted."""
+
+
+def setting(
+    check: typing.Any,
+    default: typing.Any = dataclasses.MISSING,
+    in_files: typing.Any = True,
+    **expressed_by: typing.Any,
+) -> typing.Any:
+    """Defines a field of a config.
+
+    Args:
+        check: Function `(name, value)` that returns the value to store, or raises a ValueError. A tuple of values: only
+            these values are accepted. A tuple of classes: `None` and instances of these classes are accepted.
+        default: Value if no other value is given.
+        in_files: Whether the outputs depend on the field. A field for training or for later adaptations is `False`.
+        **expressed_by: {format of weight files: values that it can express}, a tuple of values and classes, or `ANY`. A
+            format that is not listed can express the default only.
+    """
+    metadata: dict[str, typing.Any] = {"in_files": in_files, "expressed_by": expressed_by}
+    if isinstance(check, tuple):
+        kind = "classes" if all(isinstance(each, type) for each in check) else "choices"
+        metadata[kind], check = check, {"classes": _check_part, "choices": check_choice}[kind]
+    return dataclasses.field(default=default, metadata=metadata | {"check": check})
+
+
+def optional(check: collections.abc.Callable) -> collections.abc.Callable:
+    """The check that also accepts `None`."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def check_later(name, value):
+    """The check of a field that `check_combinations` checks, because its accepted values depend on other fields."""
+    return value
+
+
+def _check_part(name, value, classes):
+    if not isinstance(value, (*classes, type(None))):
+        names = " or ".join(f"a keras_vit.{each.__name__}" for each in classes)
+        raise ValueError(f"{name} must be None or {names}. Received: {value!r}")
+    return value
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The base class of all configs. An unknown field raises a TypeError that suggests similar names."""
+    """The base class of all configs. An unknown field raises a TypeError that suggests similar names.
+
+    Fields are defined by `setting`, and their values are checked. `check_combinations` checks fields that depend on
+    each other.
+    """
 
     def __new__(cls, *_, **fields):
         cls.check_names(fields)
         return super().__new__(cls)
+
+    def __post_init__(self):
+        for name, value in self.checked({field.name: getattr(self, field.name) for field in dataclasses.fields(self)}):
+            object.__setattr__(self, name, value)  # Integers of other types, such as NumPy's, become `int`.
+        self.check_combinations()
+
+    @classmethod
+    def checked(cls, values):
+        """Yields (field, value to store) for {field: value}. Raises a ValueError if a value is invalid."""
+        for field in dataclasses.fields(cls):
+            if field.name in values:
+                accepted = [field.metadata[kind] for kind in ("classes", "choices") if kind in field.metadata]
+                yield field.name, field.metadata["check"](field.name, values[field.name], *accepted)
+
+    def check_combinations(self):
+        """Raises a ValueError if fields do not fit each other."""
+
+    @classmethod
+    def choices(cls):
+        """{field: its accepted values} for the fields that have such a list."""
+        return {
+            field.name: field.metadata["choices"] for field in dataclasses.fields(cls) if "choices" in field.metadata
+        }
+
+    @classmethod
+    def parts(cls):
+        """{field: classes of its value} for the fields that are themselves configs."""
+        return {
+            field.name: field.metadata["classes"] for field in dataclasses.fields(cls) if "classes" in field.metadata
+        }
 
     @classmethod
     def check_names(cls, names, arguments=()):
@@ -21,8 +100,7 @@ class Config:
         fields = [field.name for field in dataclasses.fields(cls)]
         for name in names:
             if name not in fields:
-                hint = argument_hint(name, [*fields, *arguments]) or did_you_mean(name, [*fields, *arguments])
-                raise TypeError(f"{shown(name)} is not a field of {cls.__name__}.{hint} Fields: {', '.join(fields)}")
+                raise unknown_argument(name, f"a field of {cls.__name__}", fields, arguments)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,6 @@ from keras_vit.architectures.base import read_nested
 from keras_vit.architectures.resnets import AxialResNetConfig, BiTResNetConfig, ResNetConfig, SelfAttentionNetworkConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
-from keras_vit.architectures.vit_checks import PARTS
 
 _KINDS = {
     config.kind: config
@@ -51,7 +50,8 @@ def read_architecture(fields):
 
 def read_fields(fields):
     """Returns the fields of a config. A dictionary of the field `stem` or `rotary` becomes the config of this field."""
+    parts = ViTConfig.parts()
     return {
-        name: read_nested(PARTS[name], value) if name in PARTS and isinstance(value, dict) else value
+        name: read_nested(parts[name], value) if name in parts and isinstance(value, dict) else value
         for name, value in fields.items()
     }

@@ -2,21 +2,14 @@
 
 import dataclasses
 
-from keras_vit.architectures.base import Architecture
-from keras_vit.checks import check_choice, check_flag, check_rate, check_size
+from keras_vit.architectures.base import Architecture, setting
+from keras_vit.checks import check_flag, check_group_width, check_rate, check_size, check_sizes
 
 
 @dataclasses.dataclass(frozen=True)
 class _ResNetConfig(Architecture):
-    stage_depths: tuple[int, ...]
-    width: int = 64
-
-    def __post_init__(self):
-        if not isinstance(self.stage_depths, (tuple, list)) or not self.stage_depths:
-            raise ValueError(f"stage_depths must be a tuple of at least one integer. Received: {self.stage_depths!r}")
-        depths = tuple(check_size("Each number in stage_depths", depth) for depth in self.stage_depths)
-        object.__setattr__(self, "stage_depths", depths)
-        object.__setattr__(self, "width", check_size("width", self.width))
+    stage_depths: tuple[int, ...] = setting(check_sizes)
+    width: int = setting(check_size, 64)
 
     @property
     def total_stride(self):
@@ -32,7 +25,7 @@ class BiTResNetConfig(_ResNetConfig):
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
         width: Channels of the stem, a multiple of 32. Stage s has `4 * width * 2**s` output channels.
-        root_padding: Padding of the stem's max-pooling, `"zeros"` or `"ignored"`, as in `keras_vit.BiTResNet`.
+        stem_pooling_padding: Padding of the stem's max-pooling, `"zeros"` or `"ignored"`, as in `keras_vit.BiTResNet`.
 
     Raises:
         ValueError: If a value is invalid.
@@ -41,14 +34,8 @@ class BiTResNetConfig(_ResNetConfig):
     kind = "bit_resnet"
     title = "BiT-ResNet"
 
-    root_padding: str = "zeros"
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.root_padding not in ("zeros", "ignored"):
-            raise ValueError(f"root_padding must be 'zeros' or 'ignored'. Received: {self.root_padding!r}")
-        if self.width % 32:
-            raise ValueError(f"width must be a multiple of 32, the number of groups. Received: {self.width}")
+    width: int = setting(check_group_width, 64)
+    stem_pooling_padding: str = setting(("zeros", "ignored"), "zeros")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,21 +54,26 @@ class AxialResNetConfig(_ResNetConfig):
     kind = "axial_resnet"
     title = "AxialResNet"
 
-    width: int = 32
-    num_heads: int = 8
+    width: int = setting(check_size, 32)
+    num_heads: int = setting(check_size, 8)
 
-    def __post_init__(self):
-        super().__post_init__()
-        object.__setattr__(self, "num_heads", check_size("num_heads", self.num_heads))
+    def check_combinations(self):
         if self.width % self.num_heads:
             raise ValueError(
                 f"width must be a multiple of num_heads. Received: width={self.width}, num_heads={self.num_heads}"
             )
 
 
-MIXINGS = ("convolution", "attention_augmented", "stand_alone", "local_relation")
-ATTENTIONS = (None, "squeeze_excitation", "cbam")
-GLOBAL_UNITS = (None, "global_reasoning", "double_attention")
+def _check_expansion(name, value):
+    if isinstance(value, bool) or value not in (1, 4):
+        raise ValueError(f"{name} must be 4 (bottleneck units) or 1 (basic units). Received: {value!r}")
+    return value
+
+
+def _check_stages(name, value):
+    if not isinstance(value, (tuple, list)):
+        raise ValueError(f"{name} must be a tuple of one number for each stage. Received: {value!r}")
+    return tuple(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,32 +106,16 @@ class ResNetConfig(_ResNetConfig):
     kind = "resnet"
     title = "ResNet"
 
-    expansion: int = 4
-    strides_first: bool = False
-    drop_path_rate: float = 0.0
-    dropout_rate: float = 0.0
-    mixing: str = "convolution"
-    attention: str | None = None
-    global_unit: str | None = None
-    num_global_units: tuple[int, ...] = ()
+    expansion: int = setting(_check_expansion, 4)
+    strides_first: bool = setting(check_flag, False)
+    drop_path_rate: float = setting(check_rate, 0.0)
+    dropout_rate: float = setting(check_rate, 0.0)
+    mixing: str = setting(("convolution", "attention_augmented", "stand_alone", "local_relation"), "convolution")
+    attention: str | None = setting((None, "squeeze_excitation", "cbam"), None)
+    global_unit: str | None = setting((None, "global_reasoning", "double_attention"), None)
+    num_global_units: tuple[int, ...] = setting(_check_stages, ())
 
-    def __post_init__(self):
-        super().__post_init__()
-        if isinstance(self.expansion, bool) or self.expansion not in (1, 4):
-            raise ValueError(f"expansion must be 4 (bottleneck units) or 1 (basic units). Received: {self.expansion!r}")
-        check_flag("strides_first", self.strides_first)
-        check_rate("drop_path_rate", self.drop_path_rate)
-        check_rate("dropout_rate", self.dropout_rate)
-        for name, accepted in (("mixing", MIXINGS), ("attention", ATTENTIONS), ("global_unit", GLOBAL_UNITS)):
-            check_choice(name, getattr(self, name), accepted)
-        if not isinstance(self.num_global_units, (tuple, list)):
-            raise ValueError(
-                f"num_global_units must be a tuple of one number for each stage. Received: {self.num_global_units!r}"
-            )
-        object.__setattr__(self, "num_global_units", tuple(self.num_global_units))
-        self._check_global_units()
-
-    def _check_global_units(self):
+    def check_combinations(self):
         numbers = self.num_global_units
         if self.global_unit is None:
             if numbers:
@@ -154,6 +130,10 @@ class ResNetConfig(_ResNetConfig):
                 f"num_global_units must have one number for each stage, from 0 to the stage's depth. "
                 f"Received: num_global_units={numbers}, stage_depths={self.stage_depths}"
             )
+
+
+def _check_window_sizes(name, value):
+    return tuple(check_size(name, size) for size in _check_stages(name, value))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,25 +155,18 @@ class SelfAttentionNetworkConfig(_ResNetConfig):
     kind = "self_attention_network"
     title = "SAN"
 
-    relation: str = "patchwise"
-    window_sizes: tuple[int, ...] = (3, 7, 7, 7, 7)
+    relation: str = setting(("pairwise", "patchwise"), "patchwise")
+    window_sizes: tuple[int, ...] = setting(_check_window_sizes, (3, 7, 7, 7, 7))
 
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("relation", self.relation, ("pairwise", "patchwise"))
+    def check_combinations(self):
+        sizes = self.window_sizes
         if self.width % 32:
             raise ValueError(f"width must be a multiple of 32. Received: {self.width}")
-        if not isinstance(self.window_sizes, (tuple, list)):
-            raise ValueError(
-                f"window_sizes must be a tuple of one number for each stage. Received: {self.window_sizes!r}"
-            )
-        sizes = tuple(check_size("window_sizes", size) for size in self.window_sizes)
         if len(sizes) != len(self.stage_depths) or not all(size % 2 for size in sizes):
             raise ValueError(
                 f"window_sizes must have one odd number for each stage. Received: window_sizes={sizes}, "
                 f"stage_depths={self.stage_depths}"
             )
-        object.__setattr__(self, "window_sizes", sizes)
 
     @property
     def total_stride(self):

@@ -1,18 +1,16 @@
 """`RotaryConfig`, the rotary positions of a Vision Transformer."""
 
 import dataclasses
+import functools
 
-from keras_vit.architectures.base import Config, read_nested
-from keras_vit.checks import MAX_SIDE, check_choice, check_grid_size, is_number
+from keras_vit.architectures.base import Config, optional, read_nested, setting
+from keras_vit.checks import MAX_SIDE, check_grid_size, is_number
 
-# {field: accepted values}
-CHOICES = {
-    "kind": ("axial", "mixed"),
-    "layout": ("half", "interleaved"),
-    "coordinates": ("normalized", "grid"),
-    "axis_order": ("yx", "xy"),
-}
-_RANGES = {"base": (0.001, 1e12), "offset": (-MAX_SIDE, MAX_SIDE)}
+
+def _check_range(name, value, smallest, largest):
+    if not (is_number(value) and smallest <= value <= largest):
+        raise ValueError(f"{name} must be a number from {smallest:g} to {largest:g}. Received: {value!r}")
+    return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,23 +52,15 @@ class RotaryConfig(Config):
     100.0
     """
 
-    kind: str = "axial"
-    base: float = 100.0
-    layout: str = "half"
-    coordinates: str = "normalized"
-    reference_grid: tuple[int, int] | None = None
-    offset: float = 0.0
-    axis_order: str = "yx"
+    kind: str = setting(("axial", "mixed"), "axial")
+    base: float = setting(functools.partial(_check_range, smallest=0.001, largest=1e12), 100.0)
+    layout: str = setting(("half", "interleaved"), "half")
+    coordinates: str = setting(("normalized", "grid"), "normalized")
+    reference_grid: tuple[int, int] | None = setting(optional(check_grid_size), None)
+    offset: float = setting(functools.partial(_check_range, smallest=-MAX_SIDE, largest=MAX_SIDE), 0.0)
+    axis_order: str = setting(("yx", "xy"), "yx")
 
-    def __post_init__(self):
-        for field, choices in CHOICES.items():
-            check_choice(field, getattr(self, field), choices)
-        for field, (smallest, largest) in _RANGES.items():
-            value = getattr(self, field)
-            if not (is_number(value) and smallest <= value <= largest):
-                raise ValueError(f"{field} must be a number from {smallest:g} to {largest:g}. Received: {value!r}")
-        if self.reference_grid is not None:
-            object.__setattr__(self, "reference_grid", check_grid_size("reference_grid", self.reference_grid))
+    def check_combinations(self):
         if self.coordinates == "normalized" and (self.reference_grid is not None or self.offset):
             raise ValueError(
                 f"reference_grid and offset need coordinates='grid'. Received: coordinates='normalized', "

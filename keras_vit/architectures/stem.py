@@ -1,10 +1,11 @@
 """The stems of hybrids: `StemConfig`, a ResNet, and `ConvStemConfig`, a few convolutions."""
 
 import dataclasses
+import functools
 import math
 
-from keras_vit.architectures.base import Config
-from keras_vit.checks import check_epsilon, check_size
+from keras_vit.architectures.base import Config, optional, setting
+from keras_vit.checks import check_epsilon, check_group_width, check_sizes
 
 FIRST_KERNELS = ("stem_conv/kernel", "stem_conv_0/kernel", "patch_embedding/kernel")
 """Paths of a kernel that is applied to pixels. The first of them that a model has is this kernel."""
@@ -35,17 +36,10 @@ class StemConfig(Config):
     16
     """
 
-    stage_depths: tuple[int, ...]
-    width: int = 64
-    group_norm_epsilon: float = 1e-6
-    weight_standardization_epsilon: float = 1e-5
-
-    def __post_init__(self):
-        object.__setattr__(self, "stage_depths", _checked_integers("stage_depths", self.stage_depths))
-        if check_size("width", self.width) % 32:
-            raise ValueError(f"width must be a multiple of 32, the number of groups. Received: {self.width}")
-        for field in ("group_norm_epsilon", "weight_standardization_epsilon"):
-            check_epsilon(field, getattr(self, field))
+    stage_depths: tuple[int, ...] = setting(functools.partial(check_sizes, smallest_length=0))
+    width: int = setting(check_group_width, 64)
+    group_norm_epsilon: float = setting(check_epsilon, 1e-6)
+    weight_standardization_epsilon: float = setting(check_epsilon, 1e-5)
 
     @property
     def stride(self):
@@ -74,20 +68,15 @@ class ConvStemConfig(Config):
     16
     """
 
-    widths: tuple[int, ...]
-    strides: tuple[int, ...] | None = None
+    widths: tuple[int, ...] = setting(functools.partial(check_sizes, smallest_length=0))
+    strides: tuple[int, ...] | None = setting(optional(functools.partial(check_sizes, smallest_length=0)), None)
 
-    def __post_init__(self):
-        widths = _checked_integers("widths", self.widths)
+    def check_combinations(self):
+        widths, strides = self.widths, self.strides
         if not widths:
             raise ValueError("widths must contain at least one number. For a model without a stem, set stem=None.")
-        object.__setattr__(self, "widths", widths)
-        if self.strides is None:
-            return
-        strides = _checked_integers("strides", self.strides)
-        if not {*strides} <= {1, 2} or len(strides) != len(widths):
+        if strides is not None and (not {*strides} <= {1, 2} or len(strides) != len(widths)):
             raise ValueError(f"strides must contain 1 or 2 for each of the {len(widths)} widths. Received: {strides}")
-        object.__setattr__(self, "strides", strides)
 
     @property
     def convolutions(self):
@@ -98,9 +87,3 @@ class ConvStemConfig(Config):
     def stride(self):
         """Stride of the feature map in pixels of the image."""
         return math.prod(stride for _, stride in self.convolutions)
-
-
-def _checked_integers(name, values):
-    if not isinstance(values, (tuple, list)):
-        raise ValueError(f"{name} must be a tuple of integers. Received: {values!r}")
-    return tuple(check_size(f"Each number in {name}", value) for value in values)

@@ -9,20 +9,41 @@ Sources of the sizes:
 """
 
 import dataclasses
+import functools
+import typing
 
-from keras_vit.architectures.base import Architecture
+from keras_vit.architectures.base import ANY, Architecture, check_later, optional, setting
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.architectures.stem import ConvStemConfig, StemConfig
-from keras_vit.architectures.vit_checks import check_combinations, checked_fields
-from keras_vit.checks import did_you_mean, shown
+from keras_vit.architectures.vit_checks import check_combinations
+from keras_vit.checks import (
+    MAX_SIZE,
+    check_count,
+    check_epsilon,
+    check_number,
+    check_patch_size,
+    check_positive,
+    check_rate,
+    check_size,
+    did_you_mean,
+    shown,
+)
+from keras_vit.resampling import METHODS
 
+_FLAG = (False, True)
+_check_count = functools.partial(check_count, largest=MAX_SIZE)
 _PATCH_POOLINGS = ("avg", "map")  # These poolings need no class token.
 
 
 @dataclasses.dataclass(frozen=True)
 class ViTConfig(Architecture):
     """The architecture of a Vision Transformer, without the image size and the number of classes.
+
+    This class is the table of the fields: the docstring gives their meaning, and the class body their types, accepted
+    values, defaults, and the formats of weight files that can express them. "timm" and "eva" are timm's classes
+    `VisionTransformer` and `Eva`, and "huggingface" means all models of transformers, unless one of them (`vit`,
+    `deit`, `ijepa`, `dinov2`, `dinov2_with_registers`, `dinov3`, `siglip`, `clip`) has other values.
 
     Args:
         patch_size: Side of a square patch in pixels, or a pair (height, width). With a stem, it is measured
@@ -109,48 +130,81 @@ class ViTConfig(Architecture):
     kind = "vit"
     title = "Vision Transformer"
 
-    patch_size: int | tuple[int, int]
-    hidden_dim: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-    stem: StemConfig | ConvStemConfig | None = None
-    pooling: str | None = "token"
-    class_token: bool | None = None
-    distillation_token: bool = False
-    num_register_tokens: int = 0
-    pooling_num_heads: int | None = None
-    pooling_mlp_dim: int | None = None
-    pool_prefix_tokens: bool = False
-    block_norm: str = "pre"
-    final_norm: bool = True
-    norm_placement: str = "before_pooling"
-    position_embedding: str = "learned_1d"
-    position_placement: str = "stem"
-    position_interpolation: str = "align_corners"
-    num_position_prefix_rows: int | None = None
-    rotary: RotaryConfig | None = None
-    representation_dim: int | None = None
-    head_bias: float = 0.0
-    layer_scale: float | None = None
-    qk_norm: bool = False
-    qkv_bias: str = "all"
-    attention_inner_norm: bool = False
-    mlp_inner_norm: bool = False
-    pre_norm: bool = False
-    crop_to_patches: bool = False
-    mlp: str = "gelu_tanh"
-    layer_norm_epsilon: float = 1e-6
-    dropout_rate: float = 0.0
-    attention_dropout_rate: float = 0.0
-    drop_path_rate: float = 0.0
-    patch_dropout_rate: float = 0.0
-    axial: bool = False
-    token_merging: int = 0
+    patch_size: int | tuple[int, int] = setting(check_patch_size)
+    hidden_dim: int = setting(check_size)
+    num_layers: int = setting(check_size)
+    num_heads: int = setting(check_size)
+    mlp_dim: int = setting(check_size)
+    stem: StemConfig | ConvStemConfig | None = setting(
+        (StemConfig, ConvStemConfig), None, google=(None, StemConfig), timm=(None, StemConfig), eva=(None,)
+    )
+    pooling: str | None = setting(
+        ("token", "avg", "map", None),
+        "token",
+        **dict.fromkeys(("google", "timm"), ("token", "avg", "map", None)),
+        keras_hub=("token", "avg", None),
+        huggingface=("token", None),
+        ijepa=("avg", None),
+        siglip=("map",),
+    )
+    class_token: bool | None = setting(
+        (None, *_FLAG), None, **dict.fromkeys(("google", "timm", "keras_hub", "huggingface"), (None, *_FLAG))
+    )
+    distillation_token: bool = setting(_FLAG, False, timm=_FLAG, eva=(False,), deit=(True,))
+    num_register_tokens: int = setting(_check_count, 0, timm=ANY, dinov2_with_registers=ANY, dinov3=ANY)
+    pooling_num_heads: int | None = setting(optional(check_size), None, eva=ANY)
+    pooling_mlp_dim: int | None = setting(optional(check_size), None, eva=ANY)
+    pool_prefix_tokens: bool = setting(_FLAG, False, timm=_FLAG)
+    block_norm: str = setting(("pre", "post"), "pre", timm=("pre", "post"))
+    final_norm: bool = setting((True, False), True, timm=_FLAG)
+    norm_placement: str = setting(
+        ("before_pooling", "after_pooling"), "before_pooling", timm=("before_pooling", "after_pooling")
+    )
+    position_embedding: str = setting(
+        ("learned_1d", "learned_2d", "relative", "sincos_2d", "none"),
+        "learned_1d",
+        google=("learned_1d", "sincos_2d"),
+        timm=("learned_1d", "none"),
+        dinov3=("none",),
+    )
+    position_placement: str = setting(("stem", "every_layer", "every_layer_shared"), "stem")
+    position_interpolation: str = setting(METHODS, "align_corners", in_files=False)
+    num_position_prefix_rows: int | None = setting(
+        check_later, None, google=ANY, timm=ANY, keras_hub=ANY, huggingface=ANY
+    )
+    rotary: RotaryConfig | None = setting((RotaryConfig,), None, eva=ANY, dinov3=ANY)
+    representation_dim: int | None = setting(optional(check_size), None, google=ANY, keras_hub=ANY, vit=ANY)
+    head_bias: float = setting(check_number, 0.0, in_files=False)
+    layer_scale: float | None = setting(optional(check_positive), None, timm=ANY, dinov2=ANY, dinov3=ANY)
+    qk_norm: bool = setting(_FLAG, False, timm=_FLAG)
+    qkv_bias: str = setting(
+        ("all", "no_key", "none"),
+        "all",
+        **dict.fromkeys(("timm", "huggingface"), ("all", "none")),
+        **dict.fromkeys(("eva", "dinov3"), ("all", "no_key", "none")),
+        **dict.fromkeys(("siglip", "clip"), ("all",)),
+    )
+    attention_inner_norm: bool = setting(_FLAG, False, timm=_FLAG)
+    mlp_inner_norm: bool = setting(_FLAG, False, timm=_FLAG)
+    pre_norm: bool = setting(_FLAG, False, timm=_FLAG, clip=(True,))
+    crop_to_patches: bool = setting(_FLAG, False, google=_FLAG, timm=_FLAG, huggingface=_FLAG)
+    mlp: str = setting(
+        ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
+        "gelu_tanh",
+        **dict.fromkeys(("timm", "dinov2", "dinov3"), ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu")),
+        eva=("gelu_exact", "swiglu"),
+        keras_hub=("gelu_exact",),
+        huggingface=("gelu_tanh", "gelu_exact", "quick_gelu"),
+    )
+    layer_norm_epsilon: float = setting(check_epsilon, 1e-6, timm=(1e-6, 1e-5), keras_hub=ANY, huggingface=ANY)
+    dropout_rate: float = setting(check_rate, 0.0, in_files=False)
+    attention_dropout_rate: float = setting(check_rate, 0.0, in_files=False)
+    drop_path_rate: float = setting(check_rate, 0.0, in_files=False)
+    patch_dropout_rate: float = setting(check_rate, 0.0, in_files=False)
+    axial: bool = setting(_FLAG, False)
+    token_merging: int = setting(_check_count, 0, only_loading=ANY)  # Token merging has no weights.
 
-    def __post_init__(self):
-        for field, value in checked_fields(self).items():
-            object.__setattr__(self, field, value)  # Integers of other types, such as NumPy's, become `int`.
+    def check_combinations(self):
         check_combinations(self)
 
     def replace(self, **changes):
@@ -214,6 +268,57 @@ class ViTConfig(Architecture):
     def position_prefix_rows(self):
         """`num_position_prefix_rows` or, if that is `None`, one row for each class and distillation token."""
         return self.num_class_tokens if self.num_position_prefix_rows is None else self.num_position_prefix_rows
+
+
+class ViTConfigArgumentsWithoutNumHeads(typing.TypedDict, total=False):
+    """The fields of `ViTConfig` as keyword arguments, for editors and type checkers.
+
+    `num_heads` is missing, because it is a separate argument of `from_pretrained`.
+    """
+
+    patch_size: int | tuple[int, int]
+    hidden_dim: int
+    num_layers: int
+    mlp_dim: int
+    stem: StemConfig | ConvStemConfig | None
+    pooling: str | None
+    class_token: bool | None
+    distillation_token: bool
+    num_register_tokens: int
+    pooling_num_heads: int | None
+    pooling_mlp_dim: int | None
+    pool_prefix_tokens: bool
+    block_norm: str
+    final_norm: bool
+    norm_placement: str
+    position_embedding: str
+    position_placement: str
+    position_interpolation: str
+    num_position_prefix_rows: int | None
+    rotary: RotaryConfig | None
+    representation_dim: int | None
+    head_bias: float
+    layer_scale: float | None
+    qk_norm: bool
+    qkv_bias: str
+    attention_inner_norm: bool
+    mlp_inner_norm: bool
+    pre_norm: bool
+    crop_to_patches: bool
+    mlp: str
+    layer_norm_epsilon: float
+    dropout_rate: float
+    attention_dropout_rate: float
+    drop_path_rate: float
+    patch_dropout_rate: float
+    axial: bool
+    token_merging: int
+
+
+class ViTConfigArguments(ViTConfigArgumentsWithoutNumHeads, total=False):
+    """The fields of `ViTConfig`."""
+
+    num_heads: int
 
 
 # name: (hidden_dim, num_layers, num_heads, mlp_dim, published patch sizes)

@@ -2,11 +2,9 @@
 
 import dataclasses
 
+from keras_vit.architectures.base import check_later, setting
 from keras_vit.architectures.resnets import ResNetConfig
-from keras_vit.checks import check_choice, check_flag, check_size
-
-TOKENIZERS = ("filter", "pooling", "clustering")
-RELATIONS = ("transformer", "graph_convolution", "none")
+from keras_vit.checks import check_flag, check_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,37 +37,31 @@ class VTResNetConfig(ResNetConfig):
     kind = "vt_resnet"
     title = "VT-ResNet"
 
-    num_modules: int = 3
-    filters: int = 1024
-    num_tokens: int = 16
-    token_dim: int = 1024
-    num_heads: int = 16
-    group_width: int = 64
-    tokenizer: str = "filter"
-    is_recurrent: bool = True
-    split_tokens: bool = True
-    relation: str = "transformer"
-    relation_modules: tuple[int, ...] | None = None
-    has_projector: bool = True
+    num_modules: int = setting(check_size, 3)
+    filters: int = setting(check_size, 1024)
+    num_tokens: int = setting(check_size, 16)
+    token_dim: int = setting(check_size, 1024)
+    num_heads: int = setting(check_size, 16)
+    group_width: int = setting(check_size, 64)
+    tokenizer: str = setting(("filter", "pooling", "clustering"), "filter")
+    is_recurrent: bool = setting(check_flag, True)
+    split_tokens: bool = setting(check_flag, True)
+    relation: str = setting(("transformer", "graph_convolution", "none"), "transformer")
+    relation_modules: tuple[int, ...] | None = setting(check_later, None)
+    has_projector: bool = setting(check_flag, True)
 
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("num_modules", "filters", "num_tokens", "token_dim", "num_heads", "group_width"):
-            object.__setattr__(self, name, check_size(name, getattr(self, name)))
-        for name in ("is_recurrent", "split_tokens", "has_projector"):
-            check_flag(name, getattr(self, name))
-        for name, accepted in (("tokenizer", TOKENIZERS), ("relation", RELATIONS)):
-            check_choice(name, getattr(self, name), accepted)
-        modules = range(self.num_modules) if self.relation_modules is None else self.relation_modules
-        if not isinstance(modules, (tuple, list, range)) or not all(
-            type(module) is int and 0 <= module < self.num_modules for module in modules
+    def check_combinations(self):
+        super().check_combinations()
+        if self.relation_modules is None:
+            return
+        if not isinstance(self.relation_modules, (tuple, list)) or not all(
+            type(module) is int and 0 <= module < self.num_modules for module in self.relation_modules
         ):
             raise ValueError(
                 f"relation_modules must be None or numbers of modules from 0 to {self.num_modules - 1}. Received: "
                 f"{self.relation_modules!r}"
             )
-        if self.relation_modules is not None:
-            object.__setattr__(self, "relation_modules", tuple(sorted(set(modules))))
+        object.__setattr__(self, "relation_modules", tuple(sorted(set(self.relation_modules))))
 
     @property
     def related_modules(self):
@@ -94,17 +86,9 @@ class PanopticFPNConfig(ResNetConfig):
     kind = "panoptic_fpn"
     title = "Panoptic FPN"
 
-    strides_first: bool = True
-    neck_dim: int = 256
-    head_dim: int = 128
-
-    def __post_init__(self):
-        super().__post_init__()
-        self._check_sizes("neck_dim", "head_dim")
-
-    def _check_sizes(self, *names):
-        for name in names:
-            object.__setattr__(self, name, check_size(name, getattr(self, name)))
+    strides_first: bool = setting(check_flag, True)
+    neck_dim: int = setting(check_size, 256)
+    head_dim: int = setting(check_size, 128)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,11 +110,7 @@ class VTFPNConfig(PanopticFPNConfig):
     kind = "vt_fpn"
     title = "VT-FPN"
 
-    num_tokens: int = 8
-    token_dim: int = 1024
-    num_heads: int = 16
-    group_width: int = 16
-
-    def __post_init__(self):
-        super().__post_init__()
-        self._check_sizes("num_tokens", "token_dim", "num_heads", "group_width")
+    num_tokens: int = setting(check_size, 8)
+    token_dim: int = setting(check_size, 1024)
+    num_heads: int = setting(check_size, 16)
+    group_width: int = setting(check_size, 16)

@@ -18,6 +18,7 @@ from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_flag
 from keras_vit.decoding import decode_upright
 from keras_vit.export import calibration
+from keras_vit.export.card_formats import CARD_FORMATS
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.formats.exporting import FromPixels
 from keras_vit.export.model_server import check_version_folder, write_server_files
@@ -170,7 +171,7 @@ def export_model(
         parity = verified(write, model, folder, precision == "float32", tolerance, min_agreement)
         speed = _judged_int8(model, format, folder, path.name, batches, parity) if precision == "int8" else None
         if card:
-            text = model_card(model, format, path.name, card, model.output_shape[-1], precision)
+            text = model_card(model, CARD_FORMATS[format], path.name, card, model.output_shape[-1], precision)
             (folder / CARD).write_text(text, encoding="utf-8")
     if not card:
         remove_card(path.with_name(CARD), path.name)

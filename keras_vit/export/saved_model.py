@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice, check_flag, check_positive_integer, problem_of_class_names
 from keras_vit.decoding import MAX_PIXELS, input_protocol
+from keras_vit.export.card_formats import CARD_FORMATS
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.model_server import check_no_openvino_versions
 from keras_vit.export.operator_files import check_name, default_name, write_operator_files
@@ -301,7 +302,9 @@ def _write_descriptions(model, version, options, parity, card, labels, folder):
     (folder / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
     if card:
         precision = facts["options"]["precision"]
-        text = model_card(model, "saved_model", _MAIN_FILE, card, facts["classes"], precision, class_names=labels)
+        text = model_card(
+            model, CARD_FORMATS["saved_model"], _MAIN_FILE, card, facts["classes"], precision, class_names=labels
+        )
         (folder / CARD).write_text(text, encoding="utf-8")
 
 

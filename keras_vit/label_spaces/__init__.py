@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike
 
-from keras_vit.weights.fetch import fetch
+from keras_vit.weights.sources.fetch import fetch
 
 NUM_CLASSES = {"imagenet1k": 1000, "imagenet21k": 21843}
 # These lists were published with BiT. The classes of ViT's heads have the same order.

@@ -3,18 +3,34 @@
 "Axial-DeepLab: Stand-Alone Axial-Attention for Panoptic Segmentation" (arXiv 2003.07853), section 3.3.
 """
 
+import collections.abc
+import functools
+import os
+
 import keras
 
 from keras_vit import layers
 from keras_vit.architectures import AxialResNetConfig
 from keras_vit.layers.convolutional.parts import batch_norm
-from keras_vit.models.building import convolutional
-from keras_vit.models.factories import Described, factory, keras_application
-from keras_vit.trunks.bit_resnet import stage_units
+from keras_vit.models.building import SharedArguments, build_on_trunk, resnet_with_weights
+from keras_vit.models.factories import keras_application
+from keras_vit.trunks.hybrid_resnet import stage_units
 
 
-@factory()
-def AxialResNet(stage_depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 32, num_heads: int = 8) -> Described:
+def AxialResNet(
+    stage_depths: tuple[int, ...] = (3, 4, 6, 3),
+    width: int = 32,
+    num_heads: int = 8,
+    include_top: bool = True,
+    weights: str | os.PathLike | None = None,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    pooling: str | None = "avg",
+    classes: int = 1000,
+    classifier_activation: str | collections.abc.Callable | None = "softmax",
+    include_preprocessing: bool = False,
+    name: str | None = None,
+) -> keras.Model:
     """Builds an AxialResNet as a functional `keras.Model`.
 
     Every 3 x 3 convolution of a ResNet is replaced by attention along the height, then along the width (Axial-DeepLab,
@@ -32,7 +48,9 @@ def AxialResNet(stage_depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 32, n
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)`. Height and width must be multiples of the
             stride, which is 32 with four stages. Channels are last, whatever Keras's global setting is.
         pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D).
-        {shared_arguments}
+        weights: `None`, or the path of a `.weights.h5` file of a model of the same shape.
+        include_top, input_tensor, classes, classifier_activation, include_preprocessing, name: As in
+            `keras_vit.ViT`.
 
     Returns:
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
@@ -47,7 +65,11 @@ def AxialResNet(stage_depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 32, n
     >>> keras_vit.AxialResNet(**arguments, classes=10, input_shape=(32, 48, 3)).output_shape
     (None, 10)
     """
-    return convolutional(_trunk), AxialResNetConfig(stage_depths, width, num_heads)
+    shared = SharedArguments(
+        include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
+    )
+    config = AxialResNetConfig(stage_depths, width, num_heads)
+    return resnet_with_weights(functools.partial(build_on_trunk, _trunk, name=name), config, shared)
 
 
 def _trunk(images, config):

@@ -4,21 +4,35 @@ Paper: "Big Transfer (BiT)" (arXiv 1912.11370). Depths and widths are from `get_
 google-research/big_vision.
 """
 
+import collections.abc
+import functools
+import os
+
 import keras
 
 from keras_vit import layers
 from keras_vit.architectures import BiTResNetConfig
 from keras_vit.layers.convolutional.bottleneck_unit import NUM_GROUPS
 from keras_vit.layers.convolutional.pre_activation_unit import GROUP_NORM_EPSILON, bit_conv
-from keras_vit.models.building import convolutional
-from keras_vit.models.factories import Described, factory, keras_application
-from keras_vit.trunks.bit_resnet import stage_units
+from keras_vit.models.building import SharedArguments, build_on_trunk, resnet_with_weights
+from keras_vit.models.factories import keras_application
+from keras_vit.trunks.hybrid_resnet import stage_units
 
 
-@factory()
 def BiTResNet(
-    stage_depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 64, root_padding: str | None = None
-) -> Described:
+    stage_depths: tuple[int, ...] = (3, 4, 6, 3),
+    width: int = 64,
+    stem_pooling_padding: str | None = None,
+    include_top: bool = True,
+    weights: str | os.PathLike | None = None,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    pooling: str | None = "avg",
+    classes: int = 1000,
+    classifier_activation: str | collections.abc.Callable | None = "softmax",
+    include_preprocessing: bool = False,
+    name: str | None = None,
+) -> keras.Model:
     """Builds a BiT-ResNet as a functional `keras.Model`.
 
     BiT-ResNets are from "Big Transfer (BiT): General Visual Representation Learning" (arXiv 1912.11370). They are the
@@ -34,13 +48,16 @@ def BiTResNet(
             layers, `(3, 8, 36, 3)` for 152, `(3, 24, 36, 3)` for 200.
         width: Channels of the stem, a multiple of 32. In published models, it is 64 times the last number of the name
             (192 for BiTResNet50x3). Stage s has `4 * width * 2**s` output channels.
-        root_padding: Padding of the stem's max-pooling. `"zeros"`: zeros, as in BiT's training and in timm.
+        stem_pooling_padding: Padding of the stem's max-pooling. `"zeros"`: zeros, as in BiT's training and in timm.
             `"ignored"`: the padding is never the maximum, as in big_vision and in its weight files. `None`: the padding
             of published weights if these are loaded, otherwise zeros.
         weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
             wrote for a model of the same shape. Any other path or address: published weights of the same size, such as
             `"hf://timm/resnetv2_50x1_bit.goog_in21k_ft_in1k"` or `"gs://bit_models/BiT-M-R50x1-ILSVRC2012.npz"`.
-        {shared_arguments}
+        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). h
+            and w are the image's height and width divided by the stride (32 with four stages) and rounded up.
+        include_top, input_tensor, input_shape, classes, classifier_activation, include_preprocessing, name: As in
+            `keras_vit.ViT`.
 
     Returns:
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
@@ -55,14 +72,18 @@ def BiTResNet(
     >>> model.output_shape
     (None, 10)
     """
-    config = BiTResNetConfig(stage_depths, width, "zeros" if root_padding is None else root_padding)
-    return convolutional(trunk), config, ("root_padding",) if root_padding is None else ()
+    shared = SharedArguments(
+        include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
+    )
+    config = BiTResNetConfig(stage_depths, width, "zeros" if stem_pooling_padding is None else stem_pooling_padding)
+    inherited = ("stem_pooling_padding",) if stem_pooling_padding is None else ()
+    return resnet_with_weights(functools.partial(build_on_trunk, trunk, name=name), config, shared, inherited)
 
 
 def trunk(images, config):
     """Computes the map (B, h, w, D) from normalised pixels (B, H, W, C)."""
     maps = bit_conv(config.width, 7, 2, name="stem_conv")(images)
-    maps = layers.PaddedMaxPooling2D(config.root_padding, name="stem_pooling")(maps)
+    maps = layers.PaddedMaxPooling2D(config.stem_pooling_padding, name="stem_pooling")(maps)
     for name, width, strides in stage_units(config.stage_depths, config.width):
         maps = layers.PreActivationUnit(width, strides, name=name)(maps)
     maps = layers.GroupNormalization(NUM_GROUPS, epsilon=GROUP_NORM_EPSILON, name="final_norm")(maps)

@@ -1,5 +1,6 @@
 """Functions that all factories share. They create inputs, `preprocessing` layers and models, and load weights."""
 
+import collections.abc
 import dataclasses
 import functools
 import os
@@ -13,13 +14,31 @@ from keras_vit.heads import classifier
 from keras_vit.layers import Dropout
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.checkpoint import LOADABLE_CONFIGS
-from keras_vit.weights.expressible import check_published
+from keras_vit.weights.formats.expressible import check_published
 from keras_vit.weights.loading import build_with_weights, check_kind
 from keras_vit.weights.opening import open_checkpoint
 
 
-def image_inputs(input_tensor, input_shape):
-    """Returns the Keras tensor of a model's images, (B, H, W, C), from `input_tensor` or `input_shape`."""
+@dataclasses.dataclass(frozen=True)
+class SharedArguments:
+    """The arguments that all factories have, except `name`. `keras_vit.ViT` describes them.
+
+    Models without a `pooling` or an `include_top` ignore them.
+    """
+
+    include_top: bool = True
+    weights: str | os.PathLike | None = None
+    input_tensor: keras.KerasTensor | None = None
+    input_shape: tuple[int | None, int | None, int] | None = None
+    pooling: str | None = "avg"
+    classes: int = 1000
+    classifier_activation: str | collections.abc.Callable | None = "softmax"
+    include_preprocessing: bool = False
+
+
+def image_inputs(shared):
+    """Returns the Keras tensor of a model's images, (B, H, W, C), for `SharedArguments`."""
+    input_tensor, input_shape = shared.input_tensor, shared.input_shape
     if input_tensor is None:
         return keras.Input(input_shape or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE, 3), name="images")
     if not isinstance(input_tensor, keras.KerasTensor):
@@ -123,17 +142,7 @@ def check_own_file(weights, config):
         )
 
 
-def convolutional(trunk):
-    """Returns a function that builds models with a backbone.
-
-    Args:
-        trunk: The backbone, a function `trunk(pixels, config)`. `pixels` are normalised, (B, H, W, C). The
-            result is a map (B, h, w, D) or tokens (B, L, D). The pixels and the result are Keras tensors.
-    """
-    return functools.partial(_build, trunk)
-
-
-def resnet_with_weights(build, config, inherited=(), *, weights=None, arguments):
+def resnet_with_weights(build, config, shared, inherited=()):
     """Same as `with_weights`, for ResNets and for models with a ResNet as backbone.
 
     Args:
@@ -152,65 +161,63 @@ def resnet_with_weights(build, config, inherited=(), *, weights=None, arguments)
         return functools.partial(build, matched), "keep" if is_same else "reset"
 
     if type(config) not in LOADABLE_CONFIGS:
-        check_own_file(weights, config)
-    return with_weights(build, config, weights, arguments, match, config.title)
+        check_own_file(shared.weights, config)
+    return with_weights(build, config, shared, match, config.title)
 
 
-def with_weights(build, config, weights, arguments, match, variant):
+def with_weights(build, config, shared, match, variant):
     """Builds a model with newly initialised weights, the weights in a `.weights.h5` file, or published weights.
 
     Args:
-        build: Function that receives a config, `input_tensor`, `input_shape` and other arguments. Returns a model.
+        build: Function that receives a config and `SharedArguments`, and returns a model.
         config: Architecture of the model.
-        weights: As in `keras_vit.ViT`.
-        arguments: {name: value} for `build`.
+        shared: `SharedArguments`
         match: Function that receives the `Checkpoint` of published weights, and returns a pair. The first element is a
-            function that receives `arguments` and builds the model for these weights. The second is `"keep"` if the
-            head is loaded, or `"reset"` if it is newly initialised. If the weights are of another kind or size, `match`
-            raises an error.
+            function that receives `SharedArguments` and builds the model for these weights. The second is `"keep"` if
+            the head is loaded, or `"reset"` if it is newly initialised. If the weights are of another kind or size,
+            `match` raises an error.
         variant: As in `open_checkpoint`.
     """
-    arguments = checked_arguments(arguments, weights)
+    weights = shared.weights
+    shared = dataclasses.replace(shared, **checked_arguments(vars(shared), weights))
     if weights is None or is_own_file(weights):
-        model = build(config, **arguments)
+        model = build(config, shared)
         if weights is not None:
             model.load_weights(os.path.expanduser(weights))
         return model
     check_published(config)  # This check comes before any download.
-    tensor, shape = arguments["input_tensor"], arguments["input_shape"]
+    tensor, shape = shared.input_tensor, shared.input_shape
     size = image_size(shape if tensor is None else getattr(tensor, "shape", ())[1:])
     checkpoint = open_checkpoint(weights, variant, model_image_size=size)
     build_matched, head = match(checkpoint)
     if tensor is None and shape is None:
-        arguments = arguments | {"input_shape": (*checkpoint.image_size, checkpoint.channels)}
-    return build_with_weights(functools.partial(build_matched, **arguments), checkpoint, head)
+        shared = dataclasses.replace(shared, input_shape=(*checkpoint.image_size, checkpoint.channels))
+    return build_with_weights(functools.partial(build_matched, shared), checkpoint, head)
 
 
-def _build(
-    trunk,
-    config,
-    include_top=True,
-    input_tensor=None,
-    input_shape=None,
-    pooling="avg",
-    classes=1000,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name=None,
-):
-    if pooling not in ("avg", None) or (include_top and pooling is None):
+def build_on_trunk(trunk, config, shared, name=None):
+    """Builds a newly initialised model with a backbone, a pooling and a classifier.
+
+    Args:
+        trunk: The backbone, a function `trunk(pixels, config)`. `pixels` are normalised, (B, H, W, C). The
+            result is a map (B, h, w, D) or tokens (B, L, D). The pixels and the result are Keras tensors.
+        config: Architecture of the model.
+        shared: `SharedArguments`
+        name: Name of the model.
+    """
+    if shared.pooling not in ("avg", None) or (shared.include_top and shared.pooling is None):
         raise ValueError(
-            f"pooling must be 'avg', or None together with include_top=False. Received: pooling={pooling!r}, "
-            f"include_top={include_top!r}"
+            f"pooling must be 'avg', or None together with include_top=False. Received: pooling={shared.pooling!r}, "
+            f"include_top={shared.include_top!r}"
         )
-    inputs = image_inputs(input_tensor, input_shape)
-    x = trunk(prepare(inputs, config, include_preprocessing), config)
-    if pooling == "avg":
+    inputs = image_inputs(shared)
+    x = trunk(prepare(inputs, config, shared.include_preprocessing), config)
+    if shared.pooling == "avg":
         average = keras.layers.GlobalAveragePooling2D if len(x.shape) == 4 else keras.layers.GlobalAveragePooling1D
         x = average(data_format="channels_last", name="pooling")(x)
-    if include_top:
+    if shared.include_top:
         if getattr(config, "dropout_rate", 0) > 0:
             x = Dropout(config.dropout_rate, name="dropout")(x)
-        classes = check_positive_integer("classes", classes)
-        x = classifier("predictions", classes, classifier_activation)(x)
+        classes = check_positive_integer("classes", shared.classes)
+        x = classifier("predictions", classes, shared.classifier_activation)(x)
     return functional_model(inputs, x, name or config.kind)

@@ -1,54 +1,14 @@
-"""The arguments that all factories share, and decorators that make factories from functions."""
+"""The functions of published sizes, and the arguments of `from_pretrained`."""
 
 import collections.abc
 import dataclasses
-import functools
 import inspect
-import os
-import re
-import typing
 
 import keras
 
-from keras_vit.architectures.config_arguments import ViTConfigArgumentsWithoutNumHeads
-from keras_vit.architectures.spellings import argument_hint
-from keras_vit.checks import did_you_mean, shown
-from keras_vit.models.building import resnet_with_weights
-
-
-def shared_arguments(
-    include_top: bool = True,
-    weights: str | os.PathLike | None = None,
-    input_tensor: keras.KerasTensor | None = None,
-    input_shape: tuple[int | None, int | None, int] | None = None,
-    pooling: str | None = "avg",
-    classes: int = 1000,
-    classifier_activation: str | collections.abc.Callable | None = "softmax",
-    include_preprocessing: bool = False,
-    name: str | None = None,
-) -> None:
-    """The arguments of `keras.applications`. A factory's own arguments come before them.
-
-    Args:
-        include_top: Whether to end with the classifier. `False`: the model returns what `pooling` selects.
-        weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
-            wrote for a model of the same shape.
-        input_tensor: Keras tensor to use as the model's input.
-        input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
-            Channels are last, whatever Keras's global setting is. `None` for height and width makes a model for images
-            of any size.
-        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). h
-            and w are the image's height and width divided by the stride (32 with four stages) and rounded up.
-        classes: Number of classes.
-        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any activation of Keras.
-        include_preprocessing: `True`: the model expects pixels in [0, 255] and normalises them. `False`: the model
-            expects the outputs of `keras_vit.preprocess_input`.
-        name: The model's name.
-    """
-
-
-Described: typing.TypeAlias = tuple
-"""Type of the values that functions decorated by `factory` return: tuples of arguments of `resnet_with_weights`."""
+from keras_vit.architectures.spellings import unknown_argument
+from keras_vit.architectures.vision_transformer import ViTConfigArgumentsWithoutNumHeads
+from keras_vit.models.building import SharedArguments
 
 
 class ModelArguments(ViTConfigArgumentsWithoutNumHeads, total=False):
@@ -64,7 +24,7 @@ class ModelArguments(ViTConfigArgumentsWithoutNumHeads, total=False):
     # Fields of the configs of ResNets and BiT-ResNets.
     stage_depths: tuple[int, ...]
     width: int
-    root_padding: str
+    stem_pooling_padding: str
     expansion: int
     strides_first: bool
     mixing: str
@@ -73,61 +33,8 @@ class ModelArguments(ViTConfigArgumentsWithoutNumHeads, total=False):
     num_global_units: tuple[int, ...]
 
 
-_SHARED = inspect.signature(shared_arguments).parameters
-_PLACEHOLDER = "\n        {shared_arguments}"
-
-
-def describe_shared_arguments(function):
-    """Replaces `{shared_arguments}` in a docstring with the shared arguments that the docstring does not describe."""
-    parameters, own = inspect.signature(function).parameters, function.__doc__ or ""
-    shared = re.findall(r"\n        (\w+)(: .*(?:\n            .*)*)", shared_arguments.__doc__ or "")
-    missing = [
-        f"\n        {name}{text}"
-        for name, text in shared
-        if name in parameters and not re.search(rf"\n        {name}: ", own)
-    ]
-    function.__doc__ = own.replace(_PLACEHOLDER, "".join(missing))
-    return function
-
-
-def factory(omit: tuple[str, ...] = (), **defaults: typing.Any) -> collections.abc.Callable:
-    """Decorates a function that describes a model, and turns it into a factory of such models.
-
-    The decorated function returns the positional arguments of `resnet_with_weights` as a tuple: the function that
-    builds the model, its config, and optionally `inherited`. The factory has the arguments of the decorated function,
-    then the shared arguments, then `**config_changes`.
-
-    Args:
-        omit: Names of shared arguments that the factory does not have.
-        **defaults: Defaults that replace the usual defaults of shared arguments.
-    """
-
-    def decorate(describe: collections.abc.Callable[..., Described]) -> collections.abc.Callable[..., keras.Model]:
-        *own, last = inspect.signature(describe).parameters.values()
-        changes = [last] if last.kind is last.VAR_KEYWORD else []
-        own += [] if changes else [last]
-        shared = [p.replace(default=defaults.get(p.name, p.default)) for p in _SHARED.values() if p.name not in omit]
-        signature = inspect.Signature([*own, *shared, *changes], return_annotation=keras.Model)
-
-        @functools.wraps(describe)
-        def build(*arguments, **options):
-            values = _bind(signature, describe.__name__, arguments, options)
-            described = describe(*(values.pop(p.name) for p in own), **values.pop("config_changes", {}))
-            return resnet_with_weights(*described, weights=values.pop("weights"), arguments=values)
-
-        build.__signature__ = signature  # type: ignore[attr-defined]
-        return describe_shared_arguments(build)
-
-    return decorate
-
-
-def _bind(signature, name, arguments, options):
-    try:
-        bound = signature.bind(*arguments, **options)
-    except TypeError as error:
-        raise TypeError(f"{name}() {error}") from None
-    bound.apply_defaults()
-    return bound.arguments
+_NAME = inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=str | None)
+_SHARED = {**inspect.signature(SharedArguments).parameters, "name": _NAME}
 
 
 def keras_application(
@@ -157,8 +64,15 @@ def keras_application(
     fields = [field.name for field in dataclasses.fields(config_class)]
 
     def build(*arguments, **options):
-        _check_names(options, function_name, same_as, fields)
-        values = _bind(signature, function_name, arguments, options)
+        for name in options.keys() - _SHARED.keys():
+            hint = f" Did you mean {same_as.replace('...', f'{name}=...')}?" if name in fields else ""
+            raise unknown_argument(name, f"an argument of {function_name}", _SHARED, fields, hint)
+        try:
+            bound = signature.bind(*arguments, **options)
+        except TypeError as error:
+            raise TypeError(f"{function_name}() {error}") from None
+        bound.apply_defaults()
+        values = bound.arguments
         return build_model(**values | {"name": values["name"] or model_name})
 
     build.__name__ = build.__qualname__ = function_name
@@ -181,11 +95,3 @@ def keras_application(
     (None, 10)
     """
     return build
-
-
-def _check_names(options, function_name, same_as, fields):
-    for name in options.keys() - _SHARED.keys():
-        hint = argument_hint(name, [*_SHARED, *fields]) or did_you_mean(name, _SHARED)
-        if name in fields:
-            hint = f" Did you mean {same_as.replace('...', f'{name}=...')}?"
-        raise TypeError(f"{shown(name)} is not an argument of {function_name}.{hint} Accepted: {', '.join(_SHARED)}")

@@ -1,15 +1,31 @@
 """ResNets (arXiv 1512.03385), the backbones and baselines of Visual Transformers."""
 
+import collections.abc
+import functools
+import os
 import typing
 
+import keras
+
 from keras_vit.architectures import RESNETS, ResNetConfig, changed_config
-from keras_vit.models.building import convolutional
-from keras_vit.models.factories import Described, factory, keras_application
+from keras_vit.models.building import SharedArguments, build_on_trunk, resnet_with_weights
+from keras_vit.models.factories import keras_application
 from keras_vit.trunks.resnet import resnet
 
 
-@factory()
-def ResNet(size: str | ResNetConfig = "R50", **config_changes: typing.Any) -> Described:
+def ResNet(
+    size: str | ResNetConfig = "R50",
+    include_top: bool = True,
+    weights: str | os.PathLike | None = None,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    pooling: str | None = "avg",
+    classes: int = 1000,
+    classifier_activation: str | collections.abc.Callable | None = "softmax",
+    include_preprocessing: bool = False,
+    name: str | None = None,
+    **config_changes: typing.Any,
+) -> keras.Model:
     """Builds a ResNet as a functional `keras.Model`.
 
     ResNets are from "Deep Residual Learning for Image Recognition" (arXiv 1512.03385). The model is torchvision's
@@ -22,7 +38,10 @@ def ResNet(size: str | ResNetConfig = "R50", **config_changes: typing.Any) -> De
         weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
             wrote for a model of the same shape. Any other path or address: published weights of the same size in the
             layout of torchvision or timm, such as `"hf://timm/resnet50.tv_in1k"`, or a `.pth` file of torchvision.
-        {shared_arguments}
+        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). h
+            and w are the image's height and width divided by the stride (32 with four stages) and rounded up.
+        include_top, input_tensor, input_shape, classes, classifier_activation, include_preprocessing, name: As in
+            `keras_vit.ViT`.
         **config_changes: Any field of `keras_vit.architectures.ResNetConfig`.
 
     Returns:
@@ -39,7 +58,11 @@ def ResNet(size: str | ResNetConfig = "R50", **config_changes: typing.Any) -> De
     >>> model.output_shape
     (None, 10)
     """
-    return convolutional(trunk), changed_config(RESNETS, size, config_changes)
+    shared = SharedArguments(
+        include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
+    )
+    config = changed_config(RESNETS, size, config_changes)
+    return resnet_with_weights(functools.partial(build_on_trunk, trunk, name=name), config, shared)
 
 
 def trunk(images, config):

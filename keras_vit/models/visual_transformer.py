@@ -1,20 +1,36 @@
 """VT-ResNets: "Visual Transformers: Token-based Image Representation and Processing" (arXiv 2006.03677)."""
 
+import collections.abc
+import functools
+import os
 import typing
+
+import keras
 
 from keras_vit import layers
 from keras_vit.architectures import VT_RESNETS, VTResNetConfig, changed_config
 from keras_vit.layers.ops.maps import squarest_grid
-from keras_vit.models.building import convolutional
-from keras_vit.models.factories import Described, factory, keras_application
+from keras_vit.models.building import SharedArguments, build_on_trunk, resnet_with_weights
+from keras_vit.models.factories import keras_application
 from keras_vit.trunks.resnet import resnet
 
 _PUBLISHED = {"use_batch_norm": True, "scale_logits": True}
 _TOKEN_GROUPS = 4  # Groups in the projections to keys, queries and values of tokens.
 
 
-@factory()
-def VTResNet(size: str | VTResNetConfig = "VT-R18", **config_changes: typing.Any) -> Described:
+def VTResNet(
+    size: str | VTResNetConfig = "VT-R18",
+    include_top: bool = True,
+    weights: str | os.PathLike | None = None,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    pooling: str | None = "avg",
+    classes: int = 1000,
+    classifier_activation: str | collections.abc.Callable | None = "softmax",
+    include_preprocessing: bool = False,
+    name: str | None = None,
+    **config_changes: typing.Any,
+) -> keras.Model:
     """Builds a VT-ResNet as a functional `keras.Model`.
 
     A VT-ResNet is a ResNet whose last stage is replaced by modules of visual tokens ("Visual Transformers: Token-based
@@ -33,7 +49,8 @@ def VTResNet(size: str | VTResNetConfig = "VT-R18", **config_changes: typing.Any
             `keras_vit.ResNet`): the stem and all stages except the last one are loaded. The token modules and the
             classifier are newly initialised.
         pooling: `"avg"`: the mean over the tokens, (B, D). `None`, with `include_top=False`: the tokens (B, L, D).
-        {shared_arguments}
+        include_top, input_tensor, input_shape, classes, classifier_activation, include_preprocessing, name: As in
+            `keras_vit.ViT`.
         **config_changes: Any field of `keras_vit.architectures.VTResNetConfig`, such as the settings of the paper's
             ablations.
 
@@ -52,7 +69,11 @@ def VTResNet(size: str | VTResNetConfig = "VT-R18", **config_changes: typing.Any
     >>> model.output_shape
     (None, 10)
     """
-    return convolutional(_tokens), changed_config(VT_RESNETS, size, config_changes)
+    shared = SharedArguments(
+        include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
+    )
+    config = changed_config(VT_RESNETS, size, config_changes)
+    return resnet_with_weights(functools.partial(build_on_trunk, _tokens, name=name), config, shared)
 
 
 def _tokens(images, config):

@@ -7,19 +7,17 @@ import typing
 
 import keras
 
-from keras_vit.architectures.config_arguments import ViTConfigArguments
-from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig, get_variant
+from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig, ViTConfigArguments, get_variant
 from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import encode
 from keras_vit.heads import classify, classify_distilled, pool, represent
-from keras_vit.models.building import functional_model, image_inputs, prepare, with_weights
-from keras_vit.models.factories import describe_shared_arguments, keras_application
+from keras_vit.models.building import SharedArguments, functional_model, image_inputs, prepare, with_weights
+from keras_vit.models.factories import keras_application
 from keras_vit.models.functional_vit import FunctionalViT
 from keras_vit.weights.catalogue import FAMILIES
 from keras_vit.weights.loading import check_kind
 
 
-@describe_shared_arguments
 def ViT(
     variant: str | ViTConfig = "B/16",
     include_top: bool = True,
@@ -51,7 +49,12 @@ def ViT(
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
             Channels are last, whatever Keras's global setting is. `None` for height and width makes a model for images
             of any size, with a position table for 224 pixels.
-        {shared_arguments}
+        input_tensor: Keras tensor to use as the model's input.
+        classes: Number of classes.
+        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any activation of Keras.
+        include_preprocessing: `True`: the model expects pixels in [0, 255] and normalises them. `False`: the model
+            expects the outputs of `keras_vit.preprocess_input`.
+        name: The model's name.
         **config_changes: Fields of `ViTConfig` to change in the variant.
 
     Returns:
@@ -70,57 +73,41 @@ def ViT(
     """
     config = variant if isinstance(variant, ViTConfig) else get_variant(variant)
     requested = config.replace(**config_changes)
-    arguments = {
-        "include_top": include_top,
-        "input_tensor": input_tensor,
-        "input_shape": input_shape,
-        "classes": classes,
-        "classifier_activation": classifier_activation,
-        "include_preprocessing": include_preprocessing,
-        "name": name or _model_name(variant, requested),
-    }
+    shared = SharedArguments(
+        include_top, weights, input_tensor, input_shape, None, classes, classifier_activation, include_preprocessing
+    )
 
     def match(checkpoint):
         check_kind(checkpoint, ViTConfig)
-        check_pixels(checkpoint)
+        check_preprocessing(checkpoint)
         matched = requested if variant is config else _config_of_weights(config, checkpoint, config_changes)
-        return functools.partial(build_model, matched, grid_size=checkpoint.grid_size), "keep"
+        return functools.partial(build, matched, grid_size=checkpoint.grid_size), "keep"
 
-    return with_weights(build_model, requested, weights, arguments, match, None if variant is config else variant)
+    build = functools.partial(build_model, name=name or _model_name(variant, requested))
+    return with_weights(build, requested, shared, match, None if variant is config else variant)
 
 
-def build_model(
-    config,
-    include_top=True,
-    input_tensor=None,
-    input_shape=None,
-    classes=1000,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name="vit",
-    grid_size=None,
-):
-    """Builds a newly initialised model. `grid_size` is as in `encode`, and the other arguments are as in `ViT`."""
-    if include_top:
+def build_model(config, shared, name=None, grid_size=None):
+    """Builds a newly initialised model for `SharedArguments`. `grid_size` is as in `encode`."""
+    if shared.include_top:
         if config.pooling is None:
             raise ValueError(
                 "include_top=True needs a pooling, such as pooling='token'. To get all tokens, pass include_top=False."
             )
-        classes = check_positive_integer("classes", classes)
-    inputs = image_inputs(input_tensor, input_shape)
-    images = prepare(inputs, config, include_preprocessing)
+        check_positive_integer("classes", shared.classes)
+    inputs = image_inputs(shared)
+    images = prepare(inputs, config, shared.include_preprocessing)
     tokens, sizes = encode(images, config, grid_size)
     x = pool(tokens, config, sizes)
-    if include_top and config.distillation_token:
-        x = classify_distilled(x, tokens, classes, classifier_activation, config)
-    elif include_top:
-        x = classify(represent(x, config), classes, classifier_activation, config)
-    return functional_model(inputs, x, name, FunctionalViT)
+    if shared.include_top:
+        head = int(shared.classes), shared.classifier_activation, config
+        x = classify_distilled(x, tokens, *head) if config.distillation_token else classify(represent(x, config), *head)
+    return functional_model(inputs, x, name or "vit", FunctionalViT)
 
 
-def check_pixels(checkpoint):
+def check_preprocessing(checkpoint):
     """Raises a ValueError if the weights' pixel normalisation is unknown, because outputs could then be wrong."""
-    if checkpoint.pixels is None:
+    if checkpoint.preprocessing is None:
         raise ValueError(
             f"{checkpoint.source} does not define how pixels are normalised. Put its config.json "
             f"(preprocessor_config.json for transformers) beside it, or call keras_vit.from_pretrained(..., "

@@ -1,8 +1,10 @@
 """Semantic segmentation: VT-FPN (arXiv 2006.03677) and its baseline, Panoptic FPN (arXiv 1901.02446)."""
 
+import collections.abc
 import dataclasses
 import functools
 import math
+import os
 import typing
 
 import keras
@@ -10,8 +12,7 @@ import keras
 from keras_vit import layers
 from keras_vit.architectures import PANOPTIC_FPNS, VT_FPNS, ResNetConfig, changed_config
 from keras_vit.checks import check_positive_integer
-from keras_vit.models.building import functional_model, image_inputs, prepare
-from keras_vit.models.factories import Described, factory
+from keras_vit.models.building import SharedArguments, functional_model, image_inputs, prepare, resnet_with_weights
 from keras_vit.trunks.resnet import resnet
 
 _PUBLISHED = {"use_batch_norm": True, "scale_logits": True}
@@ -19,8 +20,17 @@ _TOKEN_GROUPS = 4  # Groups in the projections to keys, queries and values of to
 _NORM_GROUPS = 32  # Groups of the norms in the head, as in Detectron2.
 
 
-@factory(omit=("include_top", "pooling"), classes=150)
-def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) -> Described:
+def VTFPN(
+    backbone: str | ResNetConfig = "R50",
+    weights: str | os.PathLike | None = None,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    classes: int = 150,
+    classifier_activation: str | collections.abc.Callable | None = "softmax",
+    include_preprocessing: bool = False,
+    name: str | None = None,
+    **config_changes: typing.Any,
+) -> keras.Model:
     """Builds a VT-FPN for semantic segmentation as a functional `keras.Model`.
 
     "Visual Transformers: Token-based Image Representation and Processing for Computer Vision" (arXiv 2006.03677,
@@ -41,7 +51,8 @@ def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) ->
         weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
             wrote for a model of the same shape. Published weights of a ResNet, as in `keras_vit.ResNet`: they are
             loaded into the backbone, and also define `strides_first`.
-        {shared_arguments}
+        input_tensor, input_shape, classes, classifier_activation, include_preprocessing, name: As in
+            `keras_vit.ViT`.
         **config_changes: Any field of `keras_vit.architectures.VTFPNConfig`, including the backbone's fields.
 
     Returns:
@@ -60,11 +71,23 @@ def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) ->
     (None, 64, 90, 5)
     """
     config = changed_config(VT_FPNS, _segmentation_config(backbone, VT_FPNS), config_changes)
-    return functools.partial(_build, _token_neck), config, ("strides_first",)
+    shared = SharedArguments(
+        True, weights, input_tensor, input_shape, None, classes, classifier_activation, include_preprocessing
+    )
+    return resnet_with_weights(functools.partial(_build, _token_neck, name=name), config, shared, ("strides_first",))
 
 
-@factory(omit=("include_top", "pooling"), classes=150)
-def PanopticFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) -> Described:
+def PanopticFPN(
+    backbone: str | ResNetConfig = "R50",
+    weights: str | os.PathLike | None = None,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    classes: int = 150,
+    classifier_activation: str | collections.abc.Callable | None = "softmax",
+    include_preprocessing: bool = False,
+    name: str | None = None,
+    **config_changes: typing.Any,
+) -> keras.Model:
     """Builds the semantic branch of a Panoptic FPN as a functional `keras.Model`.
 
     "Panoptic Feature Pyramid Networks" (arXiv 1901.02446, section 3.2), as in Detectron2. The maps of a ResNet's stages
@@ -83,7 +106,8 @@ def PanopticFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.A
         backbone: `"R18"`, `"R34"`, `"R50"`, `"R101"`, or a `ResNetConfig` or `PanopticFPNConfig` of
             `keras_vit.architectures`. With a string, `strides_first` is true, as in Detectron2.
         weights: As in `keras_vit.VTFPN`.
-        {shared_arguments}
+        input_tensor, input_shape, classes, classifier_activation, include_preprocessing, name: As in
+            `keras_vit.ViT`.
         **config_changes: Any field of `keras_vit.architectures.PanopticFPNConfig`, including the backbone's fields.
 
     Returns:
@@ -101,7 +125,10 @@ def PanopticFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.A
     (None, 64, 90, 5)
     """
     config = changed_config(PANOPTIC_FPNS, _segmentation_config(backbone, PANOPTIC_FPNS), config_changes)
-    return functools.partial(_build, _pyramid_neck), config, ("strides_first",)
+    shared = SharedArguments(
+        True, weights, input_tensor, input_shape, None, classes, classifier_activation, include_preprocessing
+    )
+    return resnet_with_weights(functools.partial(_build, _pyramid_neck, name=name), config, shared, ("strides_first",))
 
 
 def _segmentation_config(backbone, sizes):
@@ -110,10 +137,10 @@ def _segmentation_config(backbone, sizes):
     return kind(**dataclasses.asdict(backbone)) if type(backbone) is ResNetConfig else backbone
 
 
-def _build(neck, config, input_tensor, input_shape, classes, classifier_activation, include_preprocessing, name):
-    classes = check_positive_integer("classes", classes)
-    images = image_inputs(input_tensor, input_shape)
-    pixels = prepare(images, config, include_preprocessing)
+def _build(neck, config, shared, name):
+    classes = check_positive_integer("classes", shared.classes)
+    images = image_inputs(shared)
+    pixels = prepare(images, config, shared.include_preprocessing)
     laterals = [
         _convolution(config.neck_dim, 1, "lecun_uniform", name=f"lateral_{level}")(maps)
         for level, maps in enumerate(resnet(pixels, config))
@@ -123,7 +150,7 @@ def _build(neck, config, input_tensor, input_shape, classes, classifier_activati
         maps = layers.Dropout(config.dropout_rate, name="dropout")(maps)
     logits = _convolution(classes, 1, "zeros", dtype="float32", name="predictions")(maps)
     logits = layers.UpsampleLike(4, dtype="float32", name="upsampling")(logits, pixels)
-    outputs = keras.layers.Activation(classifier_activation, dtype="float32", name="probabilities")(logits)
+    outputs = keras.layers.Activation(shared.classifier_activation, dtype="float32", name="probabilities")(logits)
     return functional_model(images, outputs, name or config.kind)
 
 

@@ -113,10 +113,10 @@ def adapt(weights, checkpoint, target, head):
     else:
         if type(target.config) is not type(checkpoint.config):
             _adapt_trunk(adaptation, checkpoint.config, target)
-        fields = [field for field in ("root_padding", "strides_first") if hasattr(target.config, field)]
+        fields = [field for field in ("stem_pooling_padding", "strides_first") if hasattr(target.config, field)]
         _compare_fields(adaptation, fields, checkpoint.config, target.config)
-    _adapt_channels(adaptation, checkpoint.pixels, target)
-    if checkpoint.pixels is None:
+    _adapt_channels(adaptation, checkpoint.preprocessing, target)
+    if checkpoint.preprocessing is None:
         adaptation.adapted["pixels"] = "the file does not define how pixels are normalised; the model's setting remains"
     return adaptation
 
@@ -205,14 +205,14 @@ def _adapt_patches(adaptation, target):
         adaptation.adapted[path] = f"patches of {_by(kernel.shape)} pixels resized to {_by(shape)} (pseudo-inverse)"
 
 
-def _adapt_channels(adaptation, pixels, target):
+def _adapt_channels(adaptation, preprocessing, target):
     path = target.first_kernel
     kernel, channels = adaptation.weights.get(path), target.shapes[path][2]
     if kernel is None or kernel.ndim != 4 or kernel.shape[2] == channels:
         return
     bias = adaptation.weights.get("patch_embedding/bias")
-    if pixels and path == "patch_embedding/kernel" and bias is not None and bias.shape == kernel.shape[3:]:
-        kernel, shift = _renormalized(kernel, pixels, channels)
+    if preprocessing and path == "patch_embedding/kernel" and bias is not None and bias.shape == kernel.shape[3:]:
+        kernel, shift = _renormalized(kernel, preprocessing, channels)
         adaptation.weights["patch_embedding/bias"] = (bias + shift).astype(bias.dtype)
     adaptation.weights[path] = adapt_channels(kernel, channels)
     note = f"{kernel.shape[2]} input channels made {channels}"
@@ -233,7 +233,7 @@ def adapt_channels(kernel, channels):
     return (kernel[:, :, sources] / np.bincount(sources)[sources][:, None]).astype(kernel.dtype)
 
 
-def _renormalized(kernel, pixels, channels):
+def _renormalized(kernel, preprocessing, channels):
     """Adapts a patch kernel to the means and stds of a model with another number of channels.
 
     Returns the new kernel, still with the old number of channels, and the amount to add to the bias. The embedding of
@@ -241,7 +241,7 @@ def _renormalized(kernel, pixels, channels):
     """
     old = kernel.shape[2]
     (mean, new_mean), (std, new_std) = (
-        (_by_channel(pixels[name], old), _by_channel(pixels[name], channels)[np.arange(old) % channels])
+        (_by_channel(preprocessing[name], old), _by_channel(preprocessing[name], channels)[np.arange(old) % channels])
         for name in ("mean", "std")
     )
     shift = np.einsum("pqcd,c->d", kernel, (new_mean - mean) / std)
@@ -252,20 +252,26 @@ def _by_channel(values, channels):
     return np.broadcast_to(_for_channels(values, channels), channels)
 
 
-def adapt_pixels(pixels, size, file_size, channels):
+def adapt_preprocessing(preprocessing, size, file_size, channels):
     """Adapts the preprocessing of a file to a model with another image size or number of channels.
 
     Args:
-        pixels: Arguments of `Preprocessing`.
+        preprocessing: Arguments of `Preprocessing`.
         size: (height, width) of the model's images. A variable side is `None` and is replaced by the file's side.
-        file_size: (height, width) of the images for which `pixels` is defined. The values `resize` and `crop` are
-            scaled from this size to `size`.
+        file_size: (height, width) of the images for which `preprocessing` is defined. `resize` and `crop` are scaled
+            from this size to `size`.
         channels: Number of channels of the model's images. For one channel, means and stds are averaged. For other
             numbers of channels, they are repeated.
     """
     size = tuple(new or old for new, old in zip(size, file_size, strict=True))
-    scaled = {name: _scaled(pixels[name], size, file_size) for name in ("resize", "crop") if pixels.get(name)}
-    return {**pixels, **scaled, **{name: _for_channels(pixels[name], channels) for name in ("mean", "std")}}
+    scaled = {
+        name: _scaled(preprocessing[name], size, file_size) for name in ("resize", "crop") if preprocessing.get(name)
+    }
+    return {
+        **preprocessing,
+        **scaled,
+        **{name: _for_channels(preprocessing[name], channels) for name in ("mean", "std")},
+    }
 
 
 def _scaled(sides, size, file_size):

@@ -1,4 +1,4 @@
-"""`Checkpoint`: description of a file of published weights in this package's terms."""
+"""`Checkpoint`, the description of a file of published weights in this package's terms, and `Hints` about a file."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_vit.architectures import BiTResNetConfig, PanopticFPNConfig, ResNetConfig, VTFPNConfig, VTResNetConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.weights.catalogue import FAMILIES
-from keras_vit.weights.published_sizes import PUBLISHED_VARIANTS
+from keras_vit.checks import check_grid_size, check_positive_integer, did_you_mean, shown
+from keras_vit.weights.catalogue.families import FAMILIES
 
 LOADABLE_CONFIGS = {
     ViTConfig: ViTConfig,
@@ -35,8 +35,8 @@ class Checkpoint:
         classes: Number of classes of the head, or `None` without a head.
         image_size: (height, width) of the model's images in pixels.
         channels: Number of channels of the model's images.
-        pixels: Arguments of `keras_vit.Preprocessing` (mean, std, resize, crop, interpolation), or `None` if they are
-            unknown.
+        preprocessing: Arguments of `keras_vit.Preprocessing` (mean, std, resize, crop, interpolation), or `None` if
+            they are unknown.
         skipped: Names of arrays in the file that are not part of the model.
         read: Function that reads the weights and returns {canonical path: array}.
         label_space: Classes of the head, as in `keras_vit.Preprocessing`, or `None` if they are unknown.
@@ -56,7 +56,7 @@ class Checkpoint:
     classes: int | None
     image_size: tuple[int, int]
     channels: int
-    pixels: dict | None
+    preprocessing: dict | None
     read: Callable[[], dict[str, np.ndarray]]
     skipped: tuple[str, ...] = ()
     label_space: str | list[str] | None = None
@@ -67,16 +67,38 @@ class Checkpoint:
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def numerics(family):
-    """Fields of `ViTConfig` that follow from the family of the weights."""
-    facts = FAMILIES[family]
-    return {
-        "mlp": facts.gelu,
-        "layer_norm_epsilon": facts.layer_norm_epsilon,
-        "position_interpolation": facts.position_interpolation,
-    }
+@dataclasses.dataclass(frozen=True)
+class Hints:
+    """Settings of a weight file that come from the caller, the catalogue, the model and the JSON files beside the file.
 
+    Args:
+        source: Name, path or address of the file.
+        family: Key of `FAMILIES` from the caller or the catalogue.
+        num_heads: Number of attention heads from the caller.
+        grid_size: (rows, columns) of the position table from the caller.
+        image_size: (height, width) from the catalogue.
+        model_num_heads: Number of attention heads of the model into which the weights are loaded. It is used if no
+            other source defines this number.
+        model_image_size: (height, width) of that model's images. It is used if no other source defines this size.
+        changes: {field of `ViTConfig`: value} from the catalogue, which replace the values in the file.
+        settings: {name of a JSON file beside the weights: its contents}. A missing file is `{}`.
+    """
 
-def published_config(entry):
-    """The `ViTConfig` of the model that the file of a `CatalogueEntry` contains, without reading the file."""
-    return PUBLISHED_VARIANTS[entry.variant].replace(**numerics(entry.family) | dict(entry.changes))
+    source: str
+    family: str | None = None
+    num_heads: int | None = None
+    grid_size: tuple[int, int] | None = None
+    image_size: tuple[int, int] | None = None
+    model_num_heads: int | None = None
+    model_image_size: tuple[int, int] | None = None
+    changes: dict = dataclasses.field(default_factory=dict)
+    settings: dict = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.family not in (None, *FAMILIES):
+            hint = did_you_mean(self.family, FAMILIES)
+            raise ValueError(f"family={shown(self.family)} is not known.{hint} Accepted: {', '.join(FAMILIES)}")
+        if self.num_heads is not None:
+            check_positive_integer("num_heads", self.num_heads)
+        if self.grid_size is not None:
+            object.__setattr__(self, "grid_size", check_grid_size("grid_size", self.grid_size))

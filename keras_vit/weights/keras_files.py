@@ -8,10 +8,9 @@ from keras_vit.architectures import BiTResNetConfig, ResNetConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays
-from keras_vit.weights.catalogue import origin_of
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.fetch import locate
 from keras_vit.weights.loading import target_of
+from keras_vit.weights.sources.fetch import locate
 
 _KINDS = (ViTConfig, BiTResNetConfig, ResNetConfig)
 
@@ -53,9 +52,9 @@ def open_model(source):
         classes=target.classes,
         image_size=target.image_size or (224, 224) if None in (height, width) else (height, width),
         channels=channels,
-        pixels={name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")},
+        preprocessing={name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")},
         label_space=layer.label_space,
         read=functools.partial(canonical_arrays, model),
         arguments=arguments,
-        origin=origin_of(layer),
+        origin=layer.origin,
     )

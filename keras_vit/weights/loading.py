@@ -11,7 +11,7 @@ from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.graph import is_quantized
 from keras_vit.licences import warn_if_restricted
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
-from keras_vit.weights.adapt import HEAD, Target, adapt, adapt_pixels
+from keras_vit.weights.adapt import HEAD, Target, adapt, adapt_preprocessing
 from keras_vit.weights.assign import (
     assign,
     canonical_variables,
@@ -21,7 +21,7 @@ from keras_vit.weights.assign import (
     leave_empty,
 )
 from keras_vit.weights.checkpoint import LOADABLE_CONFIGS
-from keras_vit.weights.expressible import check_published
+from keras_vit.weights.formats.expressible import check_published
 from keras_vit.weights.opening import open_checkpoint
 
 logger = logging.getLogger("keras_vit")
@@ -178,7 +178,7 @@ def _load(model, checkpoint, target, head, assign):
                 del variables[path]
         dtypes = {layer.name: {layer.variable_dtype, layer.compute_dtype} for layer in vision_model(model).layers}
         check(adaptation.weights, variables, dtypes)
-        protocol = _protocol(model, checkpoint, target, adaptation)
+        preprocessing = _preprocessing(model, checkpoint, target, adaptation)
     except ValueError as error:
         raise ValueError(f"{checkpoint.source}: {error}") from error
     origin = _origin(checkpoint, adaptation)
@@ -195,7 +195,7 @@ def _load(model, checkpoint, target, head, assign):
         initialized=tuple(adaptation.initialized),
         ignored=checkpoint.ignored,
     )
-    _record(model, protocol, report, origin)
+    _record(model, preprocessing, report, origin)
     return report
 
 
@@ -257,28 +257,28 @@ def _other_activation(model, checkpoint, target, head):
 
 def _read(checkpoint):
     """Reads the weights of a checkpoint and checks its preprocessing."""
-    weights, pixels = checkpoint.read(), checkpoint.pixels or {}  # `read` closes the file.
-    Preprocessing(**pixels)  # Raises ValueError if a value is invalid.
+    weights, preprocessing = checkpoint.read(), checkpoint.preprocessing or {}  # `read` closes the file.
+    Preprocessing(**preprocessing)  # Raises ValueError if a value is invalid.
     for name in ("mean", "std"):
-        values = pixels.get(name)
+        values = preprocessing.get(name)
         if isinstance(values, (tuple, list)) and len(values) != checkpoint.channels:
             raise ValueError(f"{name}={values} of the pixels does not fit images with {checkpoint.channels} channels.")
     return weights
 
 
-def _protocol(model, checkpoint, target, adaptation):
+def _preprocessing(model, checkpoint, target, adaptation):
     """New arguments of the model's `Preprocessing` layer."""
     layer, shape = preprocessing_layer(model), vision_model(model).input_shape
-    if checkpoint.pixels is None:
-        pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")}
+    if checkpoint.preprocessing is None:
+        preprocessing = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")}
     else:
         channels = target.shapes[target.first_kernel][2]
-        pixels = adapt_pixels(checkpoint.pixels, shape[1:3], checkpoint.image_size, channels)
+        preprocessing = adapt_preprocessing(checkpoint.preprocessing, shape[1:3], checkpoint.image_size, channels)
         if isinstance(target.config, PanopticFPNConfig):  # A mask covers the whole image, so there is no crop.
-            pixels |= {"resize": layer.resize, "crop": None}
-    pixels["label_space"] = None if adaptation.initialized else checkpoint.label_space
-    Preprocessing(**pixels)  # Raises ValueError before any weight is assigned.
-    return pixels
+            preprocessing |= {"resize": layer.resize, "crop": None}
+    preprocessing["label_space"] = None if adaptation.initialized else checkpoint.label_space
+    Preprocessing(**preprocessing)  # Raises ValueError before any weight is assigned.
+    return preprocessing
 
 
 def _origin(checkpoint, adaptation):
@@ -289,8 +289,8 @@ def _origin(checkpoint, adaptation):
     return {**checkpoint.origin, "checksum": checksum(adaptation.weights) if is_complete else None}
 
 
-def _record(model, protocol, report, origin):
-    """Records the report and the protocol in the model's `preprocessing` layer, and logs the adaptations."""
+def _record(model, preprocessing, report, origin):
+    """Records the report and the preprocessing in the model's `preprocessing` layer, and logs the adaptations."""
     layer = preprocessing_layer(model)
     layer.source, layer.origin = report.source, origin
     layer.adaptations = {
@@ -298,7 +298,7 @@ def _record(model, protocol, report, origin):
         **report.adapted,
         **dict.fromkeys(report.initialized, "not loaded from the file"),
     }
-    layer.set_protocol(**protocol)
+    layer.set_protocol(**preprocessing)
     for name, change in layer.adaptations.items():
         # A new classifier was requested by the caller (`classes` or `head="reset"`), so there is no warning about it.
         level = logging.INFO if name.startswith(HEAD) else logging.WARNING

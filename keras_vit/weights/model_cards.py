@@ -15,10 +15,7 @@ from keras_vit.checks import check_positive_integer, is_number, shown
 from keras_vit.licences import hub_identifier, restriction
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays, checksum
-from keras_vit.weights.card_code import CARD_FORMATS, loading_code
-from keras_vit.weights.catalogue import exact_entry, origin_of
-from keras_vit.weights.checkpoint import published_config
-from keras_vit.weights.google import fits_vision_transformer
+from keras_vit.weights.catalogue.lookup import exact_entry
 
 CARD = "README.md"
 _DATASETS = {"imagenet1k": ("imagenet-1k", 1000), "imagenet21k": ("imagenet-21k", 21843)}
@@ -113,13 +110,12 @@ def _mark(text, file):
     return f"<!-- Model card of {file}, written by keras_vit ({zlib.crc32(text.encode()):08x}) -->\n"
 
 
-def model_card(model, format, file, card, classes, precision="float32", transformers_class=None, class_names=None):
+def model_card(model, files, file, card, classes, precision="float32", transformers_class=None, class_names=None):
     """Returns the text of a model card. It contains code that loads the model if it is run in the folder of the card.
 
     Args:
         model: Model of this package, or a model that contains one.
-        format: `"google"`, `"timm"`, `"huggingface"`, `"keras_hub"`, `"saved_model"`, `"onnx"`, `"litert"` or
-            `"openvino"`.
+        files: `CardFormat` of the files.
         file: Name of the main file.
         card: `True`, or an `Evaluation` of the model.
         classes: Number of classes, or `None` without a classifier.
@@ -127,26 +123,23 @@ def model_card(model, format, file, card, classes, precision="float32", transfor
         transformers_class: Name of the class of transformers that loads the files.
         class_names: Names of the classes, or `None` for the names in the model's label space.
     """
-    facts = _Facts(model, classes, precision, card if isinstance(card, Evaluation) else None, class_names)
-    if format == "google":
-        format = "vision_transformer" if fits_vision_transformer(facts.config) else "big_vision"
+    described = _Described(model, classes, precision, card if isinstance(card, Evaluation) else None, class_names)
     sections = [
         f"# {_escaped(model.name)}",
-        f"{facts.kind}, written by keras_vit for {CARD_FORMATS[format].title}.",
-        "## Architecture\n\n" + _table(_architecture(facts)),
-        "## Weights\n\n" + _weights(facts, format),
-        "## Preprocessing\n\n" + _preprocessing(facts, format),
-        "## Metrics\n\n" + _metrics(facts),
+        f"{described.kind}, written by keras_vit for {files.title}.",
+        "## Architecture\n\n" + _table(_architecture(described)),
+        "## Weights\n\n" + _weights(described, files),
+        "## Preprocessing\n\n" + _preprocessing(described, files),
+        "## Metrics\n\n" + _metrics(described),
         "## Loading\n\nRun the code in the folder of this file.\n\n"
-        + loading_code(model, facts.config, format, file, classes, transformers_class),
+        + _loading_code(described, files, file, transformers_class),
     ]
-    header = _yaml(_front_matter(facts, CARD_FORMATS[format].library))
-    text = f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n\n"
+    text = f"---\n{_front_matter(described, files.library)}\n---\n\n" + "\n\n".join(sections) + "\n\n"
     return text + _mark(text, file)
 
 
-class _Facts:
-    """Facts about a model that several sections of its card use."""
+class _Described:
+    """The model of a card, with what several sections say about it."""
 
     def __init__(self, model, classes, precision, evaluation, class_names):
         layer = preprocessing_layer(model)
@@ -154,7 +147,7 @@ class _Facts:
         self.precision, self.evaluation = precision, evaluation
         self.label_space = class_names or _label_space(layer, classes)
         self.config: typing.Any = read_architecture(layer.architecture)
-        self.origin = origin_of(layer) or {}
+        self.origin = layer.origin or {}
         self.licence = self.origin.get("licence")
         self.entry = exact_entry(self.origin.get("source", ""))
         known = self.origin.get("checksum")
@@ -186,39 +179,40 @@ def _label_space(layer, classes):
     return layer.class_names(classes)
 
 
-def _front_matter(facts, library):
-    repository = re.match(r"hf://([^/@]+/[^/@]+)", facts.address or "")
+def _front_matter(described, library):
+    """The metadata of the Hub, in YAML."""
+    try:
+        from huggingface_hub import EvalResult, ModelCardData
+    except ImportError as error:
+        raise ImportError("Model cards need huggingface_hub. Install it, or pass card=False.") from error
+    repository = re.match(r"hf://([^/@]+/[^/@]+)", described.address or "")
     # Whoever changed the weights chooses the licence of the changed weights, so the card does not state it. It states
     # the licence of the published weights if this licence also restricts the use of changed weights.
-    has_licence = facts.licence and (facts.is_unchanged or restriction(facts.licence))
-    licence = {"license": hub_identifier(facts.licence) or "other"} if has_licence else {}
-    if licence.get("license") == "other":
-        licence["license_name"] = facts.licence
-    dataset = _DATASETS[facts.label_space][0] if isinstance(facts.label_space, str) else None
-    results = {"model-index": [{"name": facts.model.name, "results": [_result(facts)]}]} if facts.evaluation else {}
-    return {
-        **licence,
-        "library_name": library,
-        "pipeline_tag": facts.task,
-        "tags": ["keras-vit", *(["vision-transformer"] if isinstance(facts.config, ViTConfig) else [])],
-        **({"base_model": repository[1]} if repository else {}),
-        **({"datasets": [dataset]} if dataset else {}),
-        **results,
-    }
-
-
-def _result(facts):
-    evaluation = facts.evaluation
-    return {
-        "task": {"type": facts.task},
-        "dataset": {"type": evaluation.dataset, "name": evaluation.dataset, "split": evaluation.split},
-        "metrics": [{"type": name, "value": float(value)} for name, value in evaluation.metrics.items()],
-    }
-
-
-def _yaml(value):
-    """A dictionary in YAML. The values are in JSON, which is valid in YAML."""
-    return "".join(f"{key}: {_visible(json.dumps(entry, ensure_ascii=False))}\n" for key, entry in value.items())
+    has_licence = described.licence and (described.is_unchanged or restriction(described.licence))
+    licence = (hub_identifier(described.licence) or "other") if has_licence else None
+    evaluation = described.evaluation
+    results = [
+        EvalResult(
+            task_type=described.task,
+            dataset_type=_visible(evaluation.dataset),
+            dataset_name=_visible(evaluation.dataset),
+            dataset_split=_visible(evaluation.split),
+            metric_type=_visible(name),
+            metric_value=float(value),
+        )
+        for name, value in (evaluation.metrics.items() if evaluation else ())
+    ]
+    return ModelCardData(
+        license=licence,
+        license_name=_visible(described.licence) if licence == "other" else None,
+        library_name=library,
+        pipeline_tag=described.task,
+        tags=["keras-vit", *(["vision-transformer"] if isinstance(described.config, ViTConfig) else [])],
+        base_model=repository and repository[1],
+        datasets=[_DATASETS[described.label_space][0]] if isinstance(described.label_space, str) else None,
+        model_name=_visible(described.model.name) if results else None,
+        eval_results=results or None,
+    ).to_yaml()
 
 
 def _table(rows):
@@ -248,56 +242,60 @@ def _names(label_space):
     return f" ({_escaped(label_space)})" if label_space else ""
 
 
-def _architecture(facts):
-    _, height, width, channels = vision_model(facts.model).input_shape
+def _architecture(described):
+    _, height, width, channels = vision_model(described.model).input_shape
     size = "any size" if None in (height, width) else f"{height} x {width} pixels"
     rows = [
-        ("kind", facts.kind),
-        ("parameters", f"{facts.model.count_params():,}"),
+        ("kind", described.kind),
+        ("parameters", f"{described.model.count_params():,}"),
         ("images", f"{size}, {channels} channels"),
     ]
-    if facts.classes is not None:
-        rows.append(("classes", f"{facts.classes}{_names(facts.label_space)}"))
-    for field in dataclasses.fields(facts.config):
-        value = getattr(facts.config, field.name)
+    if described.classes is not None:
+        rows.append(("classes", f"{described.classes}{_names(described.label_space)}"))
+    for field in dataclasses.fields(described.config):
+        value = getattr(described.config, field.name)
         if value != field.default:
             rows.append((f"`{field.name}`", f"`{value}`"))
     return rows
 
 
-def _weights(facts, format):
-    source = facts.origin.get("source")
+def _weights(described, files):
+    source = described.origin.get("source")
     if source is None:
         return "It is not recorded from which weights the model comes. Their licence is not known."
-    link = f" ({facts.address.replace('hf://', 'https://huggingface.co/')})" if facts.entry else ""
-    paper = f", [paper](https://arxiv.org/abs/{facts.entry.paper})" if facts.entry and facts.entry.paper else ""
-    if facts.is_unchanged:
+    link = f" ({described.address.replace('hf://', 'https://huggingface.co/')})" if described.entry else ""
+    paper = (
+        f", [paper](https://arxiv.org/abs/{described.entry.paper})" if described.entry and described.entry.paper else ""
+    )
+    if described.is_unchanged:
         state = "The weights are unchanged."
-    elif facts.origin["checksum"] is None:
+    elif described.origin["checksum"] is None:
         state = "It is not recorded whether the weights were changed."
     else:
         state = "The weights differ from the source: they were adapted, fine-tuned, extended or rounded."
-    if not facts.entry and "://" not in source:  # The folders of a local file are private.
+    if not described.entry and "://" not in source:  # The folders of a local file are private.
         source = pathlib.PureWindowsPath(source).name or source
     lines = [f"* Source: {_escaped(source)}{link}{paper}. {state}"]
-    lines += [f"* Adapted: {_escaped(name)}: {_escaped(change)}" for name, change in facts.layer.adaptations.items()]
-    if facts.precision != "float32":
+    lines += [
+        f"* Adapted: {_escaped(name)}: {_escaped(change)}" for name, change in described.layer.adaptations.items()
+    ]
+    if described.precision != "float32":
         # An int8 SavedModel only stores its weights in 8 bits.
-        computes = facts.precision == "int8" and format != "saved_model"
-        lines.append(f"* The file {'computes' if computes else 'stores weights'} in {facts.precision}.")
-    if facts.licence is None:
+        computes = described.precision == "int8" and files.computes_in_int8
+        lines.append(f"* The file {'computes' if computes else 'stores weights'} in {described.precision}.")
+    if described.licence is None:
         return "\n".join([*lines, "* Licence: not known. Ask the publisher of the source."])
-    lines.append(f"* Licence of the source: {_escaped(facts.licence)}. {restriction(facts.licence)}".rstrip())
-    if not facts.is_unchanged:
+    lines.append(f"* Licence of the source: {_escaped(described.licence)}. {restriction(described.licence)}".rstrip())
+    if not described.is_unchanged:
         restricted = "The restriction also applies to these weights."
         lines[-1] += (
-            f" {restricted if restriction(facts.licence) else 'The licence of these weights is not stated here.'}"
+            f" {restricted if restriction(described.licence) else 'The licence of these weights is not stated here.'}"
         )
     return "\n".join(lines)
 
 
-def _preprocessing(facts, format):
-    layer = facts.layer
+def _preprocessing(described, files):
+    layer = described.layer
     steps = []
     if layer.resize is not None:
         size = layer.resize if isinstance(layer.resize, int) else "{} x {}".format(*layer.resize)
@@ -306,7 +304,7 @@ def _preprocessing(facts, format):
     if layer.crop is not None:
         steps.append("Cut out the central {} x {} pixels.".format(*layer.crop))
     steps.append(f"Compute `(pixel / 255 - mean) / std` with mean {layer.mean} and std {layer.std}.")
-    note = CARD_FORMATS[format].preprocessing
+    note = files.preprocessing
     return "\n".join([*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *(["", note] if note else [])])
 
 
@@ -314,23 +312,45 @@ def _preprocessing(facts, format):
 _UNSEEN = ("num_heads", "mlp", "layer_norm_epsilon", "rotary", "position_placement", "token_merging")
 
 
-def _has_published_settings(facts):
+def _has_published_settings(described):
     """Whether a model also has the published settings that its weights do not show."""
-    config, published = facts.config, published_config(facts.entry)
-    return not facts.layer.adaptations and all(getattr(config, name) == getattr(published, name) for name in _UNSEEN)
+    config, published = described.config, described.entry.config
+    return not described.layer.adaptations and all(
+        getattr(config, name) == getattr(published, name) for name in _UNSEEN
+    )
 
 
-def _metrics(facts):
+def _metrics(described):
     lines = []
-    if evaluation := facts.evaluation:
+    if evaluation := described.evaluation:
         images = f" ({evaluation.num_images:,} images)" if evaluation.num_images else ""
         rows = [(_escaped(name), f"{value:.4f}") for name, value in evaluation.metrics.items()]
         text = f"Measured on the {_escaped(evaluation.split)} split of {_escaped(evaluation.dataset)}{images}"
-        before = "" if facts.precision == "float32" else f", before the conversion to {facts.precision}"
+        before = "" if described.precision == "float32" else f", before the conversion to {described.precision}"
         lines.append(f"{text}{before}:\n\n{_table(rows)}")
-    if facts.entry and facts.entry.top1 and facts.is_unchanged and _has_published_settings(facts):
+    if described.entry and described.entry.top1 and described.is_unchanged and _has_published_settings(described):
         lines.append(
-            f"Published for these weights: {facts.entry.top1:.2f} % top-1 accuracy on the validation set of "
-            f"ImageNet-1k ({facts.entry.top1_protocol}). It was not measured with these files."
+            f"Published for these weights: {described.entry.top1:.2f} % top-1 accuracy on the validation set of "
+            f"ImageNet-1k ({described.entry.top1_protocol}). It was not measured with these files."
         )
     return "\n\n".join(lines) or "No metrics were measured."
+
+
+def _loading_code(described, files, file, transformers_class):
+    """The section that shows how to load the files, in Markdown."""
+    vision = vision_model(described.model)
+    positions = next((layer for layer in vision.layers if layer.name == "position_embedding"), None)
+    grid_size = getattr(positions, "grid_size", None)
+    _, height, width, channels = vision.input_shape
+    values = {
+        "file": json.dumps(file, ensure_ascii=False),
+        "num_heads": getattr(described.config, "num_heads", None),
+        "grid_size": "" if grid_size is None else f", grid_size={tuple(grid_size)}",
+        "transformers_class": transformers_class,
+        "keras_hub_class": "Backbone" if described.classes is None else "ImageClassifier",
+        "shape": (1, height or 224, width or 224, channels),
+    }
+    own = "keras_vit cannot load these files. It loads the `.keras` file of the model."
+    if files.own_code:
+        own = f"In keras_vit:\n\n```python{files.own_code.format(**values)}```"
+    return f"In {files.title}:\n\n```python{files.code.format(**values)}```\n\n{own}"

@@ -7,29 +7,15 @@ import json
 import os
 import pathlib
 
-from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import shown
 from keras_vit.licences import checked_licence, licence_of_card
-from keras_vit.weights import bit, google, huggingface, keras_hub, open_clip, timm, torchvision
-from keras_vit.weights.catalogue import FAMILY_ALIASES, entry_at, exact_entry, get_entry, protocol
-from keras_vit.weights.checkpoint import published_config
-from keras_vit.weights.download import redacted
-from keras_vit.weights.fetch import fetch, locate
-from keras_vit.weights.files import open_arrays
-from keras_vit.weights.hints import Hints
-from keras_vit.weights.renamed import Merged
-from keras_vit.weights.settings import pair
-
-ADAPTERS = {
-    google: "Google's Vision Transformers",
-    keras_hub: "KerasHub's ViT",
-    huggingface: "the Vision Transformers of transformers",
-    open_clip: "OpenCLIP's image towers",
-    timm: "timm's VisionTransformer",
-    bit: "BiT-ResNets",
-    torchvision: "the ResNets of torchvision and timm",
-}
-"""{module of a layout: models with this layout}. The first module that recognises a file reads it."""
+from keras_vit.weights.catalogue.families import FAMILY_ALIASES, preprocessing_of
+from keras_vit.weights.catalogue.lookup import entry_at, exact_entry, get_entry
+from keras_vit.weights.checkpoint import Hints
+from keras_vit.weights.containers.files import Merged, open_arrays
+from keras_vit.weights.formats import FORMATS
+from keras_vit.weights.sources.download import redacted
+from keras_vit.weights.sources.fetch import fetch, locate
 
 WEIGHTS = (
     *("model.safetensors", "model.safetensors.index.json", "model.weights.h5", "pytorch_model.bin"),
@@ -40,13 +26,13 @@ _MAX_CONFIG_BYTES = 10_000_000
 _MAX_WIDTH = 65_536
 
 
-def open_checkpoint(source, variant=None, **given):
+def open_checkpoint(source, variant=None, **hints):
     """Opens a source of weights and reads the description of the model. The weights are read later.
 
     Args:
         source: Name in the catalogue, path of a file or folder, `"hf://…"`, `"gs://…"` or `"https://…"`.
         variant: Variant of the model, for catalogue names that do not contain one.
-        **given: Settings from the caller. The names are fields of `Hints`, such as `num_heads`. `None`: not given.
+        **hints: Settings from the caller. The names are fields of `Hints`, such as `num_heads`. `None`: not given.
 
     Returns:
         A `Checkpoint`.
@@ -56,21 +42,42 @@ def open_checkpoint(source, variant=None, **given):
         OSError: If the source cannot be downloaded.
         ValueError: If the source is unknown, damaged or in an unknown layout, or if a needed setting is missing.
     """
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in hints.items() if value is not None}
     if "family" in given:
         given["family"] = FAMILY_ALIASES.get(given["family"], given["family"])
-    entry = entry_of_source(source, variant)
+    named = entry_of_source(source, variant)
+    entry, has_its_weights = (named, True) if named else entry_at(str(source))
+    known, changes = {"source": redacted(str(source))}, {}
+    if named:
+        known = {"source": named.name, "family": named.family, "num_heads": named.config.num_heads}
+        known["image_size"] = (named.image_size, named.image_size)
+        if named.family == "flexivit":  # The same file is used for all patch sizes.
+            changes["patch_size"] = named.config.patch_size
+    if entry and has_its_weights and entry.config.mlp == "quick_gelu":
+        changes["mlp"] = "quick_gelu"  # In timm's repositories of these weights, the config.json names the exact GELU.
+    known_and_given = Hints(**known | given, changes=changes)  # Raises ValueError before any download.
+    checkpoint = _describe(_path(source, named), known_and_given)
+    _check_num_heads(checkpoint, given)
+    facts = {}
+    if "family" in given:
+        facts["preprocessing"] = preprocessing_of(given["family"], checkpoint.image_size)
+    if named:
+        _check_entry(checkpoint, named)
+        facts["label_space"] = named.label_space
+        facts["activation"] = None if named.has_projection else checkpoint.activation
+    elif entry and has_its_weights and not checkpoint.label_space and checkpoint.classes == entry.classes:
+        facts["label_space"] = entry.label_space
+    if entry:
+        source = entry.name if has_its_weights else checkpoint.source
+        facts["origin"] = {"source": source, "licence": entry.licence}
+    return dataclasses.replace(checkpoint, **facts)
+
+
+def _path(source, entry):
+    """Path of the files of a source or, if it is a name, of its catalogue entry."""
     if entry is None:
-        hints = Hints(source=redacted(str(source)), **given)
-        checkpoint = _with_given_settings(_describe(locate(source), hints), given)
-        entry, has_its_weights = entry_at(str(source))
-        checkpoint = _with_facts_of_address(checkpoint, entry) if has_its_weights else checkpoint
-        return _with_origin(checkpoint, entry, has_its_weights)
-    known = {"family": entry.family, "image_size": pair(entry.image_size)}
-    hints = Hints(source=entry.name, **{**known, "num_heads": published_config(entry).num_heads, **given})
-    path = locate(entry.url) if entry.url.startswith("hf://") else fetch(entry.url, entry.sha256)
-    checkpoint = _with_given_settings(_describe(path, hints), given)
-    return _with_origin(_with_catalogue_facts(checkpoint, entry), entry)
+        return locate(source)
+    return locate(entry.url) if entry.url.startswith("hf://") else fetch(entry.url, entry.sha256)
 
 
 def entry_of_source(source, variant=None):
@@ -97,67 +104,65 @@ def _looks_like_path(text):
     return text.endswith(endings) or text.startswith((".", "~", os.sep))
 
 
-def _with_given_settings(checkpoint, given):
-    """The checkpoint with the given family's image preparation. Raises ValueError if the given `num_heads` is wrong."""
+def _describe(path, hints):
+    """Describes the files at a path, whose layout is that of the first of `FORMATS` that recognises them."""
+    folder, paths = _weight_files(path)
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open_arrays(path)) for path in paths]
+        file = files[0] if len(files) == 1 else Merged(files)
+        layout = next((each for each in FORMATS.values() if each.recognises(file)), None)
+        if layout is None:
+            raise ValueError(
+                f"The names of the arrays in {path} match no known layout (Google's, timm's, torchvision's, Hugging "
+                f"Face's, KerasHub's, OpenCLIP's). The first names are: {', '.join(list(file)[:5])}. If the file was "
+                f"written by Keras' model.save_weights, call model.load_weights of a model with the same layers."
+            )
+        settings = {name: _json(folder / name) if folder else {} for name in layout.settings_files}
+        try:
+            checkpoint = layout.describe(file, dataclasses.replace(hints, settings=settings))
+            _check_width(checkpoint.config)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ZeroDivisionError) as error:
+            raise ValueError(
+                f"{path} has the layout of {layout.title}, but arrays or settings are missing or invalid. The file has "
+                f"another architecture, or it is incomplete or damaged. If you downloaded it, download it and its "
+                f"config.json again."
+            ) from error
+        licence = _declared_licence(folder, settings["config.json"], files[0].metadata)
+        read = functools.partial(_read, checkpoint.read, stack.pop_all())
+    return dataclasses.replace(checkpoint, read=read, origin={"source": hints.source, "licence": licence})
+
+
+def _read(read, files):
+    with files:  # The weights are read once, then the files are closed.
+        return read()
+
+
+def _check_width(config):
+    width = getattr(config, "hidden_dim", 0)
+    if width > _MAX_WIDTH:  # The computed positions of a very wide model need much memory.
+        raise ValueError(f"The width of its tokens must be at most {_MAX_WIDTH:,}. Received: {width:,}")
+
+
+def _check_num_heads(checkpoint, given):
     num_heads = getattr(checkpoint.config, "num_heads", None)  # A ResNet has no heads.
     if given.get("num_heads", num_heads) != num_heads:
         raise ValueError(
             f"{checkpoint.source} has {num_heads or 'no'} attention heads. Received: num_heads={given['num_heads']}"
         )
-    if "family" in given:
-        return dataclasses.replace(checkpoint, pixels=protocol(given["family"], checkpoint.image_size))
-    return checkpoint
 
 
-def _with_catalogue_facts(checkpoint, entry):
-    """The checkpoint with the facts of a catalogue entry. Raises ValueError if their sizes or classes differ."""
-    checkpoint = _with_quick_gelu(checkpoint, entry)
-    config, published = checkpoint.config, published_config(entry)
+def _check_entry(checkpoint, entry):
+    """Checks that a downloaded file has the sizes and the classes of its catalogue entry."""
     for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim"):
-        if getattr(config, field) != getattr(published, field):
+        if getattr(checkpoint.config, field) != getattr(entry.config, field):
             raise ValueError(
-                f"The downloaded file is not {entry.name}: {field} is {getattr(config, field)}, not "
-                f"{getattr(published, field)}. Delete the file from the cache. If the error occurs again, report it."
+                f"The downloaded file is not {entry.name}: {field} is {getattr(checkpoint.config, field)}, not "
+                f"{getattr(entry.config, field)}. Delete the file from the cache. If the error occurs again, report it."
             )
     if entry.classes and checkpoint.classes not in (None, entry.classes):
         raise ValueError(f"The downloaded file is not {entry.name}: it has {checkpoint.classes} classes.")
-    if entry.family == "flexivit":  # The same file is used for all patch sizes.
-        config = config.replace(patch_size=published.patch_size)
-    return dataclasses.replace(
-        checkpoint,
-        config=config,
-        label_space=entry.label_space,
-        activation=None if entry.has_projection else checkpoint.activation,
-    )
-
-
-def _with_facts_of_address(checkpoint, entry):
-    """The checkpoint at the address of a catalogue entry, with the entry's activation and classes."""
-    checkpoint = _with_quick_gelu(checkpoint, entry)
-    if checkpoint.label_space or checkpoint.classes != entry.classes:
-        return checkpoint
-    return dataclasses.replace(checkpoint, label_space=entry.label_space)
-
-
-def _with_quick_gelu(checkpoint, entry):
-    """The checkpoint with QuickGELU if the weights of a catalogue entry were trained with it.
-
-    In timm's repositories of these weights, the config.json names the exact GELU.
-    """
-    if published_config(entry).mlp != "quick_gelu":
-        return checkpoint
-    return dataclasses.replace(checkpoint, config=checkpoint.config.replace(mlp="quick_gelu"))
-
-
-def _with_origin(checkpoint, entry, has_its_weights=True):
-    """The checkpoint with the origin that its catalogue entry defines. Without an entry, it does not change.
-
-    The licence is that of the entry. The source is the entry's name if the checkpoint has the weights of the entry.
-    """
-    if entry is None:
-        return checkpoint
-    source = entry.name if has_its_weights else checkpoint.origin["source"]
-    return dataclasses.replace(checkpoint, origin={"source": source, "licence": entry.licence})
 
 
 def _declared_licence(folder, config, metadata):
@@ -167,63 +172,6 @@ def _declared_licence(folder, config, metadata):
     licences = [checked_licence(settings.get("license")) for settings in declared]
     licences.append(folder and licence_of_card(folder / "README.md"))
     return next(filter(None, licences), None)
-
-
-def _describe(path, hints):
-    folder, files = _weight_files(path)
-    hints = dataclasses.replace(hints, **_configs(folder))
-    with contextlib.ExitStack() as stack:
-        arrays = [stack.enter_context(open_arrays(file)) for file in files]
-        file = arrays[0] if len(arrays) == 1 else Merged(arrays)
-        adapter = next((adapter for adapter in ADAPTERS if adapter.recognises(file)), None)
-        if adapter is None:
-            raise ValueError(
-                f"The names of the arrays in {path} match no known layout (Google's, timm's, torchvision's, Hugging "
-                f"Face's, KerasHub's, OpenCLIP's). The first names are: {', '.join(list(file)[:5])}. If the file was "
-                f"written by Keras' model.save_weights, call model.load_weights of a model with the same layers."
-            )
-        try:
-            checkpoint = adapter.describe(file, hints)
-            _check_width(checkpoint.config)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-        except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ZeroDivisionError) as error:
-            raise ValueError(
-                f"{path} has the layout of {ADAPTERS[adapter]}, but arrays or settings are missing or invalid. The "
-                f"file has another architecture, or it is incomplete or damaged. If you downloaded it, download it and "
-                f"its config.json again."
-            ) from error
-        origin = {"source": hints.source, "licence": _declared_licence(folder, hints.config, arrays[0].metadata)}
-        opened = stack.pop_all()
-    read = functools.partial(_read, checkpoint.read, opened)
-    return _normalized(dataclasses.replace(checkpoint, read=read, origin=origin))
-
-
-def _check_width(config):
-    width = getattr(config, "hidden_dim", 0)
-    if width > _MAX_WIDTH:  # The computed positions of a very wide model need much memory.
-        raise ValueError(f"The width of its tokens must be at most {_MAX_WIDTH:,}. Received: {width:,}")
-
-
-def _read(read, opened):
-    with opened:  # The weights are read once, then the files are closed.
-        return read()
-
-
-def _normalized(checkpoint):
-    """Sets redundant config fields to `None`. Sets `crop_to_patches` if the image has incomplete patches."""
-    config = checkpoint.config
-    if not isinstance(config, ViTConfig):
-        return checkpoint
-    changes = {}
-    if config.class_token and config.pooling in ("token", None):  # With these poolings, a class token is the default.
-        changes["class_token"] = None
-    if config.position_prefix_rows == config.num_class_tokens:
-        changes["num_position_prefix_rows"] = None
-    sizes = zip(checkpoint.image_size, config.total_stride, strict=True)
-    if config.stem is None and any(size % stride for size, stride in sizes):
-        changes["crop_to_patches"] = True  # SigLIP (arXiv 2303.15343) cuts 27 patches of 14 pixels from 384 pixels.
-    return dataclasses.replace(checkpoint, config=config.replace(**changes))
 
 
 def _weight_files(path):
@@ -248,26 +196,6 @@ def _with_task(path):
     """A file and, for a KerasHub preset with a head, the separate file of the head."""
     task = path.parent / "task.weights.h5"
     return [path, task] if path.name == "model.weights.h5" and task.is_file() else [path]
-
-
-def _configs(folder):
-    """Contents of the JSON files beside the weights, as fields of `Hints`."""
-    if folder is None:
-        return {}
-    config = _json(folder / "config.json")
-    for name, file in _MORE_CONFIGS.items():
-        if contents := _json(folder / file):
-            config[name] = contents
-    processor = (
-        _json(folder / "preprocessor_config.json")
-        or _json(folder / "processor_config.json").get("image_processor")
-        or _json(folder / "image_converter.json")
-    )
-    return {"config": config, "processor": processor}
-
-
-_MORE_CONFIGS = {"task": "task.json", "open_clip": "open_clip_config.json"}
-"""{key in `Hints.config`: file whose contents are added to the config.json}"""
 
 
 def _json(path):

@@ -10,22 +10,23 @@ from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice
 from keras_vit.preprocessing import preprocessing_layer, vision_model
-from keras_vit.weights import google, huggingface_writing, keras_hub, timm_writing
 from keras_vit.weights.assign import canonical_arrays
-from keras_vit.weights.catalogue import origin_of
-from keras_vit.weights.facts import Facts
-from keras_vit.weights.files import write_h5, write_npz, write_safetensors
+from keras_vit.weights.containers.h5 import write_h5
+from keras_vit.weights.containers.npz import write_npz
+from keras_vit.weights.containers.safetensors import write_safetensors
+from keras_vit.weights.formats import FORMATS
+from keras_vit.weights.formats.format import ModelDescription
 from keras_vit.weights.loading import target_of
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
 from keras_vit.weights.opening import WEIGHTS
 
-FORMATS = {"timm": timm_writing, "huggingface": huggingface_writing, "keras_hub": keras_hub}
+_WRITTEN = {name: layout for name, layout in FORMATS.items() if layout.write is not None}
 _SPELLINGS = {"hf": "huggingface", "transformers": "huggingface", "big_vision": "google", "npz": "google"}
-# Files of all formats. If such a file is in the folder of the weights, a loader may read it together with them.
 _READ_TOGETHER = (
-    *("preprocessor_config.json", "processor_config.json", *WEIGHTS),
-    *("task.json", "task.weights.h5", "preprocessor.json", "image_converter.json"),
+    *(file for layout in FORMATS.values() for file in layout.settings_files if file != "config.json"),
+    *(*WEIGHTS, "task.weights.h5"),
 )
+"""Files of all formats. If such a file is in the folder of the weights, a loader may read it together with them."""
 _WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 
 
@@ -66,7 +67,7 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
     >>> model = keras_vit.ViT("Ti/16", num_layers=1, classes=10)
     >>> keras_vit.save_weights(model, "tiny.npz", "google")  # doctest: +SKIP
     """
-    check_choice("format", format, ("google", *FORMATS), _SPELLINGS)
+    check_choice("format", format, _WRITTEN, _SPELLINGS)
     path = pathlib.Path(path)
     target = target_of(model)
     weights = canonical_arrays(model)
@@ -76,22 +77,24 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
             f"{target.config.title}. To save a .weights.h5 file, call model.save_weights."
         )
     _check_path(path, format)
-    facts = _facts(model, target)
+    description = _describe(model, target)
+    files = _WRITTEN[format].write(weights, description)
     if format == "google":
-        folder, main_file, files = path.parent, path.name, {path.name: google.write(weights, facts)}
+        [arrays] = files.values()
+        folder, main_file, files = path.parent, path.name, {path.name: arrays}
     else:
-        folder, files = path, FORMATS[format].write(weights, facts)
-        main_file = next(name for name in WEIGHTS if name in files)
-        if facts.licence:  # Another file may contain the same dictionary, so the licence is added to a copy.
-            files["config.json"] = {**files["config.json"], "license": facts.licence}
+        folder, main_file = path, next(name for name in WEIGHTS if name in files)
+        if description.licence:  # Another file may contain the same dictionary, so the licence is added to a copy.
+            files["config.json"] = {**files["config.json"], "license": description.licence}
     check_card(card, folder / CARD, main_file)
     if card:
         transformers_class = files.get("config.json", {}).get("architectures", [None])[0]
+        card_format = _WRITTEN[format].card(target.config)
         files[CARD] = model_card(
-            vision_model(model), format, main_file, card, target.classes, transformers_class=transformers_class
+            vision_model(model), card_format, main_file, card, target.classes, transformers_class=transformers_class
         )
     if format == "google":
-        _write_npz(path, files, facts.licence)
+        _write_npz(path, files, description.licence)
     else:
         _check_no_unrelated(path, files)
         _write_folder(path, files)
@@ -149,18 +152,18 @@ def _write_files(folder, files):
             _WRITERS[path.suffix](path, contents)
 
 
-def _facts(model, target):
+def _describe(model, target):
     layer = preprocessing_layer(model)
     _, height, width, channels = vision_model(model).input_shape
     image_size = (height, width) if None not in (height, width) else target.image_size or (224, 224)
-    return Facts(
+    return ModelDescription(
         config=target.config,
         image_size=image_size,
         channels=channels,
         classes=target.classes,
-        pixels={name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")},
+        preprocessing={name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")},
         class_names=layer.class_names(target.classes),
-        licence=(origin_of(layer) or {}).get("licence"),
+        licence=(layer.origin or {}).get("licence"),
         has_sigmoid=target.classes is not None
         and vision_model(model).layers[-1].activation is keras.activations.sigmoid,
     )

@@ -3,8 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_vit import RotaryConfig
-from keras_vit.architectures.rotary import CHOICES, as_rotary_config
+from keras_vit.architectures.rotary import RotaryConfig, as_rotary_config
+
+CHOICES = RotaryConfig.choices()
 
 
 def test_defaults_are_those_of_dinov3():

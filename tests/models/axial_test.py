@@ -13,7 +13,7 @@ def _tiny(**arguments):
 
 def test_functions_of_the_paper(monkeypatch):
     seen = []
-    monkeypatch.setattr(keras_vit.models.vit, "build_model", lambda config, **arguments: seen.append(config))
+    monkeypatch.setattr(keras_vit.models.vit, "build_model", lambda config, shared, name: seen.append(config))
     for build in (keras_vit.AxialViTB16, keras_vit.AxialViTB32):
         build()
         build(pooling="map", classes=3)

@@ -8,10 +8,9 @@ import timm
 import torch
 
 from benchmarks.support_matrix import write_header
-from keras_vit.weights.catalogue import ENTRIES, get_entry, preparation_of
-from keras_vit.weights.checkpoint import published_config
+from keras_vit.weights.catalogue import ENTRIES, get_entry
+from keras_vit.weights.formats.timm.architectures import check_architecture
 from keras_vit.weights.opening import entry_of_source, open_checkpoint
-from keras_vit.weights.timm_architectures import check_architecture
 from tests.test_case import slow_except
 
 TIMM = {entry.url.rpartition("/")[2]: entry for entry in ENTRIES.values() if entry.format == "timm"}
@@ -39,9 +38,9 @@ def test_facts_are_those_of_timm():
 def test_image_preparation_is_that_of_timm():
     """timm divides the image size by `crop_pct`, then crops."""
     for name, entry in TIMM.items():
-        if not entry.pixels:  # The preparation is that of the publisher, not of timm.
+        if not entry.preprocessing:  # The preparation is that of the publisher, not of timm.
             continue
-        facts, size, found = _facts(name), entry.image_size, preparation_of(entry)
+        facts, size, found = _facts(name), entry.image_size, entry.preprocessing
         side = math.floor(size / facts["crop_pct"])
         for statistic in ("mean", "std"):
             value = found[statistic]
@@ -97,7 +96,7 @@ def test_configs_are_those_of_files(architecture, tmp_path):
         model = timm.create_model(architecture)
     write_header(model, tmp_path)
     entry = TIMM[ARCHITECTURES[architecture]]
-    found, expected = open_checkpoint(tmp_path, family=entry.family).config, published_config(entry)
+    found, expected = open_checkpoint(tmp_path, family=entry.family).config, entry.config
     assert found.mlp in (expected.mlp, "gelu_exact")  # timm recommends QuickGELU for some weights.
     assert _without_defaults(found, mlp=expected.mlp) == _without_defaults(expected)
 

@@ -318,7 +318,7 @@ def test_image_processor(crop, tmp_path):
     ],
 )
 def test_refused(changes, arguments, reason, tmp_path):
-    """Combinations of settings are refused; tests/weights/expressible_test.py tests single settings."""
+    """Combinations of settings are refused; tests/weights/formats/expressible_test.py tests single settings."""
     model = keras_vit.ViT(OURS, **{"input_shape": (40, 40, 3), "classes": 2, **arguments}, **changes)
     with pytest.raises(ValueError, match=reason):
         keras_vit.save_weights(model, tmp_path / "folder", "huggingface")

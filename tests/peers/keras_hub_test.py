@@ -186,7 +186,7 @@ def test_save_weights_without_a_head(class_token, tmp_path):
     ],
 )
 def test_refused(changes, reason, tmp_path):
-    """Combinations of settings are refused; tests/weights/expressible_test.py tests single settings."""
+    """Combinations of settings are refused; tests/weights/formats/expressible_test.py tests single settings."""
     with pytest.raises(ValueError, match=reason):
         keras_vit.save_weights(ours(**changes), tmp_path / "folder", "keras_hub")
     assert not list(tmp_path.iterdir())

@@ -10,8 +10,8 @@ from transformers.processing_utils import ImagesKwargs
 
 import keras_vit
 from benchmarks import support_matrix_settings
-from keras_vit.weights import huggingface_config
-from keras_vit.weights.timm_pretrained_cfg import read_config
+from keras_vit.weights.formats.huggingface.config import PROCESSORS, check_kind, read_processor
+from keras_vit.weights.formats.timm.pretrained_cfg import read_config
 from tests.peers.huggingface_test import MODELS
 from tests.test_case import TENSORFLOW
 
@@ -38,7 +38,7 @@ def test_saved_models_have_no_unknown_settings(project, tmp_path):
 
 def test_defaults_of_image_processors():
     checked = 0
-    for kind, defaults in huggingface_config.PROCESSORS.items():
+    for kind, defaults in PROCESSORS.items():
         if processor := getattr(transformers, f"{kind}ImageProcessor", None):
             found = {name: getattr(processor, name, None) for name in defaults}
             sizes = [{"height": side, "width": side} for side in (224, 256)] + [{"shortest_edge": 224}]
@@ -48,7 +48,7 @@ def test_defaults_of_image_processors():
                 found["crop_size"] = found["crop_size"]["height"]
             found["do_center_crop"] = bool(found["do_center_crop"])
             assert found == defaults, kind
-            assert huggingface_config.read_processor(processor().to_dict(), (224, 224))["ignored"] == {}
+            assert read_processor(processor().to_dict(), (224, 224))["ignored"] == {}
             checked += 1
     assert checked >= 7
 
@@ -59,7 +59,7 @@ def test_configs_of_transformers_have_no_unknown_settings():
     for _, config_class, *_ in MODELS.values():
         config = getattr(transformers, config_class)().to_dict()
         settings = {**config, **config.get("vision_config", {})}
-        unknown |= huggingface_config.check_kind({}, config, settings)
+        unknown |= check_kind({}, config, settings)
     assert not unknown
 
 

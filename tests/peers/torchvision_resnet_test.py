@@ -6,7 +6,7 @@ import torch
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 
 import keras_vit
-from keras_vit.weights.files import write_safetensors
+from keras_vit.weights.containers.safetensors import write_safetensors
 from tests.models.resnet_test import PUBLISHED
 from tests.peers.torch_models import random_images, randomize, run
 from tests.test_case import assert_close, compute
@@ -76,11 +76,11 @@ def test_as_many_weights(function):
 def test_pixels_of_torchvisions_own_weights():
     """torchvision's files do not contain the size of the resize. It is known from the digits in their names."""
     models = pytest.importorskip("torchvision").models
-    from keras_vit.weights import torchvision as adapter
+    from keras_vit.weights.formats.torchvision import RESIZES
 
     found = {}
     for function in PUBLISHED:
         for weights in models.get_model_weights(function.lower()):
             digits = weights.url.removesuffix(".pth").rpartition("-")[2]
             found[digits] = weights.transforms().resize_size[0]
-    assert found == adapter.RESIZES
+    assert found == RESIZES

@@ -6,7 +6,7 @@ import scipy.ndimage
 
 import keras_vit
 from keras_vit.resampling import resize_grid, resize_patches
-from keras_vit.weights.adapt import Target, adapt, adapt_channels, adapt_pixels
+from keras_vit.weights.adapt import Target, adapt, adapt_channels, adapt_preprocessing
 from keras_vit.weights.checkpoint import Checkpoint
 from tests.test_case import assert_close, canonical_weights, rest_slow, to_numpy
 from tests.weights.converter_case import CONFIG, make, save
@@ -150,9 +150,9 @@ def test_adapt_channels_uses_every_channel_once():
         ((100, 60), (50, 40), (60, 44), (50, 40), ((120, 66), (100, 60))),
     ],
 )
-def test_adapt_pixels(size, file_size, resize, crop, expected):
+def test_adapt_preprocessing(size, file_size, resize, crop, expected):
     pixels = {**IMAGENET, "resize": resize, "crop": crop, "interpolation": "bicubic", "label_space": "imagenet1k"}
-    found = adapt_pixels(pixels, size, file_size, 3)
+    found = adapt_preprocessing(pixels, size, file_size, 3)
     assert (found.pop("resize"), found.pop("crop")) == expected
     assert found == {**IMAGENET, "interpolation": "bicubic", "label_space": "imagenet1k"}
 
@@ -161,9 +161,9 @@ def test_adapt_pixels(size, file_size, resize, crop, expected):
     ("channels", "mean"),
     [(1, pytest.approx(0.2)), (2, (0.1, 0.2)), (3, (0.1, 0.2, 0.3)), (5, (0.1, 0.2, 0.3, 0.1, 0.2))],
 )
-def test_adapt_pixels_to_channels(channels, mean):
+def test_adapt_preprocessing_to_channels(channels, mean):
     pixels = {"mean": (0.1, 0.2, 0.3), "std": 0.5, "resize": (8, 9), "crop": None}
-    found = adapt_pixels(pixels, (8, 9), (8, 9), channels)
+    found = adapt_preprocessing(pixels, (8, 9), (8, 9), channels)
     assert found == {**pixels, "mean": mean}
 
 

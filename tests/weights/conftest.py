@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from tests.test_case import canonical_weights
-from tests.weights import file_server
 from tests.weights.converter_case import CONFIG, make, save, set_pixels
+from tests.weights.sources import file_server
 
 Saved = collections.namedtuple("Saved", ["weights", "path"])
 

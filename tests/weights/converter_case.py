@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights.files import open_arrays, write_h5, write_npz, write_safetensors
+from keras_vit.weights.containers.files import open_arrays
+from keras_vit.weights.containers.h5 import write_h5
+from keras_vit.weights.containers.npz import write_npz
+from keras_vit.weights.containers.safetensors import write_safetensors
 from tests.test_case import canonical_weights, compute, random_inputs, randomize, without_values
 
 CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import google
-from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.facts import Facts
-from keras_vit.weights.files import open_arrays, write_npz
+from keras_vit.weights.catalogue.families import preprocessing_of
+from keras_vit.weights.containers.files import open_arrays
+from keras_vit.weights.containers.npz import write_npz
+from keras_vit.weights.formats import google
+from keras_vit.weights.formats.format import ModelDescription
 from tests.test_case import without_values
 
 
@@ -23,8 +24,8 @@ def base(tmp_path):
         shapes = {weight.path: weight.shape for weight in keras_vit.ViT(config).weights}
     rng = np.random.default_rng(0)
     weights = {name: rng.random(shape, "float32") - 0.5 for name, shape in shapes.items()}
-    facts = Facts(config, (224, 224), 3, 1000, protocol("google", 224))
-    write_npz(tmp_path / "base.npz", google.write(weights, facts))
+    description = ModelDescription(config, (224, 224), 3, 1000, preprocessing_of("google", 224))
+    write_npz(tmp_path / "base.npz", *google.FORMAT.write(weights, description).values())
     return tmp_path / "base.npz"
 
 

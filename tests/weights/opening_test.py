@@ -12,7 +12,8 @@ import pytest
 import keras_vit
 from keras_vit.weights import opening
 from keras_vit.weights.catalogue import get_entry
-from keras_vit.weights.files import open_arrays
+from keras_vit.weights.catalogue.entries import CatalogueEntry
+from keras_vit.weights.containers.files import open_arrays
 from keras_vit.weights.opening import entry_of_source, open_checkpoint
 from tests.test_case import to_numpy
 from tests.weights.converter_case import assert_refused, assert_same_weights, make, make_shell
@@ -84,8 +85,8 @@ def test_an_image_size_that_is_not_the_tables_counts_for_nothing(folder):
 
 
 def test_the_family_that_the_caller_names_wins(folder):
-    assert list(open_checkpoint(folder).pixels["mean"]) == [0.1, 0.2, 0.4]
-    assert list(open_checkpoint(folder, family="deit").pixels["mean"]) == [0.485, 0.456, 0.406]
+    assert list(open_checkpoint(folder).preprocessing["mean"]) == [0.1, 0.2, 0.4]
+    assert list(open_checkpoint(folder, family="deit").preprocessing["mean"]) == [0.485, 0.456, 0.406]
     assert open_checkpoint(folder, family="flexivit").image_size == (240, 240)
     with pytest.raises(ValueError, match=r"family='deitt' is not known\. Did you mean 'deit'"):
         open_checkpoint(folder, family="deitt")
@@ -208,7 +209,7 @@ def published(folder, monkeypatch):
     def publish(name, **facts):
         changed = dataclasses.replace(entry, **{"name": name, "classes": 5, "family": "deit", "changes": {}, **facts})
         monkeypatch.setattr(opening, "get_entry", lambda name, variant=None: changed)
-        monkeypatch.setattr(opening, "published_config", lambda entry: SMALL.replace(**entry.changes))
+        monkeypatch.setitem(keras_vit.VARIANTS, "small", SMALL)
 
     return publish
 
@@ -237,8 +238,9 @@ def test_the_address_of_an_entry_has_the_activation_of_the_entry(revision, mlp, 
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)
 def test_the_address_of_an_entry_has_the_classes_of_the_entry(folder, monkeypatch):
     monkeypatch.setattr(opening, "locate", lambda source: folder)
+    monkeypatch.setattr(CatalogueEntry, "label_space", "imagenet1k")
     for classes, label_space in ((5, "imagenet1k"), (6, None)):
-        entry = dataclasses.replace(get_entry("B/32@clip-openai-224"), classes=classes, label_space="imagenet1k")
+        entry = dataclasses.replace(get_entry("B/32@clip-openai-224"), classes=classes)
         monkeypatch.setattr(opening, "entry_at", lambda address, entry=entry: (entry, True))
         assert open_checkpoint(entry.url).label_space == label_space
 

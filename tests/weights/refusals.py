@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from keras_vit.weights.files import open_arrays
+from keras_vit.weights.containers.files import open_arrays
 
 
 def refused(path, match=None):

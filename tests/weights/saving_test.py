@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import google, huggingface_writing, keras_hub, timm_writing
-from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.facts import Facts
+from keras_vit.weights import formats
+from keras_vit.weights.catalogue.families import preprocessing_of
+from keras_vit.weights.formats.format import ModelDescription
 from tests.test_case import random_inputs, rest_slow, to_numpy
 from tests.weights.converter_case import (
     CONFIG,
@@ -36,7 +36,6 @@ def test_there_and_back_in_keras_hub(arguments, tmp_path):
     run_converter_test("keras_hub", tmp_path, HUB, num_layers=1, **arguments)
 
 
-WRITERS = {"google": google, "timm": timm_writing, "huggingface": huggingface_writing, "keras_hub": keras_hub}
 # {format: [(changes of its config, reason why it cannot express them)]}
 REFUSALS = {
     "google": [
@@ -76,9 +75,11 @@ def test_refuses_what_a_format_cannot_express(format):
     title = {"google": "Google's code", "timm": "timm", "huggingface": "transformers 5", "keras_hub": "KerasHub's ViT"}
     for changes, reason in REFUSALS[format]:
         config = FORMATS[format].replace(**changes)
-        facts = Facts(config, SHAPE[:2], SHAPE[2], config.pooling and 5, protocol("google", SHAPE[:2]))
+        description = ModelDescription(
+            config, SHAPE[:2], SHAPE[2], config.pooling and 5, preprocessing_of("google", SHAPE[:2])
+        )
         with pytest.raises(ValueError, match=f"{title[format]} cannot express .*{reason}.* not saved"):
-            WRITERS[format].write({}, facts)
+            formats.FORMATS[format].write({}, description)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +173,7 @@ def test_a_folder_appears_as_a_whole(models, tmp_path, monkeypatch):
 
 
 def test_refuses_other_formats_and_endings(models, tmp_path):
-    message = r"format must be one of 'google', 'timm', 'huggingface', 'keras_hub'\. Received: {!r}"
+    message = r"format must be one of 'google', 'keras_hub', 'huggingface', 'timm'\. Received: {!r}"
     ending = "a file that ends in \\.npz\\. Received: '.*{}'"
     for name, format, match in (
         *(("saved", format, message.format(format)) for format in ("torch", None)),

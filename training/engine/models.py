@@ -11,7 +11,6 @@ from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.pretraining.pretrainer import Pretrainer
 from keras_vit.weights.adapt import check_stem
-from keras_vit.weights.checkpoint import published_config
 from keras_vit.weights.opening import entry_of_source, open_checkpoint
 from training.errors import InputError
 from training.recipe.model_functions import get_function
@@ -144,7 +143,7 @@ def _architecture(weights):
     """The config and image shape of published weights. For weights in the catalogue, nothing is downloaded."""
     entry = entry_of_source(weights)
     if entry is not None:
-        return published_config(entry), (entry.image_size, entry.image_size, 3)
+        return entry.config, (entry.image_size, entry.image_size, 3)
     checkpoint = open_checkpoint(weights)
     return checkpoint.config, (*checkpoint.image_size, checkpoint.channels)
 

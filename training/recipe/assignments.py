@@ -12,7 +12,6 @@ import pydantic_core
 
 from keras_vit.architectures.base import class_with
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
-from keras_vit.architectures.vit_checks import PARTS
 from keras_vit.checks import nearest_names
 from training.errors import InputError, without_queries
 from training.recipe.config import Recipe, to_dict, validate
@@ -108,7 +107,7 @@ def replaced_by_variant(recipe, changed, assignments):
 def _find_section(path, fields):
     """The section of a field, as a dictionary, and the field's name. Adds a stem or rotary positions if necessary."""
     *sections, name = path.split(".")
-    classes = PARTS.get(sections[-1], ()) if sections[:-1] in _VIT_CONFIGS else ()
+    classes = ViTConfig.parts().get(sections[-1], ()) if sections[:-1] in _VIT_CONFIGS else ()
     section = fields
     for key in sections:
         parent, section = section, section.get(key) if isinstance(section, dict) else None

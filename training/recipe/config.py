@@ -3,7 +3,6 @@
 `python -m training train RECIPE --show` prints the description of each field.
 """
 
-import types
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -11,7 +10,6 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from keras_vit.architectures.reading import read_fields
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
-from keras_vit.architectures.vit_checks import checked_fields
 from keras_vit.layers import PatchEmbedding
 from training.recipe.consistency import check_recipe, refuse_unused
 from training.recipe.images import Augment, Data
@@ -75,8 +73,7 @@ class Model:
     def _check_changes(self):
         """Checks each change. Whether the changes fit each other depends on the weights, which are opened later."""
         ViTConfig.check_names(self.changes)
-        plain = ViTConfig(patch_size=1, hidden_dim=1, num_layers=1, num_heads=1, mlp_dim=1)
-        checked_fields(types.SimpleNamespace(**(vars(plain) | self.changes)))
+        dict(ViTConfig.checked(self.changes))
 
     def _check_config(self):
         if self.function is not None:

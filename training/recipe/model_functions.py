@@ -6,7 +6,7 @@ import inspect
 import keras_vit
 from keras_vit import architectures, baselines, models
 from keras_vit.checks import did_you_mean
-from keras_vit.models.factories import shared_arguments
+from keras_vit.models.building import SharedArguments
 
 
 def get_function(name):
@@ -34,7 +34,7 @@ def check_function(name, arguments):
     if "config_changes" in known:  # The function accepts all fields of its config as arguments.
         config_fields = dataclasses.fields(getattr(architectures, f"{name}Config"))
         known = known - {"config_changes"} | {field.name for field in config_fields}
-    known -= inspect.signature(shared_arguments).parameters.keys()  # Other fields of the recipe set these arguments.
+    known -= {"name", *inspect.signature(SharedArguments).parameters}  # Other fields of the recipe set these arguments.
     if name in models.SEGMENTERS:
         known |= {"weights"}  # A segmenter accepts `weights`: ResNet weights for its backbone.
     for argument in arguments.keys() - known:

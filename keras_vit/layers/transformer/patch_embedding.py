@@ -57,7 +57,7 @@ class PatchEmbedding(BaseLayer):
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_dim = check_positive_integer("hidden_dim", hidden_dim)
-        self.patch_size = check_patch_size(patch_size)
+        self.patch_size = check_patch_size("patch_size", patch_size)
         self.crop_to_patches = check_flag("crop_to_patches", crop_to_patches)
         self.use_bias = check_flag("use_bias", use_bias)
         self._patch_shape = self.patch_size if isinstance(self.patch_size, tuple) else (self.patch_size,) * 2

@@ -1,5 +1,8 @@
 """SANs, baselines of Visual Transformers: "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621)."""
 
+import collections.abc
+import functools
+import os
 import typing
 
 import keras
@@ -7,12 +10,23 @@ import keras
 from keras_vit import layers
 from keras_vit.architectures import SELF_ATTENTION_NETWORKS, SelfAttentionNetworkConfig, changed_config
 from keras_vit.layers.convolutional.parts import batch_norm
-from keras_vit.models.building import convolutional
-from keras_vit.models.factories import Described, factory, keras_application
+from keras_vit.models.building import SharedArguments, build_on_trunk, resnet_with_weights
+from keras_vit.models.factories import keras_application
 
 
-@factory()
-def SelfAttentionNetwork(size: str | SelfAttentionNetworkConfig = "SAN19", **config_changes: typing.Any) -> Described:
+def SelfAttentionNetwork(
+    size: str | SelfAttentionNetworkConfig = "SAN19",
+    include_top: bool = True,
+    weights: str | os.PathLike | None = None,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    pooling: str | None = "avg",
+    classes: int = 1000,
+    classifier_activation: str | collections.abc.Callable | None = "softmax",
+    include_preprocessing: bool = False,
+    name: str | None = None,
+    **config_changes: typing.Any,
+) -> keras.Model:
     """Builds a SAN as a functional `keras.Model`.
 
     SANs are from "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621). The layers are those of the
@@ -29,7 +43,9 @@ def SelfAttentionNetwork(size: str | SelfAttentionNetworkConfig = "SAN19", **con
             padding by reflection.
         pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). Each
             stage halves height and width, rounded down.
-        {shared_arguments}
+        weights: `None`, or the path of a `.weights.h5` file of a model of the same shape.
+        include_top, input_tensor, classes, classifier_activation, include_preprocessing, name: As in
+            `keras_vit.ViT`.
         **config_changes: Any field of `keras_vit.architectures.SelfAttentionNetworkConfig`, such as
             `relation="pairwise"`.
 
@@ -48,7 +64,11 @@ def SelfAttentionNetwork(size: str | SelfAttentionNetworkConfig = "SAN19", **con
     >>> model.output_shape
     (None, 10)
     """
-    return convolutional(_trunk), changed_config(SELF_ATTENTION_NETWORKS, size, config_changes)
+    shared = SharedArguments(
+        include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
+    )
+    config = changed_config(SELF_ATTENTION_NETWORKS, size, config_changes)
+    return resnet_with_weights(functools.partial(build_on_trunk, _trunk, name=name), config, shared)
 
 
 def _trunk(images, config):

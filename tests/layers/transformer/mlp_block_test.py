@@ -3,7 +3,7 @@ import functools
 import numpy as np
 import pytest
 
-from keras_vit.architectures.vit_checks import CHOICES
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.layers import MlpBlock
 from keras_vit.layers.ops import activations
 from tests.reference import vit as reference
@@ -47,7 +47,7 @@ def test_layer(activation, num_hidden, norm, tmp_path):
 
 
 def test_each_activation_has_its_equation():
-    assert set(ACTIVATIONS) == set(activations.ACTIVATIONS) == set(CHOICES["mlp"])
+    assert set(ACTIVATIONS) == set(activations.ACTIVATIONS) == set(ViTConfig.choices()["mlp"])
 
 
 @pytest.mark.each_backend  # The activation depends on the backend.

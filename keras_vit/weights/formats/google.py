@@ -1,0 +1,286 @@
+"""Reads and writes Google's `.npz` files of google-research/vision_transformer and google-research/big_vision.
+
+Kernels have the same layouts as in this package, but names differ. The first generation of Flax numbered all modules of
+a block together (`MultiHeadDotProductAttention_1`). Linen, its successor, numbers each kind of module separately. In
+some files of big_vision, the arrays of all blocks are stacked.
+"""
+
+import logging
+import re
+
+from keras_vit.architectures.stem import StemConfig
+from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.containers.files import Renamed
+from keras_vit.weights.formats.describing import check_depth, count_blocks, stage_depths_of, vit_config
+from keras_vit.weights.formats.expressible import check_expressible
+from keras_vit.weights.formats.format import CardFormat, Format
+from keras_vit.weights.formats.names import Names, Rule, block_rules
+from keras_vit.weights.formats.settings import activation_of_problem, patch_size_of
+
+logger = logging.getLogger(__name__)
+_BLOCK = "Transformer/encoderblock_{i}/"
+_ATTENTION = "MultiHeadDotProductAttention_0"
+
+
+def _norm(name, path, layout="same"):
+    return Rule(f"{name}/scale", f"{path}/gamma", layout), Rule(f"{name}/bias", f"{path}/beta", layout)
+
+
+def _dense(name, path):
+    return Rule(f"{name}/kernel", f"{path}/kernel"), Rule(f"{name}/bias", f"{path}/bias")
+
+
+def _attention(path):
+    for name, part in (("query", "query"), ("key", "key"), ("value", "value"), ("out", "output")):
+        yield from _dense(f"{_ATTENTION}/{name}", f"{path}/{part}")
+
+
+def _mlp(path):
+    return *_dense("MlpBlock_0/Dense_0", f"{path}/hidden"), *_dense("MlpBlock_0/Dense_1", f"{path}/output")
+
+
+def _unit():
+    unit, path = "block{s}/unit{u}/", "stem_stage_{s}_unit_{u}/"
+    for number in (1, 2, 3):
+        yield Rule(f"{unit}conv{number}/kernel", f"{path}conv_{number}/kernel")
+        yield from _norm(f"{unit}gn{number}", f"{path}norm_{number}", "channels")
+    yield Rule(f"{unit}conv_proj/kernel", f"{path}projection_conv/kernel")
+    yield from _norm(f"{unit}gn_proj", f"{path}projection_norm", "channels")
+
+
+NAMES = Names(
+    (
+        Rule("conv_root/kernel", "stem_conv/kernel"),
+        *_norm("gn_root", "stem_norm", "channels"),
+        *_unit(),
+        *_dense("embedding", "patch_embedding"),
+        Rule("cls", "class_token/token"),
+        Rule("Transformer/posembed_input/pos_embedding", "position_embedding/embedding", "table"),
+        Rule("pos_embedding", "position_embedding/embedding", "table"),
+        *block_rules(_BLOCK, _norm("LayerNorm_0", "attention_norm")),
+        *block_rules(_BLOCK, _attention("attention")),
+        *block_rules(_BLOCK, _norm("LayerNorm_1", "mlp_norm")),
+        *block_rules(_BLOCK, _mlp("mlp")),
+        *_norm("Transformer/encoder_norm", "encoder_norm"),
+        Rule("MAPHead_0/probe", "pooling/probe"),
+        *block_rules("MAPHead_0/", _attention("attention"), "pooling"),
+        *block_rules("MAPHead_0/", _norm("LayerNorm_0", "norm"), "pooling"),
+        *block_rules("MAPHead_0/", _mlp("mlp"), "pooling"),
+        *_dense("pre_logits", "pre_logits"),
+        *_dense("head", "predictions"),
+    ),
+)
+"""Table for linen's names, in the form that `_renamed` returns. The stages and units of the stem are counted from 0."""
+
+# Prefixes of the names of the model's arrays, in plain files, training states and image-text models.
+_PREFIXES = ("", "opt/target/", "params/", "params/img/", "img/")
+_TABLES = ("Transformer/posembed_input/pos_embedding", "pos_embedding")
+"""Names of the position table in vision_transformer and in big_vision"""
+# (name in Flax's first generation, name in linen)
+_PRE_LINEN = (
+    ("LayerNorm_2", "LayerNorm_1"),
+    ("MultiHeadDotProductAttention_1", _ATTENTION),
+    ("MlpBlock_3", "MlpBlock_0"),
+)
+
+
+def _describe(file, hints):
+    prefix = _prefix(file)
+    everything, file = file, _renamed(file, prefix)
+    shapes = file.shapes
+    family = hints.family or _family(shapes)
+    stem = _stem(shapes, hints.source)
+    block = "Transformer/encoderblock_0/"
+    hidden_dim, num_heads, _ = shapes[f"{block}{_ATTENTION}/query/kernel"]
+    has_class_token, table = "cls" in shapes, next((name for name in _TABLES if name in shapes), None)
+    fields = {
+        "patch_size": _patch_size(shapes),
+        "hidden_dim": hidden_dim,
+        "num_layers": count_blocks(shapes, re.compile(r"Transformer/encoderblock_(\d+)/")),
+        "num_heads": num_heads,
+        "mlp_dim": shapes[f"{block}MlpBlock_0/Dense_0/kernel"][1],
+        "stem": stem,
+        "pooling": "map" if "MAPHead_0/probe" in shapes else "token" if has_class_token else "avg",
+        "class_token": has_class_token,
+        "position_embedding": "learned_1d" if table else "sincos_2d",
+        "representation_dim": shapes["pre_logits/kernel"][1] if "pre_logits/kernel" in shapes else None,
+        **FAMILIES[family].config_fields,
+    }
+    # vision_transformer inserts the class token, then adds positions. big_vision adds positions before it inserts the
+    # class token, except in the oldest files.
+    choices = [has_class_token] if table == _TABLES[0] else range(has_class_token + 1)
+    config, grid_size, image_size = vit_config(fields, hints, table and shapes[table][1], choices)
+    classes = shapes["head/kernel"][1] if "head/kernel" in shapes else None
+    return Checkpoint(
+        source=hints.source,
+        format="google",
+        config=config,
+        grid_size=grid_size,
+        classes=classes,
+        image_size=image_size,
+        channels=shapes["embedding/kernel" if stem is None else "conv_root/kernel"][2],
+        preprocessing=preprocessing_of(family, image_size),
+        read=lambda: NAMES.decode(file, num_heads),
+        skipped=file.left_out(everything),
+        activation=None if prefix.endswith("img/") else activation_of_problem({}, classes),
+    )
+
+
+def _prefix(file):
+    return next((prefix for prefix in _PREFIXES if f"{prefix}embedding/kernel" in file), None)
+
+
+def _renamed(file, prefix):
+    names = {name.removeprefix(prefix): name for name in file if name.startswith(prefix)}
+    names = {new: old for new, old in names.items() if 0 not in file.shapes[old]}  # Empty modules' arrays have size 0.
+    if prefix == "":
+        names = {new: old for new, old in names.items() if not new.startswith("opt/")}
+    if "probe" in names:
+        inlined = ("probe", "MultiHeadDotProductAttention_0/", "LayerNorm_0/", "MlpBlock_0/")
+        names = {f"MAPHead_0/{new}" if new.startswith(inlined) else new: old for new, old in names.items()}
+    names = {new.replace("Transformer/pos_embedding", "pos_embedding"): old for new, old in names.items()}
+    names = {_renumbered(new, -1): old for new, old in names.items()}
+    return Renamed(file, _with_linen_names(_unstacked(names, file)))
+
+
+def _renumbered(name, offset):
+    """Adds `offset` to the numbers of the stem's stage and unit in a name."""
+    match = re.match(r"block(\d+)/unit(\d+)/", name)
+    if match is None:
+        return name
+    return f"block{int(match[1]) + offset}/unit{int(match[2]) + offset}/{name[match.end() :]}"
+
+
+def _unstacked(names, file):
+    """Replaces the name of each stacked array (`Transformer/encoderblock/…`) by one name for each block."""
+    split_names = {}
+    for new, old in names.items():
+        if new.startswith("Transformer/encoderblock/"):
+            for i in range(check_depth(file.shapes[old][0])):
+                split_names[new.replace("encoderblock/", f"encoderblock_{i}/")] = old, i
+        else:
+            split_names[new] = old
+    return split_names
+
+
+def _with_linen_names(names):
+    if not any(name.endswith("/MultiHeadDotProductAttention_1/query/kernel") for name in names):
+        return names
+    for pre_linen, linen in _PRE_LINEN:
+        names = {new.replace(f"/{pre_linen}/", f"/{linen}/"): old for new, old in names.items()}
+    return names
+
+
+def _family(shapes):
+    if "MAPHead_0/probe" in shapes and "head/kernel" not in shapes:
+        return "siglip"
+    return "google" if "Transformer/posembed_input/pos_embedding" in shapes else "big_vision"
+
+
+def _patch_size(shapes):
+    kernel = shapes["embedding/kernel"]
+    if len(kernel) != 4:
+        raise ValueError(
+            f"embedding/kernel must be a patch projection (height, width, channels, D), but has the shape {kernel}. "
+            f"NaFlex models, whose inputs are patches instead of images, are not supported."
+        )
+    return patch_size_of(kernel[:2])
+
+
+def _stem(shapes, source):
+    if "conv_root/kernel" not in shapes:
+        return None
+    matches = (re.match(r"block(\d+)/unit(\d+)/", name) for name in shapes)
+    units = [tuple(map(int, match.groups())) for match in matches if match]
+    return StemConfig(stage_depths_of(units, source, "hybrid") if units else (), width=shapes["conv_root/kernel"][-1])
+
+
+def _write(weights, description):
+    """Writes the layout of vision_transformer, or of big_vision if only big_vision can express the model."""
+    config = description.config
+    _check_expressible(description)
+    _warn_of_images(description)
+    arrays = NAMES.encode(weights, config.num_heads)
+    if _fits_vision_transformer(config):
+        arrays = {_pre_linen(name): array for name, array in arrays.items()}
+    elif "Transformer/posembed_input/pos_embedding" in arrays:
+        table = arrays.pop("Transformer/posembed_input/pos_embedding")
+        arrays = {"pos_embedding": table, **arrays}
+    return {"weights.npz": {_renumbered(name, 1): array for name, array in arrays.items()}}
+
+
+def _pre_linen(name):
+    if name.startswith("Transformer/encoderblock_"):
+        for pre_linen, linen in _PRE_LINEN:
+            name = name.replace(f"/{linen}/", f"/{pre_linen}/")
+    return name
+
+
+def _fits_vision_transformer(config):
+    """Whether a model is written in the layout of vision_transformer, and not in the layout of big_vision."""
+    return (
+        config.position_embedding == "learned_1d"
+        and config.pooling != "map"
+        and config.position_prefix_rows == config.num_class_tokens
+    )
+
+
+def _check_expressible(description):
+    config = description.config
+    is_plain = _fits_vision_transformer(config)
+    has_prefix_rows = config.position_embedding == "learned_1d" and config.position_prefix_rows > 0
+    conflicts = [
+        ("pixels that are not normalised to [-1, 1]", not description.is_normalized_to_one),
+        ("a sigmoid of several classes", description.has_sigmoid and description.classes > 1),
+        ("epsilons in the stem that differ from Google's and timm's", not description.has_known_stem),
+        ("a class token that is not pooled", config.has_class_token != (config.pooling in ("token", None))),
+        ("a hybrid with positions or pooling of big_vision", config.stem is not None and not is_plain),
+        ("a position row of a class token that is not pooled", not is_plain and has_prefix_rows),
+    ]
+    check_expressible("Google's code", config, ["google"], conflicts)
+
+
+def _warn_of_images(description):
+    """Logs a warning if the file will be read with another resize, crop or interpolation than the model has."""
+    resize, crop = description.resize_and_crop
+    is_siglip = description.config.pooling == "map" and description.classes is None
+    family = "siglip" if is_siglip else "google" if _fits_vision_transformer(description.config) else "big_vision"
+    assumed = preprocessing_of(family, description.image_size)
+    chosen = {"resize": resize, "crop": crop, "interpolation": description.preprocessing["interpolation"]}
+    if (resize, crop) != (None, None) and any(value != assumed[name] for name, value in chosen.items()):
+        settings = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
+        logger.warning("Google's format does not contain how images are prepared. The model has %s.", settings)
+
+
+_OWN_FILE = """
+import keras_vit
+
+model = keras_vit.from_pretrained({file}, num_heads={num_heads}{grid_size})
+"""
+_VISION_TRANSFORMER = """
+from vit_jax import checkpoint
+
+params = checkpoint.load({file})
+"""
+_BIG_VISION = """
+from big_vision import utils
+
+params = utils.load_checkpoint_np({file})
+"""
+
+
+def _card(config):
+    project, code = "big_vision", _BIG_VISION
+    if _fits_vision_transformer(config):
+        project, code = "vision_transformer", _VISION_TRANSFORMER
+    return CardFormat(project, project, code, _OWN_FILE)
+
+
+FORMAT = Format(
+    title="Google's Vision Transformers",
+    recognises=lambda file: _prefix(file) is not None,
+    describe=_describe,
+    write=_write,
+    card=_card,
+)

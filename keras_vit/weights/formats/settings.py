@@ -1,0 +1,94 @@
+"""Checks and reads settings that several formats share."""
+
+from keras_vit.architectures.base import ANY
+from keras_vit.checks import MAX_SIDE, check_size, problem_of_class_names, shown
+
+PREPARE_YOURSELF = (
+    " To load the weights anyway, change the setting in the file to a supported value, and prepare the images yourself."
+)
+"""Advice for the image preparation, which does not change the weights."""
+_PROBLEM_TYPES = (None, "single_label_classification", "multi_label_classification", "regression")
+
+
+def patch_size_of(sides):
+    """Side of a patch, or (height, width) if they differ, as in `ViTConfig`."""
+    height, width = sides
+    return height if height == width else (height, width)
+
+
+def pair(size):
+    """(height, width) of an image size, which may be one number; `None` remains `None`."""
+    if size is None:
+        return None
+    sides = (size, size) if isinstance(size, int) else size
+    if not isinstance(sides, (tuple, list)) or len(sides) != 2:
+        raise ValueError(f"An image size must be one number or (height, width). Received: {shown(size)}")
+    return tuple(check_size("Each side of an image", side, MAX_SIDE) for side in sides)
+
+
+def check_settings(settings, **facts):
+    """Checks that a configuration fits the arrays of its file.
+
+    Args:
+        settings: Contents of the configuration.
+        **facts: Values derived from the arrays. If `settings` contains one of these names, both values must be equal.
+    """
+    for name, fact in facts.items():
+        value = settings.get(name)
+        value = pair(value) if isinstance(fact, tuple) else value
+        if value is not None and value != fact:
+            raise ValueError(
+                f"The configuration beside the weights belongs to another model: it contains {name}={shown(value)}, "
+                f"but the arrays have {fact!r}."
+            )
+
+
+def check_supported(file, settings, supported, advice=""):
+    """Checks the values of settings, and finds the settings that are unknown. `None` is the same as no setting.
+
+    Args:
+        file: Name of the file or of the part of it that contains the settings.
+        settings: Contents of the configuration.
+        supported: {setting: supported values, or `ANY`}. It contains all settings that the project writes.
+        advice: End of the error message.
+
+    Returns:
+        {setting: text that names its value} for all unknown settings. They could change the outputs.
+
+    Raises:
+        ValueError: If a value is not supported.
+    """
+    ignored = {}
+    for name, value in settings.items():
+        if name not in supported:
+            if value is not None:
+                ignored[name] = f"{shown(value)} in {file} is unknown and has no effect"
+        elif value is not None and supported[name] is not ANY and value not in supported[name]:
+            accepted = " or ".join(map(repr, supported[name]))
+            raise ValueError(
+                f"{file} contains {name}={shown(value)}. This package supports only {name}={accepted}.{advice}"
+            )
+    return ignored
+
+
+def usable_class_names(names, file, setting):
+    """(names of classes that can be used or `None`, what `LoadReport.ignored` contains about them)."""
+    if names is None or not (problem := problem_of_class_names(names)):
+        return names, {}
+    return None, {setting: f"the labels in {file} are left out, because {problem}"}
+
+
+def activation_of_problem(config, classes):
+    """The activation of a classifier, as in the pipelines of transformers. `None`: the outputs are not probabilities.
+
+    Args:
+        config: Contents of a `config.json` with or without a `problem_type`.
+        classes: Number of outputs of the classifier.
+    """
+    kind = config.get("problem_type")
+    if kind not in _PROBLEM_TYPES:
+        accepted = ", ".join(map(repr, _PROBLEM_TYPES[1:]))
+        raise ValueError(f"config.json contains problem_type={shown(kind)}. Accepted: {accepted}")
+    if kind == "regression":
+        return None
+    return "sigmoid" if kind == "multi_label_classification" or classes == 1 else "softmax"

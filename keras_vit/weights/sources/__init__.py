@@ -1,0 +1,1 @@
+"""Finds and downloads files of weights."""

@@ -1,0 +1,30 @@
+import pytest
+
+from keras_vit.weights.formats.settings import activation_of_problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "activation"),
+    [
+        (None, 3, "softmax"),
+        ("single_label_classification", 3, "softmax"),
+        pytest.param(
+            *("multi_label_classification", 3, "sigmoid"),
+            marks=pytest.mark.combination(
+                "transformers: problem_type=multi_label_classification", "the classifier ends in a sigmoid"
+            ),
+        ),
+        pytest.param(
+            *("regression", 3, None),
+            marks=pytest.mark.combination("transformers: problem_type=regression", "the classifier has no activation"),
+        ),
+        (None, 1, "sigmoid"),
+    ],
+)
+def test_activation(kind, classes, activation):
+    assert activation_of_problem({"problem_type": kind}, classes) == activation
+
+
+def test_unknown_kind_of_problem():
+    with pytest.raises(ValueError, match=r"problem_type='ranking'\. Accepted: 'single_label_classification', 'multi"):
+        activation_of_problem({"problem_type": "ranking"}, 3)
