@@ -105,7 +105,7 @@ def _dynamic_range(model, float_file, file, batches):
 
 
 def _ours(model, float_file, file, batches, format):
-    from keras_vit.export.formats.table import FORMATS
+    from keras_vit.export.runtime_formats import FORMATS
 
     FORMATS[format].quantize(float_file, file, batches)
 

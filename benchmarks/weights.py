@@ -119,7 +119,7 @@ with `quickgelu` in their names. This also holds if such a file is loaded by its
 
 BiT files, in the layouts of big_transfer, big_vision and timm, are not in the catalogue. Pass their path or URL to
 `keras_vit.BiTResNet50x1(weights=…)` and so on, or to `keras_vit.from_pretrained`. A model that is built from a file of
-big_vision has `root_padding="ignored"`, because the max pooling of big_vision's stem ignores the padded pixels.
+big_vision has `stem_pooling_padding="ignored"`, because the max pooling of big_vision's stem ignores the padded pixels.
 
 ResNet-18, 34, 50 and 101 of torchvision and timm, as `.pth` and `.safetensors`, are not in the catalogue either. Pass
 their path or URL to `keras_vit.ResNet50(weights=…)` and so on. `keras_vit.VTResNet50(weights=…)` loads the stem and all

@@ -23,10 +23,9 @@ from keras_vit.models import FACTORIES, baselines
 from keras_vit.models.axial import *  # noqa: F403
 from keras_vit.models.axial_resnet import *  # noqa: F403
 from keras_vit.models.bit_resnet import *  # noqa: F403
+from keras_vit.models.encoder_blocks import initialize_attention, rematerialize
 from keras_vit.models.freezing import freeze
 from keras_vit.models.hybrid import *  # noqa: F403
-from keras_vit.models.mimetic_initialization import initialize_attention
-from keras_vit.models.rematerialization import rematerialize
 from keras_vit.models.resnet import *  # noqa: F403
 from keras_vit.models.visual_transformer import *  # noqa: F403
 from keras_vit.models.vit import *  # noqa: F403

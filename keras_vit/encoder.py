@@ -7,8 +7,8 @@ import keras
 
 from keras_vit import layers
 from keras_vit.architectures.stem import ConvStemConfig
-from keras_vit.trunks.bit_resnet import bit_resnet
 from keras_vit.trunks.conv_stem import conv_stem
+from keras_vit.trunks.hybrid_resnet import hybrid_resnet
 
 
 def encode(images, config, grid_size=None):
@@ -49,12 +49,17 @@ def encode(images, config, grid_size=None):
         tokens = layers.PatchDropout(config.patch_dropout_rate, config.num_prefix_tokens, name="patch_dropout")(tokens)
     if config.pre_norm:
         tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pre_norm")(tokens)
-    sizes = None
-    if config.token_merging:
-        for i in range(config.num_layers):
+    sizes, arguments = None, [patches] if config.axial else []
+    if config.rotary is not None:
+        rotary = config.rotary, config.key_dim, config.num_prefix_tokens
+        arguments = [layers.RotaryPositionEmbedding(*rotary, name="rotary_positions")(patches)]
+    for i, positions in enumerate([None, *later_positions]):
+        if positions is not None:
+            tokens = positions(tokens, patches)
+        if config.token_merging:
             tokens, sizes = encoder_block(config, i)(tokens, sizes)
-    else:
-        tokens = _blocks(tokens, patches, later_positions, config)
+        else:
+            tokens = encoder_block(config, i)(tokens, *arguments)
     if config.has_encoder_norm:
         tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens)
     return tokens, sizes
@@ -62,7 +67,7 @@ def encode(images, config, grid_size=None):
 
 def _stem_features(images, config):
     """The feature map of the stem, (B, h, w, C). Errors name the size of an image that does not suit the patches."""
-    features = (conv_stem if isinstance(config.stem, ConvStemConfig) else bit_resnet)(images, config.stem)
+    features = (conv_stem if isinstance(config.stem, ConvStemConfig) else hybrid_resnet)(images, config.stem)
     size, patch = features.shape[1:3], config.patch_shape
     multiples = [config.stem.stride * side for side in patch]
     if not config.crop_to_patches and any(side and side % part for side, part in zip(size, patch, strict=True)):
@@ -72,25 +77,6 @@ def _stem_features(images, config):
             f"{multiples[0]} x {multiples[1]} pixels, or set crop_to_patches=True to cut off the remaining features."
         )
     return features
-
-
-def _blocks(tokens, patches, later_positions, config):
-    arguments = _block_arguments(patches, config)
-    for i, positions in enumerate([None, *later_positions]):
-        if positions is not None:
-            tokens = positions(tokens, patches)
-        tokens = encoder_block(config, i)(tokens, *arguments)
-    return tokens
-
-
-def _block_arguments(patches, config):
-    """Returns the list of arguments that each block needs beside the tokens."""
-    if config.axial:
-        return [patches]
-    if config.rotary is None:
-        return []
-    sizes = config.key_dim, config.num_prefix_tokens
-    return [layers.RotaryPositionEmbedding(config.rotary, *sizes, name="rotary_positions")(patches)]
 
 
 def add_prefix_tokens(tokens, config):
@@ -129,8 +115,7 @@ def encoder_block(config, i):
     """Creates block i, counted from 0."""
     name = f"encoder_block_{i}"
     if config.axial:
-        rows, columns = (_encoder_block(config, i, part) for part in ("row", "column"))
-        return layers.AxialEncoderBlock(rows, columns, name=name)
+        return layers.AxialEncoderBlock(*(_encoder_block(config, i, part) for part in ("row", "column")), name=name)
     return _encoder_block(config, i, name)
 
 

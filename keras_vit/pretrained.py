@@ -8,11 +8,10 @@ import typing
 import keras
 
 from keras_vit.architectures import AxialResNetConfig, BiTResNetConfig, ResNetConfig, read_architecture
-from keras_vit.architectures.spellings import argument_hint
+from keras_vit.architectures.spellings import unknown_argument
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.checks import did_you_mean, shown
 from keras_vit.models import bit_resnet, resnet
-from keras_vit.models.building import SharedArguments, build_convolutional, checked_arguments, image_size
+from keras_vit.models.building import SharedArguments, build_on_trunk, checked_arguments, image_size
 from keras_vit.models.factories import ModelArguments
 from keras_vit.models.vit import build_model, check_preprocessing
 from keras_vit.preprocessing import preprocessing_layer
@@ -152,7 +151,7 @@ def _build_resnet(checkpoint, changes, values, name):
         raise TypeError(f"{checkpoint.source} contains weights of a {config.title}, which has no {', '.join(unknown)}.")
     shared = SharedArguments(**values | {name: value for name, value in changes.items() if name == "pooling"})
     config = dataclasses.replace(config, **{name: value for name, value in changes.items() if name != "pooling"})
-    return build_convolutional(_TRUNKS[type(config)], config, shared, name)
+    return build_on_trunk(_TRUNKS[type(config)], config, shared, name)
 
 
 _TRUNKS = {BiTResNetConfig: bit_resnet.trunk, ResNetConfig: resnet.trunk}
@@ -164,10 +163,8 @@ def _check_names(arguments):
     known = ["family", "num_heads", "grid_size", "head", *ModelArguments.__annotations__]
     for name in arguments:
         if name not in known:
-            hint = argument_hint(name, known) or did_you_mean(name, known)
-            if name == "weights":
-                hint = " Pass the weights as the first argument, source."
-            raise TypeError(f"{shown(name)} is not an argument of from_pretrained.{hint} Accepted: {', '.join(known)}")
+            hint = " Pass the weights as the first argument, source." if name == "weights" else ""
+            raise unknown_argument(name, "an argument of from_pretrained", known, hint=hint)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,7 +51,7 @@ def test_survives_json():
 
 def test_dictionaries_have_the_kind():
     assert CONFIGS[0].to_dict()["kind"] == "vit"
-    fields = {"kind": "bit_resnet", "stage_depths": [3, 4], "width": 96, "root_padding": "zeros"}
+    fields = {"kind": "bit_resnet", "stage_depths": [3, 4], "width": 96, "stem_pooling_padding": "zeros"}
     assert CONFIGS[3].to_dict() == fields
     assert read_architecture({"kind": "bit_resnet", "stage_depths": [3, 4], "width": 96}) == CONFIGS[3]
 

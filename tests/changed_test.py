@@ -6,8 +6,8 @@ from unittest import mock
 
 from tests.changed import SECONDS_OF_ONE_PROCESS, _WholeFiles, commands, own_tests, pytest_collection_modifyitems
 
-CHANGED = "keras_vit/layers/transformer/drop_path.py"
-OWN, OTHER = "tests/layers/transformer/drop_path_test.py", "tests/models/vit_test.py"
+CHANGED = "keras_vit/layers/regularization/drop_path.py"
+OWN, OTHER = "tests/layers/regularization/drop_path_test.py", "tests/models/vit_test.py"
 
 
 def test_own_tests():

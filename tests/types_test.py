@@ -7,7 +7,7 @@ import typing
 
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
-from keras_vit.architectures.config_arguments import ViTConfigArguments
+from keras_vit.architectures.vision_transformer import ViTConfigArguments
 from keras_vit.models.building import SharedArguments
 from keras_vit.models.factories import ModelArguments
 

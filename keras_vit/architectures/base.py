@@ -5,8 +5,8 @@ import dataclasses
 import typing
 from typing import ClassVar
 
-from keras_vit.architectures.spellings import FACTORY_ARGUMENTS, argument_hint
-from keras_vit.checks import check_choice, did_you_mean, shown
+from keras_vit.architectures.spellings import FACTORY_ARGUMENTS, unknown_argument
+from keras_vit.checks import check_choice
 
 ANY = object()
 """Used instead of a tuple of values if every value is accepted."""
@@ -100,8 +100,7 @@ class Config:
         fields = [field.name for field in dataclasses.fields(cls)]
         for name in names:
             if name not in fields:
-                hint = argument_hint(name, [*fields, *arguments]) or did_you_mean(name, [*fields, *arguments])
-                raise TypeError(f"{shown(name)} is not a field of {cls.__name__}.{hint} Fields: {', '.join(fields)}")
+                raise unknown_argument(name, f"a field of {cls.__name__}", fields, arguments)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ class BiTResNetConfig(_ResNetConfig):
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
         width: Channels of the stem, a multiple of 32. Stage s has `4 * width * 2**s` output channels.
-        root_padding: Padding of the stem's max-pooling, `"zeros"` or `"ignored"`, as in `keras_vit.BiTResNet`.
+        stem_pooling_padding: Padding of the stem's max-pooling, `"zeros"` or `"ignored"`, as in `keras_vit.BiTResNet`.
 
     Raises:
         ValueError: If a value is invalid.
@@ -35,7 +35,7 @@ class BiTResNetConfig(_ResNetConfig):
     title = "BiT-ResNet"
 
     width: int = setting(check_group_width, 64)
-    root_padding: str = setting(("zeros", "ignored"), "zeros")
+    stem_pooling_padding: str = setting(("zeros", "ignored"), "zeros")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 import re
 
+from keras_vit.checks import did_you_mean, shown
+
 SIZE_NAMES = {
     "Ti": "tiny",
     "S": "small",
@@ -54,6 +56,21 @@ _SPELLINGS = {
     "init_values": "layer_scale",
 }
 """{name of an argument in timm, transformers or torchvision: the argument of this package}"""
+
+
+def unknown_argument(name, what, accepted, others=(), hint=""):
+    """Returns the TypeError for an unknown field or argument.
+
+    Args:
+        name: The unknown name.
+        what: What it is not, such as `"a field of ViTConfig"`.
+        accepted: Names that are accepted.
+        others: Further names that the message may suggest.
+        hint: Suggestion, or `""` for the accepted name that is most similar or that another project calls `name`.
+    """
+    known = [*accepted, *others]
+    hint = hint or argument_hint(name, known) or did_you_mean(name, known)
+    return TypeError(f"{shown(name)} is not {what}.{hint} Accepted: {', '.join(accepted)}")
 
 
 def argument_hint(name, arguments):

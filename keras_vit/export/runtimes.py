@@ -21,9 +21,9 @@ from keras_vit.export import calibration
 from keras_vit.export.card_formats import CARD_FORMATS
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.formats.exporting import FromPixels
-from keras_vit.export.formats.table import FORMATS
 from keras_vit.export.model_server import check_version_folder, write_server_files
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images, verified
+from keras_vit.export.runtime_formats import FORMATS
 from keras_vit.export.signatures import check_output, is_segmenter
 from keras_vit.graph import is_quantized
 from keras_vit.images.resizing import resize_image

@@ -11,10 +11,10 @@ import keras
 
 from keras_vit import layers
 from keras_vit.architectures import AxialResNetConfig
-from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.models.building import SharedArguments, build_convolutional, resnet_with_weights
+from keras_vit.layers.convolutional.parts import batch_norm
+from keras_vit.models.building import SharedArguments, build_on_trunk, resnet_with_weights
 from keras_vit.models.factories import keras_application
-from keras_vit.trunks.bit_resnet import stage_units
+from keras_vit.trunks.hybrid_resnet import stage_units
 
 
 def AxialResNet(
@@ -69,7 +69,7 @@ def AxialResNet(
         include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
     )
     config = AxialResNetConfig(stage_depths, width, num_heads)
-    return resnet_with_weights(functools.partial(build_convolutional, _trunk, name=name), config, shared)
+    return resnet_with_weights(functools.partial(build_on_trunk, _trunk, name=name), config, shared)
 
 
 def _trunk(images, config):

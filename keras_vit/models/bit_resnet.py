@@ -14,15 +14,15 @@ from keras_vit import layers
 from keras_vit.architectures import BiTResNetConfig
 from keras_vit.layers.convolutional.bottleneck_unit import NUM_GROUPS
 from keras_vit.layers.convolutional.pre_activation_unit import GROUP_NORM_EPSILON, bit_conv
-from keras_vit.models.building import SharedArguments, build_convolutional, resnet_with_weights
+from keras_vit.models.building import SharedArguments, build_on_trunk, resnet_with_weights
 from keras_vit.models.factories import keras_application
-from keras_vit.trunks.bit_resnet import stage_units
+from keras_vit.trunks.hybrid_resnet import stage_units
 
 
 def BiTResNet(
     stage_depths: tuple[int, ...] = (3, 4, 6, 3),
     width: int = 64,
-    root_padding: str | None = None,
+    stem_pooling_padding: str | None = None,
     include_top: bool = True,
     weights: str | os.PathLike | None = None,
     input_tensor: keras.KerasTensor | None = None,
@@ -48,7 +48,7 @@ def BiTResNet(
             layers, `(3, 8, 36, 3)` for 152, `(3, 24, 36, 3)` for 200.
         width: Channels of the stem, a multiple of 32. In published models, it is 64 times the last number of the name
             (192 for BiTResNet50x3). Stage s has `4 * width * 2**s` output channels.
-        root_padding: Padding of the stem's max-pooling. `"zeros"`: zeros, as in BiT's training and in timm.
+        stem_pooling_padding: Padding of the stem's max-pooling. `"zeros"`: zeros, as in BiT's training and in timm.
             `"ignored"`: the padding is never the maximum, as in big_vision and in its weight files. `None`: the padding
             of published weights if these are loaded, otherwise zeros.
         weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
@@ -75,15 +75,15 @@ def BiTResNet(
     shared = SharedArguments(
         include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
     )
-    config = BiTResNetConfig(stage_depths, width, "zeros" if root_padding is None else root_padding)
-    inherited = ("root_padding",) if root_padding is None else ()
-    return resnet_with_weights(functools.partial(build_convolutional, trunk, name=name), config, shared, inherited)
+    config = BiTResNetConfig(stage_depths, width, "zeros" if stem_pooling_padding is None else stem_pooling_padding)
+    inherited = ("stem_pooling_padding",) if stem_pooling_padding is None else ()
+    return resnet_with_weights(functools.partial(build_on_trunk, trunk, name=name), config, shared, inherited)
 
 
 def trunk(images, config):
     """Computes the map (B, h, w, D) from normalised pixels (B, H, W, C)."""
     maps = bit_conv(config.width, 7, 2, name="stem_conv")(images)
-    maps = layers.PaddedMaxPooling2D(config.root_padding, name="stem_pooling")(maps)
+    maps = layers.PaddedMaxPooling2D(config.stem_pooling_padding, name="stem_pooling")(maps)
     for name, width, strides in stage_units(config.stage_depths, config.width):
         maps = layers.PreActivationUnit(width, strides, name=name)(maps)
     maps = layers.GroupNormalization(NUM_GROUPS, epsilon=GROUP_NORM_EPSILON, name="final_norm")(maps)

@@ -195,7 +195,7 @@ def with_weights(build, config, shared, match, variant):
     return build_with_weights(functools.partial(build_matched, shared), checkpoint, head)
 
 
-def build_convolutional(trunk, config, shared, name=None):
+def build_on_trunk(trunk, config, shared, name=None):
     """Builds a newly initialised model with a backbone, a pooling and a classifier.
 
     Args:

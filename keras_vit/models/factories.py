@@ -6,9 +6,8 @@ import inspect
 
 import keras
 
-from keras_vit.architectures.config_arguments import ViTConfigArgumentsWithoutNumHeads
-from keras_vit.architectures.spellings import argument_hint
-from keras_vit.checks import did_you_mean, shown
+from keras_vit.architectures.spellings import unknown_argument
+from keras_vit.architectures.vision_transformer import ViTConfigArgumentsWithoutNumHeads
 from keras_vit.models.building import SharedArguments
 
 
@@ -25,7 +24,7 @@ class ModelArguments(ViTConfigArgumentsWithoutNumHeads, total=False):
     # Fields of the configs of ResNets and BiT-ResNets.
     stage_depths: tuple[int, ...]
     width: int
-    root_padding: str
+    stem_pooling_padding: str
     expansion: int
     strides_first: bool
     mixing: str
@@ -65,7 +64,9 @@ def keras_application(
     fields = [field.name for field in dataclasses.fields(config_class)]
 
     def build(*arguments, **options):
-        _check_names(options, function_name, same_as, fields)
+        for name in options.keys() - _SHARED.keys():
+            hint = f" Did you mean {same_as.replace('...', f'{name}=...')}?" if name in fields else ""
+            raise unknown_argument(name, f"an argument of {function_name}", _SHARED, fields, hint)
         try:
             bound = signature.bind(*arguments, **options)
         except TypeError as error:
@@ -94,11 +95,3 @@ def keras_application(
     (None, 10)
     """
     return build
-
-
-def _check_names(options, function_name, same_as, fields):
-    for name in options.keys() - _SHARED.keys():
-        hint = argument_hint(name, [*_SHARED, *fields]) or did_you_mean(name, _SHARED)
-        if name in fields:
-            hint = f" Did you mean {same_as.replace('...', f'{name}=...')}?"
-        raise TypeError(f"{shown(name)} is not an argument of {function_name}.{hint} Accepted: {', '.join(_SHARED)}")

@@ -6,7 +6,7 @@ import keras
 
 from keras_vit.graph import as_inputs, calls, run_operations
 from keras_vit.layers import EncoderBlock, LayerNormalization, TokenPooling
-from keras_vit.layers.transformer.first_tokens import can_compute_first, first_tokens
+from keras_vit.layers.transformer.few_queries import can_compute_first, first_tokens
 from keras_vit.models.step_variables import created_outside_the_step
 
 

@@ -8,7 +8,7 @@ import typing
 import keras
 
 from keras_vit.architectures import RESNETS, ResNetConfig, changed_config
-from keras_vit.models.building import SharedArguments, build_convolutional, resnet_with_weights
+from keras_vit.models.building import SharedArguments, build_on_trunk, resnet_with_weights
 from keras_vit.models.factories import keras_application
 from keras_vit.trunks.resnet import resnet
 
@@ -62,7 +62,7 @@ def ResNet(
         include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
     )
     config = changed_config(RESNETS, size, config_changes)
-    return resnet_with_weights(functools.partial(build_convolutional, trunk, name=name), config, shared)
+    return resnet_with_weights(functools.partial(build_on_trunk, trunk, name=name), config, shared)
 
 
 def trunk(images, config):

@@ -9,8 +9,8 @@ import keras
 
 from keras_vit import layers
 from keras_vit.architectures import VT_RESNETS, VTResNetConfig, changed_config
-from keras_vit.layers.visual_tokens.token_grid import squarest_grid
-from keras_vit.models.building import SharedArguments, build_convolutional, resnet_with_weights
+from keras_vit.layers.ops.maps import squarest_grid
+from keras_vit.models.building import SharedArguments, build_on_trunk, resnet_with_weights
 from keras_vit.models.factories import keras_application
 from keras_vit.trunks.resnet import resnet
 
@@ -73,7 +73,7 @@ def VTResNet(
         include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
     )
     config = changed_config(VT_RESNETS, size, config_changes)
-    return resnet_with_weights(functools.partial(build_convolutional, _tokens, name=name), config, shared)
+    return resnet_with_weights(functools.partial(build_on_trunk, _tokens, name=name), config, shared)
 
 
 def _tokens(images, config):

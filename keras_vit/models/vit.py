@@ -7,8 +7,7 @@ import typing
 
 import keras
 
-from keras_vit.architectures.config_arguments import ViTConfigArguments
-from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig, get_variant
+from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig, ViTConfigArguments, get_variant
 from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import encode
 from keras_vit.heads import classify, classify_distilled, pool, represent

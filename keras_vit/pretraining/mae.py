@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.ops.kept_patches import keep_patches, share_of
+from keras_vit.layers.ops.patch_selection import select_patches, share_of
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.pretrainer import Pretrainer
 
@@ -121,7 +121,7 @@ class MaskedAutoencoder(Pretrainer):
                 values = _check_noise(noise, (batch_size, num_patches))
             ranks = masking.ranks(values)
             ranks_and_mask.extend([ranks, ops.cast(ranks >= num_visible, "float32")])
-            return keep_patches(tokens, ranks, num_visible, num_prefix_tokens)
+            return select_patches(tokens, ranks, num_visible, num_prefix_tokens)
 
         tokens, images, patches = self.encode(images, {"position_dropout": hide})
         ranks, mask = ranks_and_mask

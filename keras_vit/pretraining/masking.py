@@ -8,13 +8,13 @@ import typing
 import keras
 from keras import ops
 
-from keras_vit.layers.ops.drawn_seed import DrawnSeed
-from keras_vit.layers.ops.kept_patches import share_of
+from keras_vit.layers.ops.fixed_seed import FixedSeed
+from keras_vit.layers.ops.patch_selection import share_of
 
 
 def draw(batch_size, num_patches, generator):
     """Draws a random number in [0, 1) for each patch, (B, N). Replicas of a model draw different numbers."""
-    return keras.random.uniform((batch_size, num_patches), dtype="float32", seed=DrawnSeed(generator))
+    return keras.random.uniform((batch_size, num_patches), dtype="float32", seed=FixedSeed(generator))
 
 
 def ranks(noise):

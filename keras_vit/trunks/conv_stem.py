@@ -3,7 +3,7 @@
 import keras
 
 from keras_vit import layers
-from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.convolutional.parts import batch_norm
 
 
 def conv_stem(images, stem):

@@ -3,8 +3,8 @@
 import keras
 
 from keras_vit import layers
-from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.trunks.bit_resnet import stage_units
+from keras_vit.layers.convolutional.parts import batch_norm
+from keras_vit.trunks.hybrid_resnet import stage_units
 
 
 def resnet(images, config):

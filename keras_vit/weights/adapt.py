@@ -112,7 +112,7 @@ def adapt(weights, checkpoint, target, head):
     else:
         if type(target.config) is not type(checkpoint.config):
             _adapt_trunk(adaptation, checkpoint.config, target)
-        fields = [field for field in ("root_padding", "strides_first") if hasattr(target.config, field)]
+        fields = [field for field in ("stem_pooling_padding", "strides_first") if hasattr(target.config, field)]
         _compare_fields(adaptation, fields, checkpoint.config, target.config)
     _adapt_channels(adaptation, checkpoint.preprocessing, target)
     if checkpoint.preprocessing is None:

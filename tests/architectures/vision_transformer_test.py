@@ -83,10 +83,10 @@ def test_replace_refuses_an_unknown_name_and_offers_the_nearest():
         # Names that other projects use, and arguments of the functions that change configs.
         *(("drop_rate", "dropout_rate"), ("embed_dim", "hidden_dim"), ("num_classes", "classes")),
     ):
-        message = f"'{name}' is not a field of ViTConfig. Did you mean .*'{near}.*Fields: patch"
+        message = f"'{name}' is not a field of ViTConfig. Did you mean .*'{near}.*Accepted: patch"
         with pytest.raises(TypeError, match=message):
             ViTConfig(**TINY).replace(**{name: 1})
-    with pytest.raises(TypeError, match=r"'zzz' is not a field of ViTConfig. Fields: patch_size, hidden_dim"):
+    with pytest.raises(TypeError, match=r"'zzz' is not a field of ViTConfig. Accepted: patch_size, hidden_dim"):
         ViTConfig(**TINY).replace(zzz=1)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import model_weights, models
 from keras_vit.weights.catalogue import ENTRIES, get_entry
-from tests.models.baselines.resnets_test import COUNTS
+from tests.models.baselines.attention_resnets_test import COUNTS
 
 
 def _cells(table):

@@ -134,8 +134,8 @@ def test_every_resnet(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "root_padding"), [((None, None), "zeros"), ((34, 46), "ignored")])
-def test_a_resnet_as_a_file_of_another_runtime(size, root_padding, tmp_path):
-    model = keras_vit.BiTResNet((1, 1), 32, root_padding, input_shape=(*size, 3), classes=5)
+@pytest.mark.parametrize(("size", "stem_pooling_padding"), [((None, None), "zeros"), ((34, 46), "ignored")])
+def test_a_resnet_as_a_file_of_another_runtime(size, stem_pooling_padding, tmp_path):
+    model = keras_vit.BiTResNet((1, 1), 32, stem_pooling_padding, input_shape=(*size, 3), classes=5)
     randomize(model, scale=0.2)
     assert keras_vit.export_model(model, tmp_path / "tiny.onnx", "onnx").max_difference < 1e-5

@@ -6,7 +6,7 @@ import pytest
 
 from keras_vit import layers
 from keras_vit.layers import ResidualUnit
-from keras_vit.layers.convolutional.residual_unit import SPATIAL_MIXINGS
+from keras_vit.layers.convolutional.residual_unit import MIXINGS as ALL_MIXINGS
 from tests.reference import resnet_baselines as reference
 from tests.test_case import random_inputs, run_parity_test
 
@@ -22,7 +22,7 @@ GATES = {None: lambda x, w: x, "squeeze_excitation": reference.squeeze_excitatio
 
 
 def test_all_are_here():
-    assert set(MIXINGS) | {"convolution"} == set(SPATIAL_MIXINGS)
+    assert set(MIXINGS) | {"convolution"} == set(ALL_MIXINGS)
 
 
 @pytest.mark.parametrize(

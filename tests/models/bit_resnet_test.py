@@ -32,12 +32,14 @@ def tiny(stage_depths=(1, 2), input_shape=SHAPE, classes=5, classifier_activatio
 
 
 @pytest.mark.parametrize(
-    ("stage_depths", "size", "root_padding", "root_fill"),
+    ("stage_depths", "size", "stem_pooling_padding", "root_fill"),
     [((2, 1), (45, 33), None, 0.0), ((1, 2), (32, 48), "ignored", -np.inf)],
 )
-def test_equals_the_reference(stage_depths, size, root_padding, root_fill):
+def test_equals_the_reference(stage_depths, size, stem_pooling_padding, root_fill):
     equation = functools.partial(reference.bit_resnet_logits, stage_depths=stage_depths, root_fill=root_fill)
-    run_parity_test(tiny(stage_depths, (*size, 3), root_padding=root_padding), equation, random_inputs((*size, 3)))
+    run_parity_test(
+        tiny(stage_depths, (*size, 3), stem_pooling_padding=stem_pooling_padding), equation, random_inputs((*size, 3))
+    )
 
 
 @pytest.mark.slow
@@ -58,7 +60,7 @@ def test_published_counts(factor):
 def test_refuses_impossible_arguments():
     for arguments, message in (
         ({"width": 48}, "width must be a multiple of 32, the number of groups. Received: 48"),
-        ({"root_padding": "same"}, "root_padding must be one of 'zeros', 'ignored'. Received: 'same'"),
+        ({"stem_pooling_padding": "same"}, "stem_pooling_padding must be one of 'zeros', 'ignored'. Received: 'same'"),
         ({"weights": "imagenet"}, "'BiT-ResNet@imagenet' is not the name of published weights"),
     ):
         with pytest.raises(ValueError, match=message):

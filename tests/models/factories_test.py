@@ -20,7 +20,7 @@ FUNCTIONS = {
     "AxialResNet50": ("AxialResNet", ((3, 4, 6, 3), 32, 8)),
 }
 NAMES = {"ResNet": "resnet_", "VTResNet": "vt_resnet_", "BiTResNet": "bit_resnet_", "AxialResNet": "axial_resnet_"}
-SIZES = {"size", "config_changes", "stage_depths", "width", "num_heads", "root_padding"}
+SIZES = {"size", "config_changes", "stage_depths", "width", "num_heads", "stem_pooling_padding"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -45,7 +45,7 @@ def test_function_passes_its_arguments_on(function, monkeypatch):
         ("ViTB16", "num_classes", "'classes'"),
         ("AxialViTB32", "mlp", "keras_vit.ViT(\"B/32\", axial=True, pooling='avg', mlp=...)"),
         ("ResNet50", "dropout_rate", 'keras_vit.ResNet("R50", dropout_rate=...)'),
-        ("BiTResNet50x1", "root_padding", "keras_vit.BiTResNet((3, 4, 6, 3), 64, root_padding=...)"),
+        ("BiTResNet50x1", "stem_pooling_padding", "keras_vit.BiTResNet((3, 4, 6, 3), 64, stem_pooling_padding=...)"),
     ],
 )
 def test_an_argument_that_a_published_size_does_not_have(function, name, hint):

@@ -78,7 +78,11 @@ def test_freezing():
     [
         ({"size": "R152"}, ValueError, "'R152' is not a published ResNet.* Available: R18, R34, R50, R101. A keras"),
         ({"size": 50}, ValueError, "50 is not a published ResNet.* Available: R18"),
-        ({"depths": (1,)}, TypeError, "'depths' is not a field of ResNetConfig.* Fields: stage_depths, width, expans"),
+        (
+            {"depths": (1,)},
+            TypeError,
+            "'depths' is not a field of ResNetConfig.* Accepted: stage_depths, width, exp",
+        ),
         ({"stage_depths": ()}, ValueError, r"stage_depths must be a tuple of at least one integer. Received: \(\)"),
         ({"expansion": 2}, ValueError, r"expansion must be 4 \(bottleneck units\) or 1 \(basic units\). Received: 2"),
         ({"pooling": "max"}, ValueError, "pooling must be 'avg', or None together with.*pooling='max'"),

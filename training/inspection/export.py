@@ -7,7 +7,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit.decoding import image_decoder
-from keras_vit.export.formats.table import FORMATS
+from keras_vit.export.runtime_formats import FORMATS
 from training import recipes
 from training.data.images import decoded, read_image
 from training.errors import InputError

@@ -3,7 +3,7 @@
 import keras
 
 from keras_vit.export.signatures import probabilities
-from keras_vit.layers.ops.textbook import textbook_operations
+from keras_vit.layers.ops.exportable import exportable_operations
 from keras_vit.preprocessing import preprocess_input
 
 
@@ -25,11 +25,11 @@ class FromPixels(keras.Model):
         return {"probabilities": probabilities(self.model, preprocess_input(images, self.model))}
 
 
-def export_textbook(model, file, format, **options):
+def export_for_runtime(model, file, format, **options):
     """Exports a model with Keras's exporter, with operations that the runtimes recognise."""
     import tensorflow as tf
 
-    with textbook_operations(tf.matmul):
+    with exportable_operations(tf.matmul):
         # A model that was never called needs an input signature.
         model.export(file, format=format, verbose=False, input_signature=[images_of(model)], **options)
 

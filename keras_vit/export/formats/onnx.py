@@ -5,7 +5,7 @@ import gc
 
 import numpy as np
 
-from keras_vit.export.formats.exporting import export_textbook
+from keras_vit.export.formats.exporting import export_for_runtime
 
 
 def write(model, file, precision):
@@ -19,7 +19,7 @@ def write(model, file, precision):
     # Below opset 18, tf2onnx converts a mean over the last axis to a pooling, so ONNX Runtime does not recognise the
     # LayerNorm that contains the mean.
     with _copies_are_freed():
-        export_textbook(model, file, "onnx", opset_version=18)
+        export_for_runtime(model, file, "onnx", opset_version=18)
     _divide_in_gelus(file)
 
 

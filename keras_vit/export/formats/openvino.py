@@ -2,7 +2,7 @@
 
 import pathlib
 
-from keras_vit.export.formats.exporting import export_textbook
+from keras_vit.export.formats.exporting import export_for_runtime
 
 
 def write(model, file, precision):
@@ -16,7 +16,7 @@ def write(model, file, precision):
     import openvino
 
     exported = str(pathlib.Path(file).with_suffix(".exported.xml"))
-    export_textbook(model, exported, "openvino")
+    export_for_runtime(model, exported, "openvino")
     openvino.save_model(openvino.Core().read_model(exported), file, compress_to_fp16=precision == "float16")
 
 

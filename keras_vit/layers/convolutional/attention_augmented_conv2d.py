@@ -8,15 +8,15 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
-from keras_vit.layers.convolutional.projections import build_dense
-from keras_vit.layers.convolutional.striding import strided, strided_shape
-from keras_vit.resampling import resize_matrix
+from keras_vit.layers.convolutional.parts import build_dense
+from keras_vit.layers.ops.maps import relative_rows, strided, strided_shape
+from keras_vit.resampling import grid_matrices
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AttentionAugmentedConv2D(CompositeLayer):
+class AttentionAugmentedConv2D(BaseLayer):
     """A convolution that computes some of its output channels by self-attention over the whole map.
 
     `y = [conv(x), W attention(x)]` ("Attention Augmented Convolutional Networks", arXiv 1904.09925, equations 1 to 4).
@@ -53,8 +53,6 @@ class AttentionAugmentedConv2D(CompositeLayer):
     (2, 5, 8, 12)
     """
 
-    ARGUMENTS = ("filters", "key_dim", "value_dim", "num_heads", "kernel_size", "strides", "is_pooled")
-
     def __init__(
         self,
         filters: int,
@@ -88,9 +86,8 @@ class AttentionAugmentedConv2D(CompositeLayer):
                 f"Received: maps of shape {tuple(input_shape)}. Build the model for images of one size."
             )
         self.map_size = tuple(input_shape[1:3])
-        channels = input_shape[-1]
         self.conv.build(input_shape)
-        self.projection = build_dense(self, "projection", channels, 2 * self.key_dim + self.value_dim)
+        self.projection = build_dense(self, "projection", input_shape[-1], 2 * self.key_dim + self.value_dim)
         self.output_projection = build_dense(self, "output_projection", self.value_dim, self.value_dim)
         num_rows, num_columns = self._attention_size(input_shape)
         self.row_embedding = self._add_table("row_embedding", num_rows)
@@ -113,10 +110,9 @@ class AttentionAugmentedConv2D(CompositeLayer):
                 f"{tuple(maps.shape[1:3])}. The tables of relative positions fit one size only."
             )
         convolved, attended = self.conv(maps), strided(maps, self.strides)
+        attended = self._attend(_shrink(attended) if self.is_pooled else attended)
         if self.is_pooled:
-            attended = _enlarge(self._attend(_shrink(attended)), convolved.shape[1:3])
-        else:
-            attended = self._attend(attended)
+            attended = _enlarge(attended, convolved.shape[1:3])
         return ops.concatenate([convolved, attended], axis=-1)
 
     def _attend(self, maps):
@@ -124,8 +120,8 @@ class AttentionAugmentedConv2D(CompositeLayer):
         query, key, value = ops.split(self.projection(maps), [self.key_dim, 2 * self.key_dim], axis=-1)
         query, key, value = self._split_heads(query), self._split_heads(key), self._split_heads(value)
         query = query * (self.key_dim // self.num_heads) ** -0.5
-        row_logits = ops.einsum("bhwkd,hyd->bhwky", query, _relative(self.row_embedding, query.dtype))
-        column_logits = ops.einsum("bhwkd,wxd->bhwkx", query, _relative(self.column_embedding, query.dtype))
+        row_logits = ops.einsum("bhwkd,hyd->bhwky", query, relative_rows(self.row_embedding, query.dtype))
+        column_logits = ops.einsum("bhwkd,wxd->bhwkx", query, relative_rows(self.column_embedding, query.dtype))
         logits = ops.einsum("bhwkd,byxkd->bhwkyx", query, key)
         logits = logits + row_logits[..., None] + column_logits[..., None, :]
         shape = ops.shape(logits)
@@ -148,13 +144,6 @@ class AttentionAugmentedConv2D(CompositeLayer):
         return self.conv.macs(input_shape) + math.prod(size) * position_macs
 
 
-def _relative(table, dtype):
-    """Returns rows (n, n, D) of a table (2 n - 1, D). Entry (o, p) is the table's row for the distance p - o."""
-    length = (table.shape[0] + 1) // 2
-    positions = np.arange(length)
-    return ops.cast(ops.take(table, positions[None, :] - positions[:, None] + length - 1, axis=0), dtype)
-
-
 def _shrink(maps):
     """Pools maps (B, H, W, C) to half their size. Each output pixel is a mean of up to 3 x 3 pixels of the map.
 
@@ -175,8 +164,5 @@ def _means(length):
 
 def _enlarge(maps, size):
     """Resizes maps (B, H, W, C) to (B, h, w, C) by bilinear interpolation between pixel centres."""
-    rows, columns = (
-        ops.cast(resize_matrix(length, new_length, "bilinear"), maps.dtype)
-        for length, new_length in zip(maps.shape[1:3], size, strict=True)
-    )
-    return ops.einsum("hi,wj,bijc->bhwc", rows, columns, maps)
+    matrices = grid_matrices(maps.shape[1:3], size, "bilinear")
+    return ops.einsum("hi,wj,bijc->bhwc", *(ops.cast(matrix, maps.dtype) for matrix in matrices), maps)

@@ -7,18 +7,18 @@ import math
 import typing
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_choice, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.parts import batch_norm
+from keras_vit.layers.ops.maps import relative_rows
 
 _AXES = {"height": 1, "width": 2}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialAttention(CompositeLayer):
+class AxialAttention(BaseLayer):
     """Position-sensitive self-attention within each row or within each column.
 
     Axial-DeepLab (arXiv 2003.07853), equation 4: `y_o = sum_p softmax_p(q_o.k_p + q_o.r^q_{p-o} + k_p.r^k_{p-o})
@@ -54,12 +54,9 @@ class AxialAttention(CompositeLayer):
     (2, 5, 8, 12)
     """
 
-    ARGUMENTS = ("axis", "filters", "num_heads")
-
     def __init__(self, axis: str, filters: int, num_heads: int = 8, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        check_choice("axis", axis, _AXES)
-        self.axis = axis
+        self.axis = check_choice("axis", axis, _AXES)
         self.filters = check_positive_integer("filters", filters)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         if filters % (2 * num_heads):
@@ -76,27 +73,15 @@ class AxialAttention(CompositeLayer):
                 f"Received: maps of shape {tuple(input_shape)}. Build the model for images of one size."
             )
         head_width = self.filters // self.num_heads
-        channels = input_shape[-1]
-        self.projection = keras.layers.Dense(
-            2 * self.filters,
-            use_bias=False,
-            kernel_initializer=keras.initializers.RandomNormal(stddev=1 / math.sqrt(channels)),
-            **self.part_arguments("projection"),
-        )
-        self.projection.build(input_shape)
-        self.projection_norm = self._norm("projection_norm", (None, None, None, 2 * self.filters))
-        self.relative_embedding = self.add_weight(
-            name="relative_embedding",
-            shape=(2 * self.length - 1, 2 * head_width),  # Each row contains r^q, r^k and r^v.
-            initializer=keras.initializers.RandomNormal(stddev=1 / math.sqrt(head_width)),
-        )
-        self.logit_norm = self._norm("logit_norm", (None, None, None, None, 3 * self.num_heads))
-        self.output_norm = self._norm("output_norm", (None, None, None, 2 * self.filters))
-
-    def _norm(self, name, shape):
-        norm = batch_norm(**self.part_arguments(name))
-        norm.build(shape)
-        return norm
+        initializer = keras.initializers.RandomNormal(stddev=1 / math.sqrt(input_shape[-1]))
+        arguments = {"use_bias": False, "kernel_initializer": initializer}
+        self.projection = self.build_part(keras.layers.Dense, "projection", input_shape, 2 * self.filters, **arguments)
+        self.projection_norm = self.build_part(batch_norm, "projection_norm", (None, None, None, 2 * self.filters))
+        shape = (2 * self.length - 1, 2 * head_width)  # Each row contains r^q, r^k and r^v.
+        initializer = keras.initializers.RandomNormal(stddev=1 / math.sqrt(head_width))
+        self.relative_embedding = self.add_weight(shape, initializer, name="relative_embedding")
+        self.logit_norm = self.build_part(batch_norm, "logit_norm", (None, None, None, None, 3 * self.num_heads))
+        self.output_norm = self.build_part(batch_norm, "output_norm", (None, None, None, 2 * self.filters))
 
     def call(self, maps, training=None):
         length = maps.shape[_AXES[self.axis]]
@@ -110,22 +95,18 @@ class AxialAttention(CompositeLayer):
         shape = ops.shape(projected)
         projected = ops.reshape(projected, (*shape[:3], self.num_heads, 2 * self.filters // self.num_heads))
         query, key, value = self._split(projected)
-        query_table, key_table, value_table = self._split(self._tables())
-        terms = (
+        query_table, key_table, value_table = self._split(relative_rows(self.relative_embedding, self.compute_dtype))
+        terms = [
             ops.einsum("bsokd,bspkd->bsopk", query, key),
             ops.einsum("bsokd,opd->bsopk", query, query_table),
             ops.einsum("bspkd,opd->bsopk", key, key_table),
-        )
+        ]
         logits = self._sum_of_normalized(terms, self.logit_norm, training)
         weights = ops.cast(ops.softmax(ops.cast(logits, "float32"), axis=3), value.dtype)  # (B, S, N, N, K)
-        outputs = (
-            ops.reshape(term, (*shape[:3], self.filters))
-            for term in (
-                ops.einsum("bsopk,bspkd->bsokd", weights, value),
-                ops.einsum("bsopk,opd->bsokd", weights, value_table),
-            )
-        )
-        outputs = self._sum_of_normalized(outputs, self.output_norm, training)
+        contents = ops.einsum("bsopk,bspkd->bsokd", weights, value)
+        positions = ops.einsum("bsopk,opd->bsokd", weights, value_table)
+        terms = [ops.reshape(term, (*shape[:3], self.filters)) for term in (contents, positions)]
+        outputs = self._sum_of_normalized(terms, self.output_norm, training)
         return ops.swapaxes(outputs, 1, 2) if self.axis == "height" else outputs
 
     def _split(self, values):
@@ -133,14 +114,7 @@ class AxialAttention(CompositeLayer):
         width = values.shape[-1] // 4
         return ops.split(values, [width, 2 * width], axis=-1)
 
-    def _tables(self):
-        """Returns vectors (N, N, 4 d). Entry (o, p) contains the three vectors for the distance p - o."""
-        positions = np.arange(self.length)
-        distances = positions[None, :] - positions[:, None] + self.length - 1
-        return ops.take(ops.cast(self.relative_embedding, self.compute_dtype), distances, axis=0)
-
     def _sum_of_normalized(self, terms, norm, training):
-        terms = list(terms)
         normalized = norm(ops.concatenate(terms, axis=-1), training=training)
         first, *remaining = ops.split(normalized, len(terms), axis=-1)
         return sum(remaining, first)

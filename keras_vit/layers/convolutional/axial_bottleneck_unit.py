@@ -6,14 +6,14 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.axial_attention import AxialAttention
-from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
+from keras_vit.layers.convolutional.parts import batch_norm, build_in_turn, macs_in_turn
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialBottleneckUnit(CompositeLayer):
+class AxialBottleneckUnit(BaseLayer):
     """A ResNet's bottleneck unit with attention along both axes instead of the 3 x 3 convolution.
 
     `y = relu(BN(conv1x1(x)))`, `y = relu(mean(rows(columns(y))))`, `y = BN(conv1x1(y))` and `relu(x + y)`. `columns` is
@@ -46,8 +46,6 @@ class AxialBottleneckUnit(CompositeLayer):
     (2, 3, 4, 24)
     """
 
-    ARGUMENTS = ("width", "strides", "num_heads")
-
     def __init__(self, width: int, strides: int = 1, num_heads: int = 8, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.width = check_positive_integer("width", width)
@@ -57,8 +55,6 @@ class AxialBottleneckUnit(CompositeLayer):
         self.conv_1, self.norm_1 = self._conv("conv_1", width), batch_norm(**self.part_arguments("norm_1"))
         self.height_attention = AxialAttention("height", width, num_heads, **self.part_arguments("height_attention"))
         self.width_attention = AxialAttention("width", width, num_heads, **self.part_arguments("width_attention"))
-        pooling_arguments = self.part_arguments("pooling")
-        self.pooling = keras.layers.AveragePooling2D(strides, data_format="channels_last", **pooling_arguments)
         self.conv_2 = self._conv("conv_2", 2 * width)
         self.norm_2 = batch_norm(gamma_initializer="zeros", **self.part_arguments("norm_2"))
         self.projection_conv: typing.Any = None
@@ -74,24 +70,18 @@ class AxialBottleneckUnit(CompositeLayer):
                 f"An axial unit needs maps of a known height and width that are multiples of its strides, "
                 f"{self.strides}. Received: maps of shape {tuple(input_shape)}"
             )
-        inner = (*input_shape[:-1], self.width)
-        output_shape = self.compute_output_shape(input_shape)
-        self.conv_1.build(input_shape)
-        for layer in (self.norm_1, self.height_attention, self.width_attention):
-            layer.build(inner)
-        self.conv_2.build((*output_shape[:-1], self.width))
-        self.norm_2.build(output_shape)
+        attention = self.height_attention, self.width_attention  # What follows does not depend on the map's size.
+        build_in_turn((self.conv_1, self.norm_1, *attention, self.conv_2, self.norm_2), input_shape)
         if channels != 2 * self.width or self.strides != 1:
             self.projection_conv = self._conv("projection_conv", 2 * self.width, self.strides)
             self.projection_norm = batch_norm(**self.part_arguments("projection_norm"))
-            self.projection_conv.build(input_shape)
-            self.projection_norm.build(output_shape)
+            build_in_turn((self.projection_conv, self.projection_norm), input_shape)
 
     def call(self, maps, training=None):
         branch = ops.relu(self.norm_1(self.conv_1(maps), training=training))
         branch = self.height_attention(branch, training=training)
         branch = self.width_attention(branch, training=training)
-        branch = ops.relu(self.pooling(branch))
+        branch = ops.relu(ops.average_pool(branch, self.strides, data_format="channels_last"))
         branch = self.norm_2(self.conv_2(branch), training=training)
         if self.projection_conv is not None:
             maps = self.projection_norm(self.projection_conv(maps), training=training)
@@ -103,7 +93,7 @@ class AxialBottleneckUnit(CompositeLayer):
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
-        inner, pooled = (*input_shape[:-1], self.width), (*self.compute_output_shape(input_shape)[:-1], self.width)
-        total = self.conv_1.macs(input_shape) + self.conv_2.macs(pooled)
-        total += self.height_attention.macs(inner) + self.width_attention.macs(inner)
-        return total if self.projection_conv is None else total + self.projection_conv.macs(input_shape)
+        pooled = (*self.compute_output_shape(input_shape)[:-1], self.width)
+        total = 0 if self.projection_conv is None else self.projection_conv.macs(input_shape)
+        total += macs_in_turn((self.conv_1, self.height_attention, self.width_attention), input_shape)
+        return total + self.conv_2.macs(pooled)

@@ -6,8 +6,9 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.group_normalization import GroupNormalization
+from keras_vit.layers.convolutional.parts import build_in_turn, macs_in_turn
 from keras_vit.layers.convolutional.std_conv2d import StdConv2D
 
 NUM_GROUPS = 32
@@ -15,7 +16,7 @@ NUM_GROUPS = 32
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class BottleneckUnit(CompositeLayer):
+class BottleneckUnit(BaseLayer):
     """Three weight-standardised convolutions with GroupNorm and a residual connection.
 
     `y = relu(GN(conv1x1(x)))`, `y = relu(GN(conv3x3(y)))`, `y = GN(conv1x1(y))` and `relu(x + y)`. If the unit changes
@@ -47,8 +48,6 @@ class BottleneckUnit(CompositeLayer):
     (2, 3, 4, 128)
     """
 
-    ARGUMENTS = ("width", "strides", "group_norm_epsilon", "weight_standardization_epsilon")
-
     def __init__(
         self,
         width: int,
@@ -68,7 +67,8 @@ class BottleneckUnit(CompositeLayer):
         self.conv_1, self.norm_1 = self._conv("conv_1", width, 1), self._norm("norm_1")
         self.conv_2, self.norm_2 = self._conv("conv_2", width, 3, strides), self._norm("norm_2")
         self.conv_3, self.norm_3 = self._conv("conv_3", 4 * width, 1), self._norm("norm_3", gamma_initializer="zeros")
-        self.projection_conv = self.projection_norm = None
+        self.projection_conv: typing.Any = None
+        self.projection_norm: typing.Any = None
 
     def _conv(self, name, filters, kernel_size, strides=1):
         arguments = self.part_arguments(name)
@@ -78,21 +78,12 @@ class BottleneckUnit(CompositeLayer):
         return GroupNormalization(NUM_GROUPS, self.group_norm_epsilon, **self.part_arguments(name), **arguments)
 
     def build(self, input_shape):
+        branch = self.conv_1, self.norm_1, self.conv_2, self.norm_2, self.conv_3, self.norm_3
+        build_in_turn(branch, input_shape)
         if input_shape[-1] != 4 * self.width or self.strides != 1:
             self.projection_conv = self._conv("projection_conv", 4 * self.width, 1, self.strides)
             self.projection_norm = self._norm("projection_norm")
-        for conv, norm, shape in self._parts(input_shape):
-            conv.build(shape)
-            norm.build(conv.compute_output_shape(shape))
-
-    def _parts(self, input_shape):
-        """Yields each convolution, its norm and its input shape."""
-        shape = input_shape
-        for conv, norm in ((self.conv_1, self.norm_1), (self.conv_2, self.norm_2), (self.conv_3, self.norm_3)):
-            yield conv, norm, shape
-            shape = conv.compute_output_shape(shape)
-        if self.projection_conv is not None:
-            yield self.projection_conv, self.projection_norm, input_shape
+            build_in_turn((self.projection_conv, self.projection_norm), input_shape)
 
     def call(self, maps):
         branch = ops.relu(self.norm_1(self.conv_1(maps)))
@@ -107,4 +98,5 @@ class BottleneckUnit(CompositeLayer):
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
-        return sum(conv.macs(shape) for conv, _, shape in self._parts(input_shape))
+        total = 0 if self.projection_conv is None else self.projection_conv.macs(input_shape)
+        return total + macs_in_turn((self.conv_1, self.conv_2, self.conv_3), input_shape)

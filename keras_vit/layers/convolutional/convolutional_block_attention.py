@@ -6,14 +6,13 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
-from keras_vit.layers.convolutional.projections import build_dense
+from keras_vit.layers.convolutional.parts import batch_norm, build_dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ConvolutionalBlockAttention(CompositeLayer):
+class ConvolutionalBlockAttention(BaseLayer):
     """CBAM: multiplies each channel by a factor, then each pixel by a factor.
 
     `y = x sigmoid(MLP(mean_HW(x)) + MLP(max_HW(x)))` with `MLP(v) = W_2 relu(W_1 v)`, and then
@@ -43,8 +42,6 @@ class ConvolutionalBlockAttention(CompositeLayer):
     (2, 5, 8, 6)
     """
 
-    ARGUMENTS = ("reduction", "kernel_size")
-
     def __init__(self, reduction: int = 16, kernel_size: int = 7, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.reduction = check_positive_integer("reduction", reduction)
@@ -67,9 +64,6 @@ class ConvolutionalBlockAttention(CompositeLayer):
         statistics = (ops.mean(maps, axis=-1, keepdims=True), _largest(maps, axis=-1))
         logits = self.norm(self.conv(ops.concatenate(statistics, axis=-1)), training=training)
         return maps * ops.sigmoid(logits)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""

@@ -7,14 +7,13 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.layers.convolutional.projections import build_dense
-from keras_vit.layers.visual_tokens.heads import as_pixels
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.parts import batch_norm, build_dense
+from keras_vit.layers.ops.maps import as_pixels
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class DoubleAttention(CompositeLayer):
+class DoubleAttention(BaseLayer):
     """The double attention block of A2-Nets: one attention gathers features, a second one distributes them.
 
     `G = A softmax_P(B)^T`, `Z = G softmax_n(V)` and `X + BN(W Z)` ("A2-Nets: Double Attention Networks", arXiv
@@ -44,8 +43,6 @@ class DoubleAttention(CompositeLayer):
     (2, 5, 8, 6)
     """
 
-    ARGUMENTS = ("num_features", "num_attentions")
-
     def __init__(self, num_features: int, num_attentions: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.num_features = check_positive_integer("num_features", num_features)
@@ -70,9 +67,6 @@ class DoubleAttention(CompositeLayer):
 
     def _softmax(self, logits, axis):
         return ops.cast(ops.softmax(ops.cast(logits, "float32"), axis=axis), self.compute_dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""

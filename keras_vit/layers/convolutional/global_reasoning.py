@@ -7,14 +7,13 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.layers.convolutional.projections import build_dense
-from keras_vit.layers.visual_tokens.heads import as_pixels
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.parts import batch_norm, build_dense
+from keras_vit.layers.ops.maps import as_pixels
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class GlobalReasoning(CompositeLayer):
+class GlobalReasoning(BaseLayer):
     """The GloRe unit: gathers a map into the nodes of a graph, and adds a graph convolution's result to the map.
 
     `V = B phi(X) / P`, `Z = W_g relu(V + A_g V)` and `X + BN(W B^T Z)` ("Graph-Based Global Reasoning Networks", arXiv
@@ -45,8 +44,6 @@ class GlobalReasoning(CompositeLayer):
     (2, 5, 8, 6)
     """
 
-    ARGUMENTS = ("num_nodes", "num_states")
-
     def __init__(self, num_nodes: int, num_states: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.num_nodes = check_positive_integer("num_nodes", num_nodes)
@@ -71,9 +68,6 @@ class GlobalReasoning(CompositeLayer):
         nodes = self.update(ops.relu(nodes))
         branch = ops.reshape(self.extension(ops.matmul(assignment, nodes)), ops.shape(maps))
         return maps + self.norm(branch, training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""

@@ -6,12 +6,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_epsilon, check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
-from keras_vit.layers.ops.textbook import standardize, textbook_multiply
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.ops.exportable import exportable_multiply, standardize
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class GroupNormalization(ConfiguredLayer):
+class GroupNormalization(BaseLayer):
     """Normalises groups of channels to mean 0 and variance 1, then scales and shifts each channel (arXiv 1803.08494).
 
     `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` is computed in float32 or higher precision. The mean and
@@ -42,8 +42,6 @@ class GroupNormalization(ConfiguredLayer):
     (2, 5, 8, 12)
     """
 
-    ARGUMENTS = ("groups", "epsilon")
-
     def __init__(
         self,
         groups: int = 32,
@@ -53,8 +51,7 @@ class GroupNormalization(ConfiguredLayer):
     ) -> None:
         super().__init__(**kwargs)
         self.groups = check_positive_integer("groups", groups)
-        check_epsilon("epsilon", epsilon)
-        self.epsilon = epsilon
+        self.epsilon = check_epsilon("epsilon", epsilon)
         self.gamma_initializer = keras.initializers.get(gamma_initializer)
         self.autocast = False
 
@@ -69,14 +66,8 @@ class GroupNormalization(ConfiguredLayer):
     def call(self, maps):
         dtype = keras.backend.result_type(maps.dtype, "float32")
         values, gamma, beta = (ops.cast(x, dtype) for x in (maps, self.gamma, self.beta))
-        normalize = _normalize if textbook_multiply() is None else _normalize_textbook
+        normalize = _normalize if exportable_multiply() is None else _normalize_exportably
         return ops.cast(normalize(values, gamma, beta, self.groups, self.epsilon), self.compute_dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "gamma_initializer": keras.initializers.serialize(self.gamma_initializer)}
 
 
 def _normalize(maps, gamma, beta, groups, epsilon):
@@ -101,7 +92,7 @@ def _mean_of_pixels(maps):
     return ops.mean(ops.mean(maps, axis=2, keepdims=True), axis=1, keepdims=True)
 
 
-def _normalize_textbook(maps, gamma, beta, groups, epsilon):
+def _normalize_exportably(maps, gamma, beta, groups, epsilon):
     """Normalises maps with operations that OpenVINO fuses into one kernel for the norm and one for gamma and beta."""
     maps = ops.transpose(maps, (0, 3, 1, 2))  # Convolutions in ONNX Runtime and OpenVINO use this layout.
     _, channels, height, width = ops.shape(maps)

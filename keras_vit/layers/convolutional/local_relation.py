@@ -10,14 +10,13 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.local_windows import check_window_size, is_inside_map, local_windows
-from keras_vit.layers.convolutional.projections import build_dense
-from keras_vit.layers.convolutional.striding import strided, strided_shape
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.parts import build_dense
+from keras_vit.layers.ops.maps import check_window_size, is_inside_map, local_windows, strided, strided_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LocalRelation(CompositeLayer):
+class LocalRelation(BaseLayer):
     """Computes a weighted mean of the window around each pixel. Pixels similar to the centre get larger weights.
 
     `y_o = W sum_p softmax_p(-(q_o - k_p)^2 + g(p - o)) x_p` ("Local Relation Networks for Image Recognition", arXiv
@@ -50,8 +49,6 @@ class LocalRelation(CompositeLayer):
     (2, 3, 4, 12)
     """
 
-    ARGUMENTS = ("filters", "window_size", "strides", "shared_channels")
-
     def __init__(
         self, filters: int, window_size: int = 7, strides: int = 1, shared_channels: int = 8, **kwargs: typing.Any
     ) -> None:
@@ -78,7 +75,9 @@ class LocalRelation(CompositeLayer):
         logits = self._geometry_prior() - ops.square(queries[:, :, :, None] - keys)
         logits = ops.where(is_inside_map(maps, *window), ops.cast(logits, "float32"), -1e9)
         weights = ops.cast(ops.softmax(logits, axis=3), maps.dtype)  # (B, h, w, N, G)
-        values = local_windows(self._pad_channels(maps), *window)
+        missing = self.num_relations * self.shared_channels - maps.shape[-1]  # Channels, to make all groups equal.
+        padded = ops.pad(maps, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else maps
+        values = local_windows(padded, *window)
         values = ops.reshape(values, (*ops.shape(values)[:-1], self.num_relations, self.shared_channels))
         means = ops.einsum("bhwng,bhwngs->bhwgs", weights, values)
         means = ops.reshape(means, (*ops.shape(means)[:3], self.num_relations * self.shared_channels))
@@ -90,11 +89,6 @@ class LocalRelation(CompositeLayer):
         distances = np.stack(np.meshgrid(offsets, offsets, indexing="ij"), axis=-1).reshape(-1, 2)
         return self.geometry_2(ops.relu(self.geometry_1(ops.cast(distances, self.compute_dtype))))
 
-    def _pad_channels(self, maps):
-        """Appends channels of zeros, so that all groups have the same number of channels."""
-        missing = self.num_relations * self.shared_channels - maps.shape[-1]
-        return ops.pad(maps, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else maps
-
     def compute_output_shape(self, input_shape):
         return strided_shape(input_shape, self.strides, self.filters)
 
@@ -104,8 +98,6 @@ class LocalRelation(CompositeLayer):
         _, new_height, new_width, filters = self.compute_output_shape(input_shape)
         num_pixels, num_output_pixels = height * width, new_height * new_width
         window_macs = self.window_size**2 * (self.num_relations + channels)
-        return (
-            num_pixels * channels * self.num_relations
-            + num_output_pixels * (channels * self.num_relations + window_macs + channels * filters)
-            + self.window_size**2 * self.num_relations * (2 + self.num_relations)
-        )
+        total = num_pixels * channels * self.num_relations
+        total += num_output_pixels * (channels * self.num_relations + window_macs + channels * filters)
+        return total + self.window_size**2 * self.num_relations * (2 + self.num_relations)

@@ -6,14 +6,13 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.local_windows import check_window_size, is_inside_map, local_windows
-from keras_vit.layers.convolutional.projections import build_dense
-from keras_vit.layers.convolutional.striding import strided_shape
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.parts import build_dense
+from keras_vit.layers.ops.maps import check_window_size, is_inside_map, local_windows, strided_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LocalSelfAttention(CompositeLayer):
+class LocalSelfAttention(BaseLayer):
     """Self-attention of each pixel to the window around it, as a replacement for a convolution.
 
     `y_o = sum_p softmax_p(q_o.k_p + q_o.r_{p-o}) v_p` ("Stand-Alone Self-Attention in Vision Models", arXiv 1906.05909,
@@ -46,8 +45,6 @@ class LocalSelfAttention(CompositeLayer):
     (2, 3, 4, 12)
     """
 
-    ARGUMENTS = ("filters", "window_size", "strides", "num_heads")
-
     def __init__(
         self, filters: int, window_size: int = 7, strides: int = 1, num_heads: int = 8, **kwargs: typing.Any
     ) -> None:
@@ -71,9 +68,6 @@ class LocalSelfAttention(CompositeLayer):
         initializer = keras.initializers.RandomNormal(stddev=shape[-1] ** -0.5)
         self.row_embedding = self.add_weight(name="row_embedding", shape=shape, initializer=initializer)
         self.column_embedding = self.add_weight(name="column_embedding", shape=shape, initializer=initializer)
-        self.pooling = keras.layers.AveragePooling2D(
-            self.strides, padding="same", data_format="channels_last", **self.part_arguments("pooling")
-        )
 
     def call(self, maps):
         queries, keys, values = (self._split_heads(part(maps)) for part in (self.query, self.key, self.value))
@@ -82,7 +76,8 @@ class LocalSelfAttention(CompositeLayer):
         logits = ops.where(is_inside_map(maps, self.window_size), ops.cast(logits, "float32"), -1e9)
         weights = ops.cast(ops.softmax(logits, axis=3), values.dtype)  # (B K, H, W, N, 1)
         outputs = ops.matmul(ops.swapaxes(weights, 3, 4), values)[:, :, :, 0]
-        return self.pooling(self._join_heads(outputs))
+        maps = self._join_heads(outputs)
+        return ops.average_pool(maps, self.strides, padding="same", data_format="channels_last")
 
     def _split_heads(self, values):
         """Reshapes (B, H, W, F) to (B K, H, W, F / K). Windows then need no transposition before matrix products."""

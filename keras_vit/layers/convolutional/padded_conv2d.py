@@ -9,11 +9,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.convolutional.striding import strided, strided_shape
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.ops.maps import strided, strided_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PaddedConv2D(keras.layers.Conv2D):
+class PaddedConv2D(BaseLayer):
     """Convolution without a bias, with equal padding on both sides.
 
     With `strides` of more than 1, Keras's padding can be larger at the bottom and right than at the top and left. This
@@ -42,40 +43,31 @@ class PaddedConv2D(keras.layers.Conv2D):
     """
 
     def __init__(self, filters: int, kernel_size: int, strides: int = 1, **kwargs: typing.Any) -> None:
-        unknown = kwargs.keys() - {"name", "dtype", "trainable"}
-        if unknown:
-            raise TypeError(f"PaddedConv2D has no argument {', '.join(sorted(unknown))}. Use keras.layers.Conv2D.")
-        check_positive_integer("kernel_size", kernel_size)
-        check_positive_integer("strides", strides)
+        super().__init__(**kwargs)
+        self.filters = check_positive_integer("filters", filters)
+        self.kernel_size = check_positive_integer("kernel_size", kernel_size)
+        self.strides = check_positive_integer("strides", strides)
         if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd. Received: {kernel_size}")
-        super().__init__(
-            check_positive_integer("filters", filters),
-            kernel_size,
-            strides,
-            padding="same" if strides == 1 else "valid",  # With strides of 1, "same" pads both sides equally.
-            use_bias=False,
-            data_format="channels_last",
-            kernel_initializer=keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal"),
-            **kwargs,
-        )
+        self.kernel_initializer = keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal")
+
+    def build(self, input_shape):
+        shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
+        self.kernel = self.add_weight(shape, self.kernel_initializer, name="kernel")
 
     def call(self, maps):
-        margin = self.kernel_size[0] // 2
-        if margin == 0:
-            return ops.matmul(strided(maps, self.strides[0]), self.kernel[0, 0])
-        if self.padding == "valid":
-            maps = ops.pad(maps, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
-        return super().call(maps)
+        margin = (self.kernel_size // 2,) * 2
+        if self.kernel_size == 1:
+            return ops.matmul(strided(maps, self.strides), self.kernel[0, 0])
+        if self.strides == 1:  # "same" then pads both sides equally.
+            return ops.conv(maps, self.kernel, padding="same", data_format="channels_last")
+        maps = ops.pad(maps, ((0, 0), margin, margin, (0, 0)))
+        return ops.conv(maps, self.kernel, self.strides, "valid", data_format="channels_last")
 
     def compute_output_shape(self, input_shape):
-        return strided_shape(input_shape, self.strides[0], self.filters)
+        return strided_shape(input_shape, self.strides, self.filters)
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         _, height, width, filters = self.compute_output_shape(input_shape)
-        return height * width * self.kernel_size[0] ** 2 * input_shape[-1] * filters
-
-    def get_config(self):
-        arguments = {"filters": self.filters, "kernel_size": self.kernel_size[0], "strides": self.strides[0]}
-        return {**keras.layers.Layer.get_config(self), **arguments}
+        return height * width * self.kernel_size**2 * input_shape[-1] * filters

@@ -7,8 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_choice
-from keras_vit.layers.configured import ConfiguredLayer
-from keras_vit.layers.convolutional.striding import strided_shape
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.ops.maps import strided_shape
 
 _VALUES = {
     # The value for "zeros" is tiny but positive. If it were exactly zero, tf2onnx 1.17 would merge the padding and the
@@ -19,7 +19,7 @@ _VALUES = {
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PaddedMaxPooling2D(ConfiguredLayer):
+class PaddedMaxPooling2D(BaseLayer):
     """Max pooling over 3 x 3 pixels with stride 2 and a padding of one pixel on each side.
 
     Keras's padding adds no pixels at the top and left of maps of even size, so it would shift the windows.
@@ -48,12 +48,9 @@ class PaddedMaxPooling2D(ConfiguredLayer):
     (2, 3, 4, 3)
     """
 
-    ARGUMENTS = ("padding",)
-
     def __init__(self, padding: str, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        check_choice("padding", padding, _VALUES)
-        self.padding = padding
+        self.padding = check_choice("padding", padding, _VALUES)
 
     def call(self, maps):
         padded = ops.pad(maps, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=_VALUES[self.padding])

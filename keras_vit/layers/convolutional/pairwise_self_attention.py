@@ -6,8 +6,7 @@ Shapes: B batch, H W C map, F output channels, R relation channels, N pixels in 
 import keras
 from keras import ops
 
-from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.layers.convolutional.projections import build_dense
+from keras_vit.layers.convolutional.parts import batch_norm, build_dense
 from keras_vit.layers.convolutional.vector_self_attention import VectorSelfAttention
 
 
@@ -55,15 +54,12 @@ class PairwiseSelfAttention(VectorSelfAttention):
         self.logit = build_dense(self, "logit", self.relation_dim, self.num_weights, use_bias=True)
 
     def call(self, maps, training=None):
-        differences = ops.concatenate([self._differences(maps), self._distances(maps)], axis=-1)
+        differences = self.centre(maps)[:, :, :, None] - self._windows(self.neighbour(maps))  # q_o - k_p
+        differences = ops.concatenate([differences, self._distances(maps)], axis=-1)
         relations = ops.relu(self.norm_1(differences, training=training))
         relations = ops.relu(self.norm_2(self.dense(relations), training=training))
         weights = ops.softmax(ops.cast(self.logit(relations), "float32"), axis=3)
         return self._aggregate(maps, ops.cast(weights, maps.dtype))
-
-    def _differences(self, maps):
-        """Returns the differences `q_o - k_p`, (B, H, W, N, R)."""
-        return self.centre(maps)[:, :, :, None] - self._windows(self.neighbour(maps))
 
     def _distances(self, maps):
         """Returns the projected distances `W (c_o - c_p)`, (B, H, W, N, 2)."""

@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.layers.convolutional.projections import build_dense
+from keras_vit.layers.convolutional.parts import batch_norm, build_dense
 from keras_vit.layers.convolutional.vector_self_attention import VectorSelfAttention
 
 

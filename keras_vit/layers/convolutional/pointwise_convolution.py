@@ -7,12 +7,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.parts import batch_norm
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PointwiseConvolution(CompositeLayer):
+class PointwiseConvolution(BaseLayer):
     """A convolution of size 1 without bias, in groups of channels, with an optional batch norm.
 
     Visual Transformers (arXiv 2006.03677) project tokens and pixels with this layer. The channels are divided into G
@@ -43,8 +43,6 @@ class PointwiseConvolution(CompositeLayer):
     ((2, 5, 8), (3, 8))
     """
 
-    ARGUMENTS = ("filters", "num_groups", "use_batch_norm")
-
     def __init__(self, filters: int, num_groups: int = 1, use_batch_norm: bool = False, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.filters = check_positive_integer("filters", filters)
@@ -62,13 +60,9 @@ class PointwiseConvolution(CompositeLayer):
                 f"{self.name!r} splits channels into {self.num_groups} groups, so the number of channels must be a "
                 f"multiple of {self.num_groups}. Received: {channels} channels"
             )
-        self.kernel = self.add_weight(
-            name="kernel", shape=(channels // self.num_groups, self.filters), initializer="glorot_uniform"
-        )
-        self.norm = None
-        if self.use_batch_norm:
-            self.norm = batch_norm(**self.part_arguments("norm"))
-            self.norm.build((None, None, self.filters))
+        shape = (channels // self.num_groups, self.filters)
+        self.kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
+        self.norm = self.build_part(batch_norm, "norm", (None, None, self.filters)) if self.use_batch_norm else None
 
     def call(self, values, training=None):
         if self.num_groups == 1:
@@ -86,3 +80,18 @@ class PointwiseConvolution(CompositeLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, N, C)."""
         return math.prod(input_shape[1:]) * self.filters // self.num_groups
+
+
+def num_groups_of(channels, group_width):
+    """Returns the number of groups of `group_width` channels. A width of `None` or >= `channels` gives one group."""
+    if group_width is None or group_width >= channels:
+        return 1
+    if channels % group_width:
+        raise ValueError(f"group_width must divide the {channels} channels. Received: group_width={group_width}")
+    return channels // group_width
+
+
+def build_projection(layer, name, channels, filters, num_groups=1):
+    """Builds a `PointwiseConvolution` as part of `layer`, with a batch norm if `layer.use_batch_norm` is `True`."""
+    arguments = filters, num_groups, layer.use_batch_norm
+    return layer.build_part(PointwiseConvolution, name, (None, None, channels), *arguments)

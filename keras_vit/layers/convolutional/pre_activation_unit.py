@@ -6,9 +6,10 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.bottleneck_unit import NUM_GROUPS
 from keras_vit.layers.convolutional.group_normalization import GroupNormalization
+from keras_vit.layers.convolutional.parts import build_in_turn, macs_in_turn
 from keras_vit.layers.convolutional.std_conv2d import StdConv2D
 
 GROUP_NORM_EPSILON = 1e-5
@@ -16,7 +17,7 @@ GROUP_NORM_EPSILON = 1e-5
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PreActivationUnit(CompositeLayer):
+class PreActivationUnit(BaseLayer):
     """Three weight-standardised convolutions, each after GroupNorm and ReLU, with a residual connection.
 
     `a = relu(GN(x))`, `y = conv1x1(a)`, `y = conv3x3(relu(GN(y)))`, `y = conv1x1(relu(GN(y)))` and `x + y`. If the unit
@@ -46,8 +47,6 @@ class PreActivationUnit(CompositeLayer):
     (2, 3, 4, 128)
     """
 
-    ARGUMENTS = ("width", "strides")
-
     def __init__(self, width: int, strides: int = 1, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.width = check_positive_integer("width", width)
@@ -70,14 +69,8 @@ class PreActivationUnit(CompositeLayer):
         if input_shape[-1] != 4 * self.width or self.strides != 1:
             self.projection_conv = self._conv("projection_conv", 4 * self.width, 1, self.strides)
             self.projection_conv.build(input_shape)
-        shape = input_shape
-        for norm, conv in self._branch():
-            norm.build(shape)
-            conv.build(shape)
-            shape = conv.compute_output_shape(shape)
-
-    def _branch(self):
-        return (self.norm_1, self.conv_1), (self.norm_2, self.conv_2), (self.norm_3, self.conv_3)
+        branch = self.norm_1, self.conv_1, self.norm_2, self.conv_2, self.norm_3, self.conv_3
+        build_in_turn(branch, input_shape)
 
     def call(self, maps):
         activated = ops.relu(self.norm_1(maps))
@@ -94,10 +87,7 @@ class PreActivationUnit(CompositeLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         total = 0 if self.projection_conv is None else self.projection_conv.macs(input_shape)
-        for _, conv in self._branch():
-            total += conv.macs(input_shape)
-            input_shape = conv.compute_output_shape(input_shape)
-        return total
+        return total + macs_in_turn((self.conv_1, self.conv_2, self.conv_3), input_shape)
 
 
 def bit_conv(filters, kernel_size, strides, **arguments):

@@ -1,28 +1,28 @@
 """One residual unit of a ResNet. Shapes: B batch, H W C map, h w output map."""
 
-import functools
 import typing
 
 import keras
 from keras import ops
 
 from keras_vit.checks import check_choice, check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.attention_augmented_conv2d import AttentionAugmentedConv2D
-from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.layers.convolutional.convolutional_block_attention import ConvolutionalBlockAttention
 from keras_vit.layers.convolutional.local_relation import LocalRelation
 from keras_vit.layers.convolutional.local_self_attention import LocalSelfAttention
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
+from keras_vit.layers.convolutional.parts import batch_norm, build_in_turn, macs_in_turn
 from keras_vit.layers.convolutional.squeeze_excitation import SqueezeExcitation
-from keras_vit.layers.convolutional.striding import strided_shape
-from keras_vit.layers.transformer.drop_path import DropPath
+from keras_vit.layers.ops.maps import strided_shape
+from keras_vit.layers.regularization.drop_path import DropPath
 
+MIXINGS = ("convolution", "attention_augmented", "pooled_attention_augmented", "stand_alone", "local_relation")
 _ATTENTIONS = {"squeeze_excitation": SqueezeExcitation, "cbam": ConvolutionalBlockAttention}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ResidualUnit(CompositeLayer):
+class ResidualUnit(BaseLayer):
     """Convolutions with batch norms and a residual connection.
 
     With an expansion of 4, the unit is a bottleneck: `y = relu(BN(conv1x1(x)))`, `y = relu(BN(conv3x3(y)))`,
@@ -66,8 +66,6 @@ class ResidualUnit(CompositeLayer):
     (2, 3, 4, 24)
     """
 
-    ARGUMENTS = ("width", "strides", "expansion", "strides_first", "drop_path_rate", "mixing", "attention")
-
     def __init__(
         self,
         width: int,
@@ -84,13 +82,11 @@ class ResidualUnit(CompositeLayer):
         self.strides = check_positive_integer("strides", strides)
         if isinstance(expansion, bool) or expansion not in (1, 4):
             raise ValueError(f"expansion must be 4 (bottleneck) or 1 (basic unit). Received: {expansion!r}")
-        check_choice("mixing", mixing, SPATIAL_MIXINGS)
-        check_choice("attention", attention, (None, *_ATTENTIONS))
         self.expansion = expansion
         self.strides_first = check_flag("strides_first", strides_first)
         self.drop_path_rate = drop_path_rate
-        self.mixing = mixing
-        self.attention = attention
+        self.mixing = check_choice("mixing", mixing, MIXINGS)
+        self.attention = check_choice("attention", attention, (None, *_ATTENTIONS))
         self.drop_path = DropPath(drop_path_rate, **self.part_arguments("drop_path"))
         self.convs = self._bottleneck() if expansion == 4 else self._basic_unit()
         last = len(self.convs)
@@ -117,24 +113,28 @@ class ResidualUnit(CompositeLayer):
         return [self._spatial(self.mixing, 1, self.width, self.strides), self._spatial(second, 2, self.width, 1)]
 
     def _spatial(self, mixing, number, filters, strides):
-        name = f"conv_{number}" if mixing == "convolution" else f"mixing_{number}"
-        return SPATIAL_MIXINGS[mixing](filters, strides, self.expansion == 4, **self.part_arguments(name))
+        """Creates the layer that a mixing names. It maps (B, H, W, C) to (B, h, w, F) with F `filters`."""
+        if mixing == "convolution":
+            return PaddedConv2D(filters, 3, strides, **self.part_arguments(f"conv_{number}"))
+        arguments = {"strides": strides, **self.part_arguments(f"mixing_{number}")}
+        if mixing == "stand_alone":
+            return LocalSelfAttention(filters, num_heads=_NUM_HEADS, **arguments)
+        if mixing == "local_relation":
+            return LocalRelation(filters, **arguments)
+        key_share, value_share = _SHARES_OF_BOTTLENECK if self.expansion == 4 else _SHARES_OF_BASIC_UNIT
+        key_dim = max(_MIN_KEY_DIM * _NUM_HEADS, _whole_heads(key_share * filters))
+        sizes = filters, key_dim, _whole_heads(value_share * filters), _NUM_HEADS
+        return AttentionAugmentedConv2D(*sizes, is_pooled=mixing.startswith("pooled"), **arguments)
 
     def build(self, input_shape):
-        output_shape = self.compute_output_shape(input_shape)
         if input_shape[-1] != self.expansion * self.width or self.strides != 1:
-            self.projection_conv = PaddedConv2D(
-                self.expansion * self.width, 1, self.strides, **self.part_arguments("projection_conv")
-            )
+            arguments = self.part_arguments("projection_conv")
+            self.projection_conv = PaddedConv2D(self.expansion * self.width, 1, self.strides, **arguments)
             self.projection_norm = batch_norm(**self.part_arguments("projection_norm"))
-            self.projection_conv.build(input_shape)
-            self.projection_norm.build(output_shape)
-        for conv, norm in zip(self.convs, self.norms, strict=True):
-            conv.build(input_shape)
-            input_shape = conv.compute_output_shape(input_shape)
-            norm.build(input_shape)
+            build_in_turn((self.projection_conv, self.projection_norm), input_shape)
+        build_in_turn([layer for pair in zip(self.convs, self.norms, strict=True) for layer in pair], input_shape)
         if self.gate is not None:
-            self.gate.build(output_shape)
+            self.gate.build(self.compute_output_shape(input_shape))
 
     def call(self, maps, training=None):
         branch = maps
@@ -154,10 +154,8 @@ class ResidualUnit(CompositeLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         total = 0 if self.projection_conv is None else self.projection_conv.macs(input_shape)
-        for conv in self.convs:
-            total += conv.macs(input_shape)
-            input_shape = conv.compute_output_shape(input_shape)
-        return total if self.gate is None else total + self.gate.macs(input_shape)
+        total += macs_in_turn(self.convs, input_shape)
+        return total if self.gate is None else total + self.gate.macs(self.compute_output_shape(input_shape))
 
 
 _NUM_HEADS = 8  # The papers on augmented and stand-alone attention use 8 heads for any width.
@@ -167,44 +165,6 @@ _SHARES_OF_BOTTLENECK = (0.2, 0.1)
 _SHARES_OF_BASIC_UNIT = (0.25, 0.25)
 
 
-def _convolution(filters, strides, in_bottleneck, **arguments):
-    return PaddedConv2D(filters, 3, strides, **arguments)
-
-
-def _attention_augmented(filters, strides, in_bottleneck, is_pooled=False, **arguments):
-    key_share, value_share = _SHARES_OF_BOTTLENECK if in_bottleneck else _SHARES_OF_BASIC_UNIT
-    return AttentionAugmentedConv2D(
-        filters,
-        key_dim=max(_MIN_KEY_DIM * _NUM_HEADS, _whole_heads(key_share * filters)),
-        value_dim=_whole_heads(value_share * filters),
-        num_heads=_NUM_HEADS,
-        strides=strides,
-        is_pooled=is_pooled,
-        **arguments,
-    )
-
-
 def _whole_heads(channels):
     """Rounds a number of channels to a multiple of the number of heads, with at least one channel per head."""
     return _NUM_HEADS * max(1, round(channels / _NUM_HEADS))
-
-
-def _stand_alone(filters, strides, in_bottleneck, **arguments):
-    return LocalSelfAttention(filters, strides=strides, num_heads=_NUM_HEADS, **arguments)
-
-
-def _local_relation(filters, strides, in_bottleneck, **arguments):
-    return LocalRelation(filters, strides=strides, **arguments)
-
-
-SPATIAL_MIXINGS: dict[str, typing.Callable[..., keras.Layer]] = {
-    "convolution": _convolution,
-    "attention_augmented": _attention_augmented,
-    "pooled_attention_augmented": functools.partial(_attention_augmented, is_pooled=True),
-    "stand_alone": _stand_alone,
-    "local_relation": _local_relation,
-}
-"""{name: function that creates the layer}. The function receives the number F of output channels, the strides, whether
-the unit is a bottleneck, and the common arguments of layers, such as the name. The layer maps (B, H, W, C) to
-(B, h, w, F).
-"""

@@ -6,17 +6,16 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_choice
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.convolutional.pairwise_self_attention import PairwiseSelfAttention
+from keras_vit.layers.convolutional.parts import batch_norm, build_dense
 from keras_vit.layers.convolutional.patchwise_self_attention import PatchwiseSelfAttention
-from keras_vit.layers.convolutional.projections import build_dense
 
 _ATTENTIONS = {"pairwise": PairwiseSelfAttention, "patchwise": PatchwiseSelfAttention}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SelfAttentionUnit(CompositeLayer):
+class SelfAttentionUnit(BaseLayer):
     """The residual unit of SAN, with attention in windows.
 
     `x + W relu(BN(attention(relu(BN(x)))))` ("Exploring Self-Attention for Image Recognition", arXiv 2004.13621, Figure
@@ -45,12 +44,9 @@ class SelfAttentionUnit(CompositeLayer):
     (2, 5, 8, 32)
     """
 
-    ARGUMENTS = ("relation", "window_size")
-
     def __init__(self, relation: str, window_size: int = 7, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        check_choice("relation", relation, _ATTENTIONS)
-        self.relation = relation
+        self.relation = check_choice("relation", relation, _ATTENTIONS)
         self.window_size = window_size
         self.norm_1, self.norm_2 = (batch_norm(**self.part_arguments(f"norm_{number}")) for number in (1, 2))
 
@@ -71,9 +67,6 @@ class SelfAttentionUnit(CompositeLayer):
         branch = ops.relu(self.norm_1(maps, training=training))
         branch = self.attention(branch, training=training)
         return maps + self.projection(ops.relu(self.norm_2(branch, training=training)))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""

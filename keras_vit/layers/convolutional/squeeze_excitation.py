@@ -6,12 +6,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import build_dense
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.parts import build_dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SqueezeExcitation(CompositeLayer):
+class SqueezeExcitation(BaseLayer):
     """Multiplies each channel by a factor in (0, 1) that is computed from the means of all channels.
 
     `s = sigmoid(W_2 relu(W_1 mean_HW(x)))` and `y = s x` ("Squeeze-and-Excitation Networks", arXiv 1709.01507,
@@ -36,8 +36,6 @@ class SqueezeExcitation(CompositeLayer):
     (2, 5, 8, 6)
     """
 
-    ARGUMENTS = ("reduction",)
-
     def __init__(self, reduction: int = 16, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.reduction = check_positive_integer("reduction", reduction)
@@ -51,9 +49,6 @@ class SqueezeExcitation(CompositeLayer):
     def call(self, maps):
         means = ops.mean(maps, axis=(1, 2), keepdims=True)
         return maps * ops.sigmoid(self.dense_2(ops.relu(self.dense_1(means))))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""

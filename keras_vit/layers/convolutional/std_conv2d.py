@@ -9,12 +9,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_choice, check_epsilon, check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
-from keras_vit.layers.convolutional.striding import strided, strided_shape
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.ops.maps import strided, strided_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class StdConv2D(ConfiguredLayer):
+class StdConv2D(BaseLayer):
     """Convolution without a bias that standardises its kernel in each call.
 
     For each filter, `w' = (w - mean(w)) / (std(w) + epsilon)` (weight standardization, arXiv 1903.10520). The mean and
@@ -53,8 +53,6 @@ class StdConv2D(ConfiguredLayer):
     (2, 3, 4, 8)
     """
 
-    ARGUMENTS = ("filters", "kernel_size", "strides", "epsilon", "epsilon_placement", "padding")
-
     def __init__(
         self,
         filters: int,
@@ -69,22 +67,15 @@ class StdConv2D(ConfiguredLayer):
         self.filters = check_positive_integer("filters", filters)
         self.kernel_size = check_positive_integer("kernel_size", kernel_size)
         self.strides = check_positive_integer("strides", strides)
-        check_epsilon("epsilon", epsilon)
-        self.epsilon = epsilon
-        check_choice("epsilon_placement", epsilon_placement, ("std", "variance"))
-        self.epsilon_placement = epsilon_placement
-        check_choice("padding", padding, ("same", "symmetric"))
-        self.padding = padding
+        self.epsilon = check_epsilon("epsilon", epsilon)
+        self.epsilon_placement = check_choice("epsilon_placement", epsilon_placement, ("std", "variance"))
+        self.padding = check_choice("padding", padding, ("same", "symmetric"))
         if padding == "symmetric" and kernel_size % 2 == 0:
             raise ValueError(f"padding='symmetric' needs an odd kernel_size. Received: kernel_size={kernel_size}")
 
     def build(self, input_shape):
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
-            initializer="lecun_normal",
-            autocast=False,
-        )
+        shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
+        self.kernel = self.add_weight(shape, "lecun_normal", name="kernel", autocast=False)
 
     def standardized_kernel(self):
         """Returns the standardised kernel (k, k, C, F) in float32."""

@@ -6,11 +6,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_choice, check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class UpsampleLike(ConfiguredLayer):
+class UpsampleLike(BaseLayer):
     """Enlarges a map by an integer factor and crops it to the size of another map.
 
     A convolution with a stride rounds the size of its output up. If a map was made smaller by such convolutions and is
@@ -41,19 +41,18 @@ class UpsampleLike(ConfiguredLayer):
     (2, 11, 16, 5)
     """
 
-    ARGUMENTS = ("scale", "interpolation")
-
     def __init__(self, scale: int, interpolation: str = "bilinear", **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.scale = check_positive_integer("scale", scale)
-        check_choice("interpolation", interpolation, ("bilinear", "nearest"))
-        self.interpolation = interpolation
+        self.interpolation = check_choice("interpolation", interpolation, ("bilinear", "nearest"))
 
     def call(self, maps, like):
-        is_nearest = self.interpolation == "nearest"
         for axis in (1, 2):
+            is_nearest = self.interpolation == "nearest"
             phases = [maps] * self.scale if is_nearest else _bilinear_phases(maps, axis, self.scale)
-            maps = _interleave(phases, axis)
+            shape = list(ops.shape(maps))
+            shape[axis] = shape[axis] * self.scale
+            maps = ops.reshape(ops.stack(phases, axis + 1), shape)  # The phases are interleaved.
         height, width = ops.shape(like)[1:3]
         return maps[:, :height, :width]
 
@@ -62,6 +61,7 @@ class UpsampleLike(ConfiguredLayer):
 
 
 def _bilinear_phases(maps, axis, scale):
+    """Returns `scale` maps. Each contains every `scale`-th row (or column) of the enlarged map."""
     # ops.image.resize is not used, because it needs known sizes when the model is traced.
     first, last, head, tail = (maps[:, :, part] if axis == 2 else maps[:, part] for part in _PARTS)
     before, after = ops.concatenate([first, head], axis), ops.concatenate([tail, last], axis)
@@ -73,10 +73,3 @@ def _bilinear_phases(maps, axis, scale):
 
 
 _PARTS = (slice(None, 1), slice(-1, None), slice(None, -1), slice(1, None))
-
-
-def _interleave(phases, axis):
-    """Interleaves the rows (or columns) of s maps. Each map contains every s-th row (or column) of the result."""
-    shape = list(ops.shape(phases[0]))
-    shape[axis] = shape[axis] * len(phases)
-    return ops.reshape(ops.stack(phases, axis + 1), shape)

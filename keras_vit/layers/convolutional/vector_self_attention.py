@@ -5,15 +5,15 @@ import typing
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.local_windows import check_window_size, local_windows
-from keras_vit.layers.convolutional.projections import build_dense
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.parts import build_dense
+from keras_vit.layers.ops.maps import check_window_size, local_windows
 
 SHARED_CHANNELS = 8
 """Number of channels that share their weights ("Exploring Self-Attention for Image Recognition", section 4)."""
 
 
-class VectorSelfAttention(CompositeLayer):
+class VectorSelfAttention(BaseLayer):
     """A layer that computes, for each pixel, a weighted sum of the pixels in the window around it.
 
     Subclasses compute F / 8 weights for each pixel of a window. The channels c, c + F / 8, c + 2 F / 8 and so on share
@@ -23,8 +23,6 @@ class VectorSelfAttention(CompositeLayer):
         filters: Number F of output channels, a multiple of 8.
         window_size: Side of a window in pixels, odd.
     """
-
-    ARGUMENTS = ("filters", "window_size")
 
     def __init__(self, filters: int, window_size: int = 7, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

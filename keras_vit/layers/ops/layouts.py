@@ -1,24 +1,24 @@
 """Reshapes arrays to shapes for which compilers produce fast code. Shapes: B batch, T tokens, D hidden.
 
 TensorFlow on CPUs can fuse a product of two matrices, a bias and a GELU into one kernel. Tokens are therefore reshaped
-to rows, (B T, D), before the product. Inside `textbook_operations`, tokens keep their shape.
+to rows, (B T, D), before the product. Inside `exportable_operations`, tokens keep their shape.
 """
 
 import math
 
 from keras import ops
 
-from keras_vit.layers.ops.textbook import textbook_multiply
+from keras_vit.layers.ops.exportable import exportable_multiply
 
 
 def as_rows(tokens):
     """Reshapes (B, ..., D) to (B ..., D)."""
-    return tokens if textbook_multiply() else ops.reshape(tokens, (-1, tokens.shape[-1]))
+    return tokens if exportable_multiply() else ops.reshape(tokens, (-1, tokens.shape[-1]))
 
 
 def as_tokens(rows, tokens):
     """Reshapes (B ..., D) to the shape of `tokens`."""
-    return rows if textbook_multiply() else reshape_like(rows, tokens, 1, tokens.shape[-1:])
+    return rows if exportable_multiply() else reshape_like(rows, tokens, 1, tokens.shape[-1:])
 
 
 def fork(tokens):
@@ -38,7 +38,7 @@ def add(residual, branch):
 
 def apply_dense(layer, rows):
     """Applies a `Dense` layer to rows from `as_rows`."""
-    multiply = textbook_multiply()
+    multiply = exportable_multiply()
     if multiply is None or layer.quantization_mode is not None:
         return layer(rows)
     kernel, bias = (ops.cast(weight, layer.compute_dtype) for weight in (layer.kernel, layer.bias))
@@ -61,7 +61,7 @@ def apply_einsum_dense(layer, inputs, num_axes, scale=None):
         return outputs if scale is None else outputs * scale
     kernel = ops.cast(layer.kernel, layer.compute_dtype)
     output_axes = kernel.shape[num_axes:]
-    inner, multiply = math.prod(kernel.shape[:num_axes]), textbook_multiply()
+    inner, multiply = math.prod(kernel.shape[:num_axes]), exportable_multiply()
     values = ops.cast(inputs, layer.compute_dtype)
     rows = reshape_like(values, inputs, num_axes, (inner,)) if multiply else ops.reshape(values, (-1, inner))
     kernel = _scaled(ops.reshape(kernel, (inner, -1)), scale)

@@ -19,7 +19,7 @@ class RepeatedDraws:
 
     @contextlib.contextmanager
     def replay(self):
-        """Inside this context, each `DrawnSeed` gets the same seed as in the first run."""
+        """Inside this context, each `FixedSeed` gets the same seed as in the first run."""
         self._counts.clear()
         token = _CURRENT.set(self)
         try:

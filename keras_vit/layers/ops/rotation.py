@@ -8,8 +8,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.ops.exportable import exportable_multiply
 from keras_vit.layers.ops.layouts import reshape_like
-from keras_vit.layers.ops.textbook import textbook_multiply
 
 
 def check_key_dim(key_dim):
@@ -71,7 +71,7 @@ def _swapped(values, layout):
     if layout == "half":
         first, second = ops.split(values, 2, axis=-1)
         return ops.concatenate([second, first], axis=-1)
-    num_pairs, multiply = values.shape[-1] // 2, textbook_multiply()
+    num_pairs, multiply = values.shape[-1] // 2, exportable_multiply()
     if multiply or keras.backend.backend() == "tensorflow":
         # In ONNX Runtime, in OpenVINO and in TensorFlow on CPUs, a product with this matrix is faster than `flip`.
         permutation = np.kron(np.eye(num_pairs), [[0, 1], [1, 0]]).astype("float32")

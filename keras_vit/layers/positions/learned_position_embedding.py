@@ -8,11 +8,11 @@ from keras import ops
 
 from keras_vit import resampling
 from keras_vit.checks import check_count, check_grid_size
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LearnedPositionEmbedding(ConfiguredLayer):
+class LearnedPositionEmbedding(BaseLayer):
     """Adds a learned position embedding to each token.
 
     `z_0 = [z_class; z_1; ...; z_N] + E_pos` (ViT, arXiv 2010.11929, eq. 1). The table E_pos has `num_prefix_rows` rows
@@ -52,8 +52,6 @@ class LearnedPositionEmbedding(ConfiguredLayer):
     (5, 21, 8)
     """
 
-    ARGUMENTS = ("grid_size", "num_prefix_rows", "interpolation")
-
     def __init__(
         self,
         grid_size: tuple[int, int],
@@ -79,9 +77,15 @@ class LearnedPositionEmbedding(ConfiguredLayer):
         grid = self.grid_size if patches is None else tuple(ops.shape(patches)[1:3])
         rows = self._rows(grid)  # (p + N, D)
         num_tokens = tokens.shape[1]
-        if num_tokens is not None and rows.shape[0] is not None:
-            self._check_count(num_tokens, rows.shape[0], grid, exactly=patches is None)
-        if num_tokens is not None and num_tokens == rows.shape[0]:
+        num_rows = rows.shape[0]
+        is_known = None not in (num_tokens, num_rows)
+        if is_known and (num_tokens < num_rows or (patches is None and num_tokens > num_rows)):
+            raise ValueError(
+                f"{num_tokens} tokens do not fit {self.num_prefix_rows} prefix rows and a grid of {grid[0]} x "
+                f"{grid[1]} patches ({num_rows} rows). If the image's grid is different, or there are tokens without "
+                f"a row, pass `patches`, the map of the patch tokens."
+            )
+        if is_known and num_tokens == num_rows:
             return tokens + rows
         num_prefix, first_patch = self.num_prefix_rows, ops.shape(tokens)[1] - grid[0] * grid[1]
         # LiteRT cannot add tensors without elements.
@@ -101,14 +105,3 @@ class LearnedPositionEmbedding(ConfiguredLayer):
         table = ops.einsum("wj,hjd->hwd", columns_matrix, ops.einsum("hi,ijd->hjd", rows_matrix, table))
         table = ops.reshape(ops.cast(table, rows.dtype), (grid[0] * grid[1], rows.shape[-1]))
         return ops.concatenate([prefix, table], axis=0)
-
-    def _check_count(self, num_tokens, num_rows, grid, exactly):
-        if num_tokens < num_rows or (exactly and num_tokens > num_rows):
-            raise ValueError(
-                f"{num_tokens} tokens do not fit {self.num_prefix_rows} prefix rows and a grid of {grid[0]} x "
-                f"{grid[1]} patches ({num_rows} rows). If the image's grid is different, or there are tokens without "
-                f"a row, pass `patches`, the map of the patch tokens."
-            )
-
-    def compute_output_shape(self, tokens_shape, patches_shape=None):
-        return tokens_shape

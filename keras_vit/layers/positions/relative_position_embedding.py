@@ -41,11 +41,8 @@ class RelativePositionEmbedding(keras.layers.Layer):
                 f"known. Received: queries of shape {tuple(queries_shape)}"
             )
         self.num_tokens = num_tokens
-        self.embedding = self.add_weight(
-            name="embedding",
-            shape=(2 * num_tokens - 1, key_dim),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-        )
+        initializer = keras.initializers.RandomNormal(stddev=0.02)
+        self.embedding = self.add_weight((2 * num_tokens - 1, key_dim), initializer, name="embedding")
 
     def call(self, queries):
         if queries.shape[-3] not in (None, self.num_tokens):

@@ -8,12 +8,12 @@ from keras import ops
 
 from keras_vit.architectures.rotary import RotaryConfig, as_rotary_config
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.rotation import axial_frequencies, check_key_dim, rotation
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class RotaryFrequencies(ConfiguredLayer):
+class RotaryFrequencies(BaseLayer):
     """The learned frequencies of the rotary positions of one block (RoPE-Mixed, arXiv 2403.13298, section 3.2).
 
     In each head, the pair i of channels is rotated by `a f_i + b g_i`, where (a, b) are the coordinates of the token.
@@ -43,8 +43,6 @@ class RotaryFrequencies(ConfiguredLayer):
     (2, 3, 7, 8)
     """
 
-    ARGUMENTS = ("rotary", "num_heads", "key_dim")
-
     def __init__(self, rotary: RotaryConfig, num_heads: int, key_dim: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.rotary = as_rotary_config(rotary)
@@ -57,13 +55,9 @@ class RotaryFrequencies(ConfiguredLayer):
         self.autocast = False
 
     def build(self, positions_shape):
-        self.frequencies = self.add_weight(
-            name="frequencies",
-            shape=(2, self.num_heads, self.key_dim // 2),
-            initializer=self._initial_frequencies,
-            dtype="float32",
-            autocast=False,
-        )
+        arguments = {"name": "frequencies", "dtype": "float32", "autocast": False}
+        shape = (2, self.num_heads, self.key_dim // 2)
+        self.frequencies = self.add_weight(shape, self._initial_frequencies, **arguments)
 
     def _initial_frequencies(self, shape, dtype=None):
         frequencies = axial_frequencies(self.rotary.base, self.key_dim)  # (Dh / 4,)

@@ -8,12 +8,12 @@ from keras import ops
 
 from keras_vit.architectures.rotary import RotaryConfig, as_rotary_config
 from keras_vit.checks import check_count
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.rotation import axial_frequencies, check_key_dim, rotation
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class RotaryPositionEmbedding(ConfiguredLayer):
+class RotaryPositionEmbedding(BaseLayer):
     """Computes the rotary positions of the tokens, for the argument `positions` of each `MultiHeadSelfAttention`.
 
     `RotaryConfig` has the equations. The result is the same for all images and blocks, so a model contains one of these
@@ -41,8 +41,6 @@ class RotaryPositionEmbedding(ConfiguredLayer):
     >>> tuple(layer(keras.ops.zeros((5, 2, 3, 16))).shape)
     (2, 7, 8)
     """
-
-    ARGUMENTS = ("rotary", "key_dim", "num_prefix_tokens")
 
     def __init__(self, rotary: RotaryConfig, key_dim: int, num_prefix_tokens: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

@@ -5,11 +5,11 @@ import typing
 import keras
 from keras import ops
 
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SincosPositionEmbedding(ConfiguredLayer):
+class SincosPositionEmbedding(BaseLayer):
     """Adds fixed sines and cosines of the row and the column to each patch token.
 
     The embedding of the patch in row y and column x is `[sin(x f), cos(x f), sin(y f), cos(y f)]`, with the frequencies
@@ -33,8 +33,6 @@ class SincosPositionEmbedding(ConfiguredLayer):
     >>> tuple(layer(keras.ops.zeros((5, 7, 8)), keras.ops.zeros((5, 2, 3, 8))).shape)
     (5, 7, 8)
     """
-
-    ARGUMENTS = ("temperature",)
 
     def __init__(self, temperature: float = 10_000.0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -63,6 +61,3 @@ class SincosPositionEmbedding(ConfiguredLayer):
         x = ops.cast(ops.arange(width), "float32")[:, None] * frequencies  # (w, D/4)
         y, x = ops.repeat(y, width, axis=0), ops.tile(x, (height, 1))  # (N, D/4)
         return ops.concatenate([ops.sin(x), ops.cos(x), ops.sin(y), ops.cos(y)], axis=1)
-
-    def compute_output_shape(self, tokens_shape, patches_shape):
-        return tokens_shape

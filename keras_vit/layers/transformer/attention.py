@@ -3,6 +3,7 @@
 Shapes: B batch, n sequences per image, T tokens, t queries, D hidden, K heads, Dh = D / K.
 """
 
+import functools
 import math
 import typing
 
@@ -11,19 +12,18 @@ from keras import ops
 
 from keras_vit.architectures.rotary import RotaryConfig, as_rotary_config
 from keras_vit.checks import check_choice, check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.attention_kernels import attention_weights, compute_attention, log_sizes
 from keras_vit.layers.ops.layouts import apply_einsum_dense, reshape_like
 from keras_vit.layers.ops.rotation import rotate
 from keras_vit.layers.positions.relative_position_embedding import RelativePositionEmbedding
 from keras_vit.layers.positions.rotary_frequencies import RotaryFrequencies
-from keras_vit.layers.transformer.dropout import Dropout
-from keras_vit.layers.transformer.few_queries import are_few, attend_few
+from keras_vit.layers.regularization.dropout import Dropout
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MultiHeadSelfAttention(CompositeLayer):
+class MultiHeadSelfAttention(BaseLayer):
     """Multi-head self-attention.
 
     Each head computes `A = softmax(q k^T / sqrt(Dh))` and `SA = A v`. The heads are concatenated and projected (ViT,
@@ -70,11 +70,6 @@ class MultiHeadSelfAttention(CompositeLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS = (
-        *("num_heads", "dropout_rate", "qk_norm", "layer_norm_epsilon", "relative_positions"),
-        *("qkv_bias", "inner_norm", "rotary"),
-    )
-
     def __init__(
         self,
         num_heads: int,
@@ -94,8 +89,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         self.qk_norm = check_flag("qk_norm", qk_norm)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.relative_positions = check_flag("relative_positions", relative_positions)
-        check_choice("qkv_bias", qkv_bias, ("all", "no_key", "none"))
-        self.qkv_bias = qkv_bias
+        self.qkv_bias = check_choice("qkv_bias", qkv_bias, ("all", "no_key", "none"))
         self.inner_norm = check_flag("inner_norm", inner_norm)
         self.rotary = None if rotary is None else as_rotary_config(rotary)
         if self.relative_positions and self.rotary is not None:
@@ -114,59 +108,49 @@ class MultiHeadSelfAttention(CompositeLayer):
             self._dense(name, "{0}td,dkh->{0}tkh", "kh" if has_bias else None, tokens_shape, heads_shape[-2:])
             for name, has_bias in zip(("query", "key", "value"), _HAS_BIAS[self.qkv_bias], strict=True)
         )
+        norm = functools.partial(LayerNormalization, self.layer_norm_epsilon)
         if self.qk_norm:
-            self.query_norm = self._norm("query_norm", heads_shape)
-            self.key_norm = self._norm("key_norm", heads_shape)
+            self.query_norm = self.build_part(norm, "query_norm", heads_shape)
+            self.key_norm = self.build_part(norm, "key_norm", heads_shape)
         if self.rotary is not None and self.rotary.kind == "mixed":
-            arguments = self.part_arguments("rotary")
-            self.rotary_frequencies = RotaryFrequencies(self.rotary, self.num_heads, self._key_dim, **arguments)
-            self.rotary_frequencies.build((2, tokens_shape[-2]))
+            arguments = self.rotary, self.num_heads, self._key_dim
+            self.rotary_frequencies = self.build_part(RotaryFrequencies, "rotary", (2, tokens_shape[-2]), *arguments)
         if self.relative_positions:
             if queries_shape is not None:
                 raise ValueError("With relative positions, all tokens attend to each other, so queries must be None.")
-            self.relative_position = RelativePositionEmbedding(**self.part_arguments("relative_position"))
-            self.relative_position.build(heads_shape)
+            self.relative_position = self.build_part(RelativePositionEmbedding, "relative_position", heads_shape)
         if self.inner_norm:
-            self.heads_norm = self._norm("inner_norm", tokens_shape)
+            self.heads_norm = self.build_part(norm, "inner_norm", tokens_shape)
         self.output_projection = self._dense("output", "{0}tkh,khd->{0}td", "d", heads_shape, tokens_shape[-1:])
-        self.dropout = Dropout(self.dropout_rate, **self.part_arguments("dropout"))
-        self.dropout.build(heads_shape)
+        self.dropout = self.build_part(Dropout, "dropout", heads_shape, self.dropout_rate)
 
     def _dense(self, name, equation, bias_axes, input_shape, outer_shape):
-        hidden_dim = self.num_heads * self._key_dim
+        # "glorot_uniform" cannot be used, because Keras would treat the head axis of the kernel as a receptive field.
+        limit = math.sqrt(6 / (2 * self.num_heads * self._key_dim))
         num_kernel_axes = 3 - len(outer_shape)
         batch_axes = "bn"[: len(input_shape) - num_kernel_axes - 1]
-        layer = keras.layers.EinsumDense(
+        return self.build_part(
+            keras.layers.EinsumDense,
+            name,
+            input_shape,
             equation.format(batch_axes),
             output_shape=(*[None] * len(batch_axes), *outer_shape),  # `None` allows any number of sequences and tokens.
             bias_axes=bias_axes,
-            kernel_initializer=_xavier_uniform(hidden_dim),
-            **self.part_arguments(name),
+            kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
         )
-        layer.build(input_shape)
-        return layer
-
-    def _norm(self, name, input_shape):
-        layer = LayerNormalization(epsilon=self.layer_norm_epsilon, **self.part_arguments(name))
-        layer.build(input_shape)
-        return layer
 
     def call(self, tokens, queries=None, sizes=None, positions=None, training=None):
-        if positions is None and are_few(self, queries):
-            return attend_few(self, tokens, queries, sizes, training)
-        query, key = self.queries_and_keys(tokens, queries, positions)
-        return self.attend(query, key, tokens, sizes, training)
+        query, key = self.queries_and_keys(tokens, queries, positions)  # q and k of eq. 5
+        return self.attend(query, key, tokens, sizes, training)  # eqs. 6 to 8
 
     def queries_and_keys(self, tokens, queries=None, positions=None):
         """Returns the scaled and rotated queries, (B, K, t, Dh), and the rotated keys, (B, K, T, Dh)."""
         self._check_positions(positions)
-        attending = tokens if queries is None else queries
         scale = 1.0 / math.sqrt(self._key_dim)
+        query = self._heads(self.query, tokens if queries is None else queries, None if self.qk_norm else scale)
+        key = self._heads(self.key, tokens)
         if self.qk_norm:
-            query, key = self._heads(self.query, attending), self._heads(self.key, tokens)
             query, key = self.query_norm(query) * scale, self.key_norm(key)
-        else:
-            query, key = self._heads(self.query, attending, scale), self._heads(self.key, tokens)
         return (query, key) if self.rotary is None else self._rotated(query, key, positions, self.rotary)
 
     def _check_positions(self, positions):
@@ -190,14 +174,13 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     def attend(self, query, key, tokens, sizes=None, training=None):
         """Returns the layer's output, (B, t, D), for queries and keys from `queries_and_keys`."""
-        value = self._heads(self.value, tokens)
-        # `compute_attention` supports neither relative positions nor dropout.
+        value = self._heads(self.value, tokens)  # v of eq. 5
         if self.relative_positions or (training and self.dropout_rate > 0):
-            weights = ops.cast(self._weights(query, key, sizes), value.dtype)
-            heads = ops.matmul(self.dropout(weights, training=training), value)
-        else:
+            weights = ops.cast(self._weights(query, key, sizes), value.dtype)  # A of eq. 6
+            heads = ops.matmul(self.dropout(weights, training=training), value)  # A v of eq. 7
+        else:  # Eqs. 6 and 7 at once. This supports neither relative positions nor dropout.
             heads = compute_attention(query, key, value, log_sizes(sizes))
-        return self.project(ops.swapaxes(heads, -3, -2))
+        return self.project(ops.swapaxes(heads, -3, -2))  # eq. 8
 
     def project(self, heads):
         """Concatenates and projects the heads' outputs (B, t, K, Dh) to (B, t, D)."""
@@ -245,9 +228,3 @@ class MultiHeadSelfAttention(CompositeLayer):
 
 _HAS_BIAS = {"all": (True, True, True), "no_key": (True, False, True), "none": (False, False, False)}
 """{value of `qkv_bias`: whether queries, keys and values have a bias}"""
-
-
-def _xavier_uniform(hidden_dim):
-    # "glorot_uniform" cannot be used, because Keras would treat the head axis of the kernel as a receptive field.
-    limit = math.sqrt(6 / (hidden_dim + hidden_dim))
-    return keras.initializers.RandomUniform(-limit, limit)

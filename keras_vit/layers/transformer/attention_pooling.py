@@ -6,14 +6,15 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_count
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.transformer.attention import MultiHeadSelfAttention
+from keras_vit.layers.transformer.few_queries import attend
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 from keras_vit.layers.transformer.mlp_block import MlpBlock
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AttentionPooling(CompositeLayer):
+class AttentionPooling(BaseLayer):
     """Pools tokens with a learned probe that attends to them, followed by an MLP.
 
     This is the MAP head of Scaling ViT (arXiv 2106.04560, section 3.3) and SigLIP, as in google-research/big_vision:
@@ -28,6 +29,7 @@ class AttentionPooling(CompositeLayer):
 
     Call arguments:
         tokens: (B, T, D)
+        training: Whether the call is part of a training step.
 
     Returns:
         (B, D)
@@ -38,8 +40,6 @@ class AttentionPooling(CompositeLayer):
     >>> tuple(keras_vit.layers.AttentionPooling(num_heads=3, mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape)
     (2, 12)
     """
-
-    ARGUMENTS = ("num_heads", "mlp_dim", "mlp", "layer_norm_epsilon", "num_prefix_tokens")
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class AttentionPooling(CompositeLayer):
     def _probe_for(self, tokens):
         return ops.repeat(ops.cast(self.probe, tokens.dtype), ops.shape(tokens)[0], axis=0)  # (B, 1, D)
 
-    def call(self, tokens):
+    def call(self, tokens, training=None):
         pooled_tokens = tokens[:, self.num_prefix_tokens :]
-        pooled = self.attention(pooled_tokens, queries=self._probe_for(tokens))  # (B, 1, D)
-        pooled = pooled + self.mlp_block(self.norm(pooled))
+        pooled = attend(self.attention, pooled_tokens, self._probe_for(tokens), training=training)  # (B, 1, D)
+        pooled = pooled + self.mlp_block(self.norm(pooled), training=training)
         return ops.squeeze(pooled, axis=1)
 
     def compute_output_shape(self, input_shape):

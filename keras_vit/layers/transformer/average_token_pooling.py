@@ -6,11 +6,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_count
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AverageTokenPooling(ConfiguredLayer):
+class AverageTokenPooling(BaseLayer):
     """Averages the patch tokens, but not the prefix tokens (ViT, arXiv 2010.11929, appendix D.3).
 
     If tokens were merged, each token is weighted by the number of its patches, as in ToMe's code for MAE models (arXiv
@@ -33,8 +33,6 @@ class AverageTokenPooling(ConfiguredLayer):
     >>> tuple(keras_vit.layers.AverageTokenPooling(num_prefix_tokens=1)(keras.ops.ones((2, 7, 12))).shape)
     (2, 12)
     """
-
-    ARGUMENTS = ("num_prefix_tokens",)
 
     def __init__(self, num_prefix_tokens: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

@@ -8,11 +8,11 @@ import typing
 import keras
 from keras import ops
 
-from keras_vit.layers.composed import ComposedLayer, check_layer
+from keras_vit.layers.base import BaseLayer, check_layer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialEncoderBlock(ComposedLayer):
+class AxialEncoderBlock(BaseLayer):
     """Self-attention within each row and an MLP, then self-attention within each column and an MLP.
 
     This is the block of Axial-ViT (ViT, arXiv 2010.11929, appendix D.6, "Axial attention"; arXiv 1912.12180). It
@@ -43,8 +43,6 @@ class AxialEncoderBlock(ComposedLayer):
     >>> tuple(layer(keras.ops.ones((2, 6, 12)), keras.ops.ones((2, 2, 3, 12))).shape)
     (2, 6, 12)
     """
-
-    GIVEN = (("row", "row"), ("column", "column"))
 
     def __init__(self, row: keras.Layer, column: keras.Layer, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -81,9 +79,6 @@ class AxialEncoderBlock(ComposedLayer):
         columns = ops.einsum("bxkyv,xu->bkyxvu", columns, ops.eye(width))
         shape = (-1, 2, self.row.attention.num_heads, height * width, height * width)
         return ops.reshape(ops.stack([rows, columns], axis=1), shape)
-
-    def compute_output_shape(self, tokens_shape, patches_shape):
-        return tokens_shape
 
     def macs(self, tokens_shape, patches_shape):
         """Multiply-accumulates for one image of batches of shapes (B, N, D) and (B, h, w, D)."""

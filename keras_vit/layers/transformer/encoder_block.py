@@ -6,17 +6,17 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_choice
-from keras_vit.layers.composed import ComposedLayer, check_layer
+from keras_vit.layers.base import BaseLayer, check_layer
 from keras_vit.layers.ops.layouts import add, fork
-from keras_vit.layers.transformer.drop_path import DropPath
-from keras_vit.layers.transformer.dropout import Dropout
+from keras_vit.layers.regularization.drop_path import DropPath
+from keras_vit.layers.regularization.dropout import Dropout
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 from keras_vit.layers.transformer.layer_scale import LayerScale
 from keras_vit.layers.transformer.rematerialization import rematerializable
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class EncoderBlock(ComposedLayer):
+class EncoderBlock(BaseLayer):
     """Self-attention, then an MLP, each after a LayerNorm and with a residual connection.
 
     `z' = MSA(LN(z)) + z` and `z'' = MLP(LN(z')) + z'` (ViT, arXiv 2010.11929, eqs. 2 and 3). With `block_norm="post"`,
@@ -59,8 +59,7 @@ class EncoderBlock(ComposedLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS = ("layer_norm_epsilon", "dropout_rate", "drop_path_rate", "layer_scale", "block_norm")
-    GIVEN: tuple[tuple[str, str], ...] = (("attention", "attention"), ("mlp", "mlp_block"))
+    ATTRIBUTES: typing.ClassVar = {"mlp": "mlp_block"}
 
     def __init__(
         self,
@@ -79,8 +78,7 @@ class EncoderBlock(ComposedLayer):
         self.dropout_rate = dropout_rate
         self.drop_path_rate = drop_path_rate
         self.layer_scale = layer_scale
-        check_choice("block_norm", block_norm, ("pre", "post"))
-        self.block_norm = block_norm
+        self.block_norm = check_choice("block_norm", block_norm, ("pre", "post"))
         self.use_rematerialization = False
 
         # In Keras's files, weights are stored under the names of these attributes, in the order of assignment.
@@ -97,17 +95,16 @@ class EncoderBlock(ComposedLayer):
             self.mlp_scale = LayerScale(layer_scale, **self.part_arguments("mlp_scale"))
 
     def build(self, input_shape):
-        for layer in (self.attention_norm, self.attention, self.attention_scale, self.dropout):
-            layer.build(input_shape)
-        for layer in (self.mlp_norm, self.mlp_block, self.mlp_scale):
+        branch = self.attention_norm, self.attention, self.attention_scale, self.dropout
+        for layer in (*branch, self.mlp_norm, self.mlp_block, self.mlp_scale):
             layer.build(input_shape)
 
     @rematerializable
     def call(self, tokens, positions=None, training=None):
         residual, tokens = fork(ops.cast(tokens, self.compute_dtype))
         branch = self.attention(self.norm_before(self.attention_norm, tokens), **_given(positions), training=training)
-        tokens = self.add_attention(residual, branch, training)
-        return self.add_mlp(tokens, training)
+        tokens = self.add_attention(residual, branch, training)  # z' of eq. 2
+        return self.add_mlp(tokens, training)  # z'' of eq. 3
 
     def add_attention(self, residual, branch, training=None):
         """Computes `z'` of eq. 2, (B, T, D), from the first result of `fork` and the output of the attention."""
@@ -139,9 +136,6 @@ class EncoderBlock(ComposedLayer):
             (B, K, T, T) or (B, n, K, T, T), as in `MultiHeadSelfAttention.attention_weights`.
         """
         return self.attention.attention_weights(self.norm_before(self.attention_norm, tokens), **_given(positions))
-
-    def compute_output_shape(self, tokens_shape, positions_shape=None):
-        return tokens_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""

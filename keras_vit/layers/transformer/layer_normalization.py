@@ -7,12 +7,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_epsilon
-from keras_vit.layers.configured import ConfiguredLayer
-from keras_vit.layers.ops.textbook import standardize, textbook_multiply
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.ops.exportable import exportable_multiply, standardize
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LayerNormalization(ConfiguredLayer):
+class LayerNormalization(BaseLayer):
     """Normalises each token to mean 0 and variance 1, then scales and shifts its channels (arXiv 1607.06450).
 
     `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` is computed over the last axis, in float32 or higher
@@ -38,12 +38,9 @@ class LayerNormalization(ConfiguredLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS = ("epsilon",)
-
     def __init__(self, epsilon: float = 1e-6, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        check_epsilon("epsilon", epsilon)
-        self.epsilon = epsilon
+        self.epsilon = check_epsilon("epsilon", epsilon)
         self.supports_masking = True
         self.autocast = False
 
@@ -55,7 +52,7 @@ class LayerNormalization(ConfiguredLayer):
     def call(self, inputs):
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         values, gamma, beta = (ops.cast(x, dtype) for x in (inputs, self.gamma, self.beta))
-        if textbook_multiply() is not None:
+        if exportable_multiply() is not None:
             outputs = standardize(values, self.epsilon) * gamma + beta
         elif _is_constant(self.gamma) and _is_constant(self.beta):
             outputs = _normalize_fusibly(values, gamma, beta, self.epsilon)
@@ -64,9 +61,6 @@ class LayerNormalization(ConfiguredLayer):
         else:
             outputs = ops.layer_normalization(values, gamma, beta, axis=-1, epsilon=self.epsilon)
         return ops.cast(outputs, self.compute_dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 def _is_constant(weight):

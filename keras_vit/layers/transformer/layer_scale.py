@@ -6,11 +6,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LayerScale(ConfiguredLayer):
+class LayerScale(BaseLayer):
     """Multiplies each channel of a residual branch by a learned factor.
 
     The output is `diag(gamma) branch` ("Going deeper with Image Transformers", arXiv 2103.17239, section 2.1).
@@ -34,20 +34,13 @@ class LayerScale(ConfiguredLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS = ("initial_value",)
-
     def __init__(self, initial_value: float, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        check_positive("initial_value", initial_value)
-        self.initial_value = initial_value
+        self.initial_value = check_positive("initial_value", initial_value)
 
     def build(self, input_shape):
-        self.gamma = self.add_weight(
-            name="gamma", shape=(input_shape[-1],), initializer=keras.initializers.Constant(self.initial_value)
-        )
+        initializer = keras.initializers.Constant(self.initial_value)
+        self.gamma = self.add_weight(input_shape[-1:], initializer, name="gamma")
 
     def call(self, branch):
         return branch * ops.cast(self.gamma, branch.dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

@@ -5,7 +5,7 @@ import typing
 import keras
 from keras import ops
 
-from keras_vit.layers.composed import check_layer
+from keras_vit.layers.base import check_layer
 from keras_vit.layers.ops.layouts import fork
 from keras_vit.layers.transformer.attention import MultiHeadSelfAttention
 from keras_vit.layers.transformer.encoder_block import EncoderBlock
@@ -52,8 +52,6 @@ class MergingEncoderBlock(EncoderBlock):
     >>> tuple(tokens.shape), tuple(sizes.shape)
     ((2, 5, 12), (2, 5))
     """
-
-    GIVEN = (*EncoderBlock.GIVEN, ("merging", "merging"))
 
     def __init__(
         self,

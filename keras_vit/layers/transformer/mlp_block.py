@@ -6,15 +6,15 @@ import typing
 import keras
 
 from keras_vit.checks import check_choice, check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.activations import ACTIVATIONS, activate
 from keras_vit.layers.ops.layouts import apply_dense, as_rows, as_tokens
-from keras_vit.layers.transformer.dropout import Dropout
+from keras_vit.layers.regularization.dropout import Dropout
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MlpBlock(CompositeLayer):
+class MlpBlock(BaseLayer):
     """Two dense layers with a GELU between them, applied to each token separately.
 
     `MLP(z) = GELU(z W_1 + b_1) W_2 + b_2` (ViT, arXiv 2010.11929, section 3.1), with dropout after each layer. Kernels
@@ -46,8 +46,6 @@ class MlpBlock(CompositeLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS = ("mlp_dim", "activation", "dropout_rate", "inner_norm", "layer_norm_epsilon")
-
     def __init__(
         self,
         mlp_dim: int,
@@ -58,9 +56,8 @@ class MlpBlock(CompositeLayer):
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_choice("activation", activation, ACTIVATIONS)
         self.mlp_dim = check_positive_integer("mlp_dim", mlp_dim)
-        self.activation = activation
+        self.activation = check_choice("activation", activation, ACTIVATIONS)
         self.dropout_rate = dropout_rate
         self.inner_norm = check_flag("inner_norm", inner_norm)
         self.layer_norm_epsilon = layer_norm_epsilon
@@ -69,26 +66,17 @@ class MlpBlock(CompositeLayer):
         hidden_shape = (*input_shape[:-1], self.mlp_dim)
         self.hidden = self._dense("hidden", self._num_hidden, input_shape)
         if self.inner_norm:
-            arguments = self.part_arguments("inner_norm")
-            self.hidden_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, **arguments)
-            self.hidden_norm.build(hidden_shape)
+            self.hidden_norm = self.build_part(LayerNormalization, "inner_norm", hidden_shape, self.layer_norm_epsilon)
         self.output_projection = self._dense("output", input_shape[-1], hidden_shape)
-        self.dropout = Dropout(self.dropout_rate, **self.part_arguments("dropout"))
-        self.dropout.build(hidden_shape)
+        self.dropout = self.build_part(Dropout, "dropout", hidden_shape, self.dropout_rate)
 
     @property
     def _num_hidden(self):
         return 2 * self.mlp_dim if self.activation == "swiglu" else self.mlp_dim
 
     def _dense(self, name, units, input_shape):
-        layer = keras.layers.Dense(
-            units,
-            kernel_initializer="glorot_uniform",
-            bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
-            **self.part_arguments(name),
-        )
-        layer.build(input_shape)
-        return layer
+        bias_initializer = keras.initializers.RandomNormal(stddev=1e-6)
+        return self.build_part(keras.layers.Dense, name, input_shape, units, bias_initializer=bias_initializer)
 
     def call(self, tokens, training=None):
         rows = as_rows(tokens)  # (B T, D)
@@ -98,9 +86,6 @@ class MlpBlock(CompositeLayer):
             hidden = self.hidden_norm(hidden)
         outputs = apply_dense(self.output_projection, hidden)
         return as_tokens(self.dropout(outputs, training=training), tokens)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""

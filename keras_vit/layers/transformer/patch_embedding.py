@@ -10,11 +10,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_patch_size, check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchEmbedding(ConfiguredLayer):
+class PatchEmbedding(BaseLayer):
     """Cuts an image into patches and projects each patch to a token.
 
     The patches do not overlap and are ordered row by row. Each patch is flattened in the order (row, column, channel)
@@ -47,8 +47,6 @@ class PatchEmbedding(ConfiguredLayer):
     (2, 3, 4, 8)
     """
 
-    ARGUMENTS = ("hidden_dim", "patch_size", "crop_to_patches", "use_bias")
-
     def __init__(
         self,
         hidden_dim: int,
@@ -65,9 +63,8 @@ class PatchEmbedding(ConfiguredLayer):
         self._patch_shape = self.patch_size if isinstance(self.patch_size, tuple) else (self.patch_size,) * 2
 
     def build(self, input_shape):
-        self.kernel = self.add_weight(
-            name="kernel", shape=(*self._patch_shape, input_shape[-1], self.hidden_dim), initializer="lecun_normal"
-        )
+        shape = (*self._patch_shape, input_shape[-1], self.hidden_dim)
+        self.kernel = self.add_weight(shape, "lecun_normal", name="kernel")
         if self.use_bias:
             self.bias = self.add_weight(name="bias", shape=(self.hidden_dim,), initializer="zeros")
 

@@ -6,11 +6,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class RegisterTokens(ConfiguredLayer):
+class RegisterTokens(BaseLayer):
     """Prepends learned tokens, which are the same for all images.
 
     The registers have no position embedding, and the head does not use them ("Vision Transformers Need Registers",
@@ -32,18 +32,13 @@ class RegisterTokens(ConfiguredLayer):
     (2, 10, 8)
     """
 
-    ARGUMENTS = ("num_tokens",)
-
     def __init__(self, num_tokens: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.num_tokens = check_positive_integer("num_tokens", num_tokens)
 
     def build(self, input_shape):
-        self.registers = self.add_weight(
-            name="tokens",
-            shape=(1, self.num_tokens, input_shape[-1]),
-            initializer=keras.initializers.RandomNormal(stddev=1e-6),
-        )
+        initializer = keras.initializers.RandomNormal(stddev=1e-6)
+        self.registers = self.add_weight((1, self.num_tokens, input_shape[-1]), initializer, name="tokens")
 
     def call(self, tokens):
         registers = ops.cast(self.registers, tokens.dtype)

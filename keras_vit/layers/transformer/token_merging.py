@@ -9,12 +9,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_count, check_positive_integer
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.layouts import gather_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TokenMerging(ConfiguredLayer):
+class TokenMerging(BaseLayer):
     """Merges the r most similar pairs of patch tokens by bipartite soft matching.
 
     This is ToMe (arXiv 2210.09461, section 3, "Bipartite Soft Matching" and "Tracking Token Size"). The tokens at even
@@ -52,8 +52,6 @@ class TokenMerging(ConfiguredLayer):
     >>> tuple(tokens.shape), int(keras.ops.sum(sizes))
     ((1, 5, 12), 7)
     """
-
-    ARGUMENTS = ("num_merged", "num_prefix_tokens")
 
     def __init__(self, num_merged: int, num_prefix_tokens: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(autocast=False, **kwargs)  # Autocast would also cast the metric and the sizes.

@@ -6,11 +6,11 @@ import typing
 import keras
 
 from keras_vit.checks import shown
-from keras_vit.layers.configured import ConfiguredLayer
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TokenPooling(ConfiguredLayer):
+class TokenPooling(BaseLayer):
     """Selects one token, by default the class token.
 
     `y = z^0` (ViT, arXiv 2010.11929, eq. 4).
@@ -30,8 +30,6 @@ class TokenPooling(ConfiguredLayer):
     >>> tuple(keras_vit.layers.TokenPooling()(keras.ops.ones((2, 7, 12))).shape)
     (2, 12)
     """
-
-    ARGUMENTS = ("index",)
 
     def __init__(self, index: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)

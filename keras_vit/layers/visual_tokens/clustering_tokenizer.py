@@ -7,8 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
-from keras_vit.layers.visual_tokens.heads import as_pixels
-from keras_vit.layers.visual_tokens.token_grid import shrink, squarest_grid
+from keras_vit.layers.ops.maps import as_pixels, shrink, squarest_grid
 from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 
@@ -47,8 +46,6 @@ class ClusteringTokenizer(Tokenizer):
     >>> tuple(keras_vit.layers.ClusteringTokenizer(num_tokens=4)(keras.random.normal((2, 5, 7, 6))).shape)
     (2, 4, 6)
     """
-
-    ARGUMENTS = (*Tokenizer.ARGUMENTS, "num_tokens", "num_iterations")
 
     def __init__(
         self,

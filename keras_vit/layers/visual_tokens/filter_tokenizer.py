@@ -7,8 +7,8 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.convolutional.projections import build_projection
-from keras_vit.layers.visual_tokens.heads import as_pixels
+from keras_vit.layers.convolutional.pointwise_convolution import build_projection
+from keras_vit.layers.ops.maps import as_pixels
 from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 
@@ -44,8 +44,6 @@ class FilterTokenizer(Tokenizer):
     >>> tuple(keras_vit.layers.FilterTokenizer(num_tokens=4)(keras.ops.ones((2, 5, 7, 6))).shape)
     (2, 4, 6)
     """
-
-    ARGUMENTS = (*Tokenizer.ARGUMENTS, "num_tokens", "scale_logits")
 
     def __init__(
         self,

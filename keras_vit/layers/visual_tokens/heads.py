@@ -5,12 +5,6 @@ import math
 from keras import ops
 
 
-def as_pixels(maps):
-    """Reshapes (B, H, W, C) to (B, N, C)."""
-    shape = ops.shape(maps)
-    return ops.reshape(maps, (shape[0], -1, maps.shape[-1]))
-
-
 def split_heads(values, num_heads):
     """Reshapes (B, N, C) to (B, K, N, C / K)."""
     shape = ops.shape(values)

@@ -6,14 +6,13 @@ import typing
 import keras
 
 from keras_vit.checks import check_flag, check_grid_size, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import build_projection
-from keras_vit.layers.visual_tokens.heads import as_pixels
-from keras_vit.layers.visual_tokens.token_grid import shrink
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.pointwise_convolution import build_projection
+from keras_vit.layers.ops.maps import as_pixels, shrink
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PoolingTokenizer(CompositeLayer):
+class PoolingTokenizer(BaseLayer):
     """Resizes a map bilinearly to a small grid. The pixels of this grid are the tokens. No attention is learned.
 
     This is an ablation of Visual Transformers (arXiv 2006.03677, Table 3). If `token_dim` is not the map's number
@@ -41,8 +40,6 @@ class PoolingTokenizer(CompositeLayer):
     (2, 6, 6)
     """
 
-    ARGUMENTS = ("token_dim", "use_batch_norm")
-
     def __init__(
         self,
         grid_size: tuple[int, int],
@@ -54,12 +51,11 @@ class PoolingTokenizer(CompositeLayer):
         self.grid_size = check_grid_size("grid_size", grid_size)
         self.token_dim = token_dim if token_dim is None else check_positive_integer("token_dim", token_dim)
         self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
-        self.projection = None
 
     def build(self, input_shape):
         channels = input_shape[-1]
-        if self.token_dim not in (None, channels):
-            self.projection = build_projection(self, "projection", channels, self.token_dim)
+        is_same = self.token_dim in (None, channels)
+        self.projection = None if is_same else build_projection(self, "projection", channels, self.token_dim)
 
     def call(self, maps, training=None):
         tokens = as_pixels(shrink(maps, self.grid_size))
@@ -72,6 +68,3 @@ class PoolingTokenizer(CompositeLayer):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         shrunk = (None, math.prod(self.grid_size), input_shape[-1])
         return 0 if self.projection is None else self.projection.macs(shrunk)
-
-    def get_config(self):
-        return {**super().get_config(), "grid_size": list(self.grid_size)}

@@ -7,8 +7,9 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.convolutional.projections import build_projection, num_groups_of
-from keras_vit.layers.visual_tokens.heads import as_pixels, attention_weights
+from keras_vit.layers.convolutional.pointwise_convolution import build_projection, num_groups_of
+from keras_vit.layers.ops.maps import as_pixels
+from keras_vit.layers.visual_tokens.heads import attention_weights
 from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 
@@ -52,8 +53,6 @@ class RecurrentTokenizer(Tokenizer):
     >>> tuple(layer(keras.ops.ones((2, 5, 7, 6)), keras.ops.ones((2, 4, 6))).shape)
     (2, 4, 6)
     """
-
-    ARGUMENTS = (*Tokenizer.ARGUMENTS, "num_heads", "scale_logits", "split_tokens")
 
     def __init__(
         self,

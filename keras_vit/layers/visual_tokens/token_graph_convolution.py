@@ -7,12 +7,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import build_projection
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.pointwise_convolution import build_projection
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TokenGraphConvolution(CompositeLayer):
+class TokenGraphConvolution(BaseLayer):
     """A graph convolution over tokens, `G T W`. The learned (L, L) matrix G is the same for all images.
 
     This layer replaces the transformer in an ablation of Visual Transformers (arXiv 2006.03677, Table 5). Without
@@ -39,8 +39,6 @@ class TokenGraphConvolution(CompositeLayer):
     (2, 4, 6)
     """
 
-    ARGUMENTS = ("use_graph", "use_batch_norm")
-
     def __init__(self, use_graph: bool = True, use_batch_norm: bool = False, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.use_graph = check_flag("use_graph", use_graph)
@@ -62,9 +60,6 @@ class TokenGraphConvolution(CompositeLayer):
         if self.graph is not None:
             tokens = ops.matmul(self.graph, tokens)
         return self.projection(tokens, training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, L, D)."""

@@ -10,13 +10,14 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import build_projection, num_groups_of
-from keras_vit.layers.visual_tokens.heads import as_pixels, attention_weights, join_heads, split_heads
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.pointwise_convolution import build_projection, num_groups_of
+from keras_vit.layers.ops.maps import as_pixels
+from keras_vit.layers.visual_tokens.heads import attention_weights, join_heads, split_heads
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TokenProjector(CompositeLayer):
+class TokenProjector(BaseLayer):
     """Adds a weighted sum of the tokens to each pixel of a map.
 
     `X_out = X + softmax_L((X W_Q)(T W_K)^T) T` (Visual Transformers, arXiv 2006.03677, equation 5). If the tokens do
@@ -50,8 +51,6 @@ class TokenProjector(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 7, 6)), keras.ops.ones((2, 4, 6))).shape)
     (2, 5, 7, 6)
     """
-
-    ARGUMENTS = ("filters", "num_heads", "group_width", "use_batch_norm", "scale_logits")
 
     def __init__(
         self,

@@ -6,13 +6,13 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import build_projection
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.pointwise_convolution import build_projection
 from keras_vit.layers.visual_tokens.heads import attention_weights, join_heads, split_heads
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TokenTransformer(CompositeLayer):
+class TokenTransformer(BaseLayer):
     """The transformer of Visual Transformers: self-attention, then two dense layers for each token.
 
     `T' = T + softmax_L((T K)(T Q)^T) T` and `T_out = T' + relu(T' F_1) F_2` (arXiv 2006.03677, equations 3 and 4), with
@@ -47,8 +47,6 @@ class TokenTransformer(CompositeLayer):
     >>> tuple(keras_vit.layers.TokenTransformer()(keras.ops.ones((2, 4, 6))).shape)
     (2, 4, 6)
     """
-
-    ARGUMENTS = ("num_heads", "num_groups", "use_batch_norm", "scale_logits")
 
     def __init__(
         self,
@@ -94,9 +92,6 @@ class TokenTransformer(CompositeLayer):
         tokens = tokens + join_heads(ops.matmul(weights, split_heads(values, self.num_heads)))
         hidden = ops.relu(self.dense_1(tokens, training=training))
         return tokens + self.dense_2(hidden, training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, L, D)."""

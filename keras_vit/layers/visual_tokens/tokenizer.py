@@ -6,12 +6,13 @@ import typing
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import build_projection, num_groups_of
-from keras_vit.layers.visual_tokens.heads import as_pixels, join_heads, split_heads
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.convolutional.pointwise_convolution import build_projection, num_groups_of
+from keras_vit.layers.ops.maps import as_pixels
+from keras_vit.layers.visual_tokens.heads import join_heads, split_heads
 
 
-class Tokenizer(CompositeLayer):
+class Tokenizer(BaseLayer):
     """A layer that computes tokens as weighted means of the pixels of a map, `T = A^T X`.
 
     Subclasses compute the weights A. If the number CT of channels of a token is not the number C of channels of the
@@ -22,8 +23,6 @@ class Tokenizer(CompositeLayer):
         group_width: Number of channels per group of `W_V` (and of `W_K` in a `RecurrentTokenizer`). `None`: one group.
         use_batch_norm: Whether a batch norm follows each projection.
     """
-
-    ARGUMENTS: tuple[str, ...] = ("token_dim", "group_width", "use_batch_norm")
 
     def __init__(
         self,

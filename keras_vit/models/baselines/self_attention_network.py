@@ -9,8 +9,8 @@ import keras
 
 from keras_vit import layers
 from keras_vit.architectures import SELF_ATTENTION_NETWORKS, SelfAttentionNetworkConfig, changed_config
-from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.models.building import SharedArguments, build_convolutional, resnet_with_weights
+from keras_vit.layers.convolutional.parts import batch_norm
+from keras_vit.models.building import SharedArguments, build_on_trunk, resnet_with_weights
 from keras_vit.models.factories import keras_application
 
 
@@ -68,7 +68,7 @@ def SelfAttentionNetwork(
         include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, include_preprocessing
     )
     config = changed_config(SELF_ATTENTION_NETWORKS, size, config_changes)
-    return resnet_with_weights(functools.partial(build_convolutional, _trunk, name=name), config, shared)
+    return resnet_with_weights(functools.partial(build_on_trunk, _trunk, name=name), config, shared)
 
 
 def _trunk(images, config):

@@ -7,10 +7,7 @@ shows a copy in another layout: `-huggingface` (transformers), `-original` (the 
 files of DINOv3 to users who have accepted the licence, so these files have no rows.
 """
 
-import csv
 import dataclasses
-import importlib.resources
-import json
 import re
 import types
 from collections.abc import Mapping
@@ -18,6 +15,7 @@ from collections.abc import Mapping
 from keras_vit.architectures.reading import read_fields
 from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.catalogue.sizes import PUBLISHED_VARIANTS
+from keras_vit.weights.catalogue.tables import read_table
 
 COPY_ENDINGS = re.compile(r"-(original|huggingface|bigvision|qkvb)$")
 """Endings of the names of copies in another layout. Without its ending, such a name is that of the preferred copy."""
@@ -87,33 +85,15 @@ class CatalogueEntry:
         return PUBLISHED_VARIANTS[self.variant].replace(**FAMILIES[self.family].config_fields | dict(self.changes))
 
 
-def _read_row(row):
-    values = {name: text for name, text in row.items() if text} | {"paper": row["paper"] or None}
-    for name in ("preprocessing", "changes"):
-        values[name] = {key: tuple(value) if isinstance(value, list) else value for key, value in _json(row[name])}
-    return CatalogueEntry(
-        **values
-        | {
-            "classes": int(row["classes"]) if row["classes"] else None,
-            "image_size": int(row["image_size"]),
-            "top1": float(row["top1"]) if row["top1"] else None,
-            "gated": row["gated"] == "yes",
-            "has_projection": row["has_projection"] == "yes",
-            "changes": read_fields(values["changes"]),
-        }
-    )
+_JSON = ("classes", "image_size", "top1", "gated", "has_projection", "preprocessing", "changes")
 
 
-def _json(text):
-    return json.loads(text or "{}").items()
+def _read_entries():
+    for row in read_table("entries.tsv", _JSON):
+        yield CatalogueEntry(**{"paper": None, "classes": None, **row, "changes": read_fields(row.get("changes", {}))})
 
 
-def _read_table():
-    lines = importlib.resources.files(__package__).joinpath("entries.tsv").read_text("utf-8").splitlines()
-    return map(_read_row, csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-
-ENTRIES = types.MappingProxyType({entry.name: entry for entry in _read_table()})
+ENTRIES = types.MappingProxyType({entry.name: entry for entry in _read_entries()})
 """The catalogue: {name: `CatalogueEntry`}"""
 
 _AUGREG_VARIANTS = {

@@ -15,7 +15,7 @@ NAMES = {name: Names(read_rules("bit_names.txt", name)) for name in ("google", "
 """{project: table}. Stages and units are counted from 0, as in the names that `_name` returns."""
 
 # The max pooling of Flax, which big_vision uses, ignores the padding. The other projects pad with zeros.
-_ROOT_PADDINGS = {"google": "zeros", "big_vision": "ignored", "timm": "zeros"}
+_POOLING_PADDINGS = {"google": "zeros", "big_vision": "ignored", "timm": "zeros"}
 _ROOTS = {
     rule.name: name for name, names in NAMES.items() for rule in names.rules if rule.paths == ("stem_conv/kernel",)
 }
@@ -54,7 +54,7 @@ def _describe(file, hints):
     classes = None if bias is None else renamed.shapes[bias][0]
     return Checkpoint(
         format=project,
-        config=BiTResNetConfig(depths, width, _ROOT_PADDINGS[project]),
+        config=BiTResNetConfig(depths, width, _POOLING_PADDINGS[project]),
         grid_size=None,
         classes=classes,
         image_size=size,

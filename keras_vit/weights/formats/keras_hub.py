@@ -24,7 +24,7 @@ from keras_vit.weights.formats.settings import (
     check_settings,
     check_supported,
     pair,
-    read_table,
+    read_toml,
 )
 
 _EMBEDDING = "vi_t_patching_and_embedding"
@@ -127,7 +127,7 @@ def _renamed(file, settings, task):
     return Renamed(file, names)
 
 
-_SUPPORTED = read_table("keras_hub.toml")
+_SUPPORTED = read_toml("keras_hub.toml")
 
 
 def _read_converter(converter):

@@ -22,7 +22,7 @@ from keras_vit.weights.formats.settings import (
     check_settings,
     check_supported,
     pair,
-    read_table,
+    read_toml,
 )
 
 NAMES = Names(read_rules("open_clip_names.txt"))
@@ -33,7 +33,7 @@ _OWN, _TIMM = "transformer.resblocks.0.ln_1.weight", "trunk.patch_embed.proj.wei
 _PREFIX = re.compile(r"((state_dict|model|weights)/|(module|visual)\.)*")
 _FAMILIES = ("clip", "open_clip", "pe")
 _POOLINGS = {"tok": "token", "avg": "avg"}
-_SUPPORTED = read_table("open_clip.toml")
+_SUPPORTED = read_toml("open_clip.toml")
 _FILE = "open_clip_config.json"
 
 

@@ -12,7 +12,7 @@ PREPARE_YOURSELF = (
 _PROBLEM_TYPES = (None, "single_label_classification", "multi_label_classification", "regression")
 
 
-def read_table(file):
+def read_toml(file):
     """Contents of a TOML file, whose path is relative to this folder. TOML has no `None`; it is written as "null"."""
     return _with_none(tomllib.loads(importlib.resources.files(__package__).joinpath(file).read_text("utf-8")))
 

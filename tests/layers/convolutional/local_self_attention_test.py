@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers.convolutional.local_self_attention import LocalSelfAttention
-from keras_vit.layers.convolutional.local_windows import is_inside_map, local_windows
+from keras_vit.layers.ops.maps import is_inside_map, local_windows
 from tests.reference import resnet_baselines as reference
 from tests.test_case import random_inputs, run_layer_test, run_parity_test, to_numpy
 

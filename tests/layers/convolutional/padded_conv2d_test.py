@@ -46,7 +46,7 @@ def test_macs():
 def test_refuses_impossible_arguments():
     with pytest.raises(ValueError, match=r"kernel_size must be odd\. Received: 2"):
         PaddedConv2D(4, 2)
-    with pytest.raises(TypeError, match="PaddedConv2D has no argument activation"):
+    with pytest.raises(ValueError, match=r"Unrecognized keyword arguments passed to PaddedConv2D.*activation"):
         PaddedConv2D(4, 1, activation="relu")
 
 

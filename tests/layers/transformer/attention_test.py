@@ -8,15 +8,14 @@ from keras import ops
 from keras_vit import RotaryConfig
 from keras_vit.layers import MultiHeadSelfAttention, RotaryPositionEmbedding
 from keras_vit.layers.transformer import attention
+from keras_vit.layers.transformer.few_queries import attend
 from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
-    TENSORFLOW,
     assert_close,
     built,
     canonical_weights,
     compute,
-    quantize,
     random_inputs,
     randomize,
     run_layer_test,
@@ -65,7 +64,6 @@ def test_equals_the_equations(arguments, epsilon, shape):
     run_parity_test(layer, functools.partial(reference.multi_head_self_attention, epsilon=epsilon), inputs)
 
 
-# Keys and values are not computed for one or two queries. They are computed for five queries.
 @pytest.mark.parametrize(
     ("arguments", "num_queries"),
     [
@@ -80,73 +78,6 @@ def test_queries_ask_in_place_of_the_tokens(arguments, num_queries):
         lambda tokens, queries, weights: reference.multi_head_self_attention(tokens, weights, queries),
         inputs,
     )
-
-
-def test_few_queries_need_no_keys_and_values(monkeypatch):
-    shapes, matmul = [], ops.matmul
-    monkeypatch.setattr(
-        ops, "matmul", lambda *arrays: shapes.append([tuple(x.shape) for x in arrays]) or matmul(*arrays)
-    )
-    for arguments, num_queries, expected in (
-        *(({}, 2, 0), ({}, 3, 2)),
-        *(({"qk_norm": True}, 2, 2), ({"rotary": AXIAL}, 2, 2)),
-    ):
-        layer = built(MultiHeadSelfAttention(3, **arguments))
-        shapes.clear()
-        layer(
-            *random_inputs((7, 12), (num_queries, 12)),
-            positions=_positions(AXIAL, 4) if "rotary" in arguments else None,
-        )
-        # Projections of all tokens of both images.
-        assert shapes.count([(14, 12), (12, 12)]) == expected, (arguments, num_queries)
-
-
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_few_queries_count_tokens_as_often_as_others_do(policy):
-    layer = randomize(built(MultiHeadSelfAttention(3, dtype=policy)))
-    [tokens] = random_inputs((7, 12))
-    sizes = np.random.default_rng(0).integers(1, 5, (2, 7))
-    expected = layer(tokens, sizes=sizes)
-    found = layer(tokens, tokens[:, :2], sizes=sizes)
-    assert not np.allclose(to_numpy(found), to_numpy(layer(tokens, tokens[:, :2])), atol=0.05)
-    tolerance = 1e-5 if policy == "float32" else 2e-2  # A few bfloat16 roundings of numbers up to 1.
-    np.testing.assert_allclose(to_numpy(found), to_numpy(expected)[:, :2], rtol=0, atol=tolerance)
-
-
-# Relative to the largest output: a few roundings of half a unit in the last place each.
-@pytest.mark.slow
-@pytest.mark.parametrize(("policy", "tolerance"), [("mixed_bfloat16", 2**-7), ("mixed_float16", 2**-10)])
-def test_few_queries_are_as_exact_as_others_in_16_bits(policy, tolerance):
-    if policy == "mixed_float16" and not TENSORFLOW:
-        pytest.skip("float16 products need TensorFlow on a CPU")
-    layer = randomize(built(MultiHeadSelfAttention(6, dtype=policy), (50, 192)), scale=0.05)
-    plain = built(MultiHeadSelfAttention(6), (50, 192))
-    plain.set_weights(layer.get_weights())
-    [tokens] = random_inputs((50, 192))
-    tokens[..., :2] *= 20  # In trained models, a few channels are larger than the other channels.
-    expected = to_numpy(plain(tokens))[:, :1]
-    few, all_of_them = to_numpy(layer(tokens, tokens[:, :1])), to_numpy(layer(tokens))[:, :1]
-    error, usual = np.abs(few - expected).mean(), np.abs(all_of_them - expected).mean()
-    assert error < 2 * usual
-    assert error < tolerance * np.abs(expected).max()
-
-
-@pytest.mark.parametrize("shape", [(7, 12), (5, 7, 12)])
-def test_few_queries_of_lines_and_in_float64(shape):
-    layer = randomize(built(MultiHeadSelfAttention(3, dtype="float64"), shape))
-    [tokens] = random_inputs(shape)
-    queries = tokens[..., :1, :]
-    assert_close(layer(tokens, queries), to_numpy(layer(tokens))[..., :1, :])
-
-
-@pytest.mark.slow
-def test_few_queries_of_a_layer_in_8_bits():
-    layer = randomize(built(MultiHeadSelfAttention(3)))
-    inputs = random_inputs((7, 12), (2, 12))
-    expected = to_numpy(layer(*inputs))
-    quantize(layer.key, "int8")
-    quantize(layer.value, "int8")
-    np.testing.assert_allclose(to_numpy(layer(*inputs)), expected, rtol=0, atol=0.02)
 
 
 def test_kernels_start_xavier_uniform_over_the_whole_matrix():
@@ -225,7 +156,7 @@ def test_refuses_positions_that_do_not_fit():
         MultiHeadSelfAttention(3, qkv_bias=True)
 
 
-@pytest.mark.parametrize("num_queries", [2, 7])
+@pytest.mark.parametrize("num_queries", [2, 7])  # With two queries, `attend` does not compute keys and values.
 def test_dropout_acts_on_the_weights_in_training_only(num_queries):
     # All values are one, so the output is the sum of a row of attention weights: one, unless weights are dropped.
     layer = built(MultiHeadSelfAttention(3, dropout_rate=0.5))
@@ -234,12 +165,12 @@ def test_dropout_acts_on_the_weights_in_training_only(num_queries):
     weights["output/kernel"] = np.eye(12).reshape(3, 4, 12)
     layer.set_weights(list(weights.values()))
     inputs = random_inputs((7, 12), (num_queries, 12))
-    assert_close(layer(*inputs, training=False), np.ones((2, num_queries, 12)))
-    dropped = to_numpy(layer(*inputs, training=True))
+    assert_close(attend(layer, *inputs, training=False), np.ones((2, num_queries, 12)))
+    dropped = to_numpy(attend(layer, *inputs, training=True))
     kept = dropped * 7 / 2  # How many of the 7 equal weights were kept and doubled.
     np.testing.assert_allclose(kept, np.round(kept), atol=1e-4)
     assert len(np.unique(np.round(kept))) > 2
-    assert not np.allclose(dropped, to_numpy(layer(*inputs, training=True)))
+    assert not np.allclose(dropped, to_numpy(attend(layer, *inputs, training=True)))
 
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import ClusteringTokenizer
-from keras_vit.layers.visual_tokens.token_grid import squarest_grid
+from keras_vit.layers.ops.maps import squarest_grid
 from tests.layers.convolutional.pointwise_convolution_test import projection_shapes
 from tests.reference import visual_transformer as reference
 from tests.test_case import (

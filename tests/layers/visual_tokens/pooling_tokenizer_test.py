@@ -10,7 +10,7 @@ from tests.test_case import assert_close, random_inputs, run_layer_test, run_par
 
 @pytest.mark.on_torch
 def test_layer(tmp_path):
-    arguments = {"grid_size": [2, 3], "token_dim": 10, "use_batch_norm": True}
+    arguments = {"grid_size": (2, 3), "token_dim": 10, "use_batch_norm": True}
     shapes = projection_shapes("projection", 6, 10)
     run_layer_test(PoolingTokenizer, arguments, [(5, 7, 6)], (6, 10), shapes, tmp_path)
 

@@ -106,7 +106,7 @@ ROOT_PADDINGS = {layout: "ignored" if layout == "big_vision" else "zeros" for la
 @pytest.fixture(scope="module")
 def models():
     """{root padding: model}, all with the same weights. No test changes them."""
-    return {padding: randomize(tiny((1, 2), root_padding=padding)) for padding in ("zeros", "ignored")}
+    return {padding: randomize(tiny((1, 2), stem_pooling_padding=padding)) for padding in ("zeros", "ignored")}
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def logits(models):
 @pytest.fixture(scope="module")
 def spares():
     """{root padding: model}, which tests load weights into."""
-    return {padding: tiny((1, 2), root_padding=padding) for padding in ("zeros", "ignored")}
+    return {padding: tiny((1, 2), stem_pooling_padding=padding) for padding in ("zeros", "ignored")}
 
 
 @pytest.fixture
@@ -147,10 +147,12 @@ def bit_file(model, layout, folder):
 def test_the_model_that_the_file_describes(layout, models, logits, tmp_path):
     """The loaded model has the root padding of the layout's project."""
     config = BiTResNetConfig((1, 2), 32, ROOT_PADDINGS[layout])
-    path = bit_file(models[config.root_padding], layout, tmp_path)
+    path = bit_file(models[config.stem_pooling_padding], layout, tmp_path)
     loaded = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None)
-    assert_close(loaded(random_inputs(SHAPE)[0]), logits[config.root_padding])
-    assert_same_weights(tiny((1, 2), weights=path, root_padding=config.root_padding), canonical_weights(loaded))
+    assert_close(loaded(random_inputs(SHAPE)[0]), logits[config.stem_pooling_padding])
+    assert_same_weights(
+        tiny((1, 2), weights=path, stem_pooling_padding=config.stem_pooling_padding), canonical_weights(loaded)
+    )
     description = keras_vit.describe(loaded)
     assert (description.config, description.source) == (config, str(path))
     assert (description.pixels["mean"], description.pixels["std"]) in ((0.5, 0.5), ([0.5] * 3, [0.5] * 3))
@@ -164,7 +166,7 @@ def test_into_a_model_that_is_there(layout, models, spares, tmp_path):
     for padding, model in spares.items():
         report = keras_vit.load_weights(randomize(model, seed=7), path)
         assert len(report.loaded) == len(model.weights)
-        assert list(report.adapted) == ([] if padding == ROOT_PADDINGS[layout] else ["root_padding"])
+        assert list(report.adapted) == ([] if padding == ROOT_PADDINGS[layout] else ["stem_pooling_padding"])
         assert_same_weights(model, expected)
 
 

@@ -4,9 +4,9 @@ import re
 
 from keras_vit.checks import MAX_SIDE, check_flag, check_positive, check_size, shown
 from keras_vit.weights.adapt import adapt_preprocessing
-from keras_vit.weights.formats.settings import PREPARE_YOURSELF, check_supported, pair, read_table, usable_class_names
+from keras_vit.weights.formats.settings import PREPARE_YOURSELF, check_supported, pair, read_toml, usable_class_names
 
-_TABLE = read_table("huggingface/settings.toml")
+_TABLE = read_toml("huggingface/settings.toml")
 PROCESSORS = _TABLE["processors"]
 """{type of an image processor of transformers, without "ImageProcessor": its defaults}"""
 _SUFFIX = re.compile(r"(ImageProcessor|FeatureExtractor)(Fast|Pil)?$")

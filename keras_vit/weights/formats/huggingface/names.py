@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from keras_vit.weights.formats.names import Names, read_rules
-from keras_vit.weights.formats.settings import read_table
+from keras_vit.weights.formats.settings import read_toml
 
 # Arrays that are not part of the image encoder: text encoders, decoders of masked pre-training, buffers.
 _IGNORED = (r"text_model\..*", r"text_projection\..*", r"logit_.*", r".*position_ids", r"decoder\..*", r".*mask_token")
@@ -47,7 +47,7 @@ def _kind(names, ignored=(), **fields):
     return Kind(Names(read_rules("huggingface/names.txt", *names), (*_IGNORED, *ignored)), **fields)
 
 
-KINDS = {name: _kind(**fields) for name, fields in read_table("huggingface/kinds.toml").items()}
+KINDS = {name: _kind(**fields) for name, fields in read_toml("huggingface/kinds.toml").items()}
 """{name of a kind: `Kind`}"""
 
 _PREFIX = re.compile(r"^(vit|deit|ijepa|dinov2|dinov2_with_registers|vision_model|model)\.")

@@ -9,9 +9,9 @@ its arguments are in `settings.toml`. `make support-matrix` compares the results
 import re
 
 from keras_vit.architectures.rotary import RotaryConfig
-from keras_vit.weights.formats.settings import check_supported, read_table
+from keras_vit.weights.formats.settings import check_supported, read_toml
 
-_TABLE, _SUPPORTED = read_table("timm/architectures.toml"), read_table("timm/settings.toml")
+_TABLE, _SUPPORTED = read_toml("timm/architectures.toml"), read_toml("timm/settings.toml")
 # {pattern of an architecture: (timm's class, arguments that differ from the defaults)}. The first match is used.
 _ARCHITECTURES = {
     pattern: (family["class"], family["arguments"] | arguments)

@@ -9,12 +9,12 @@ from keras_vit.weights.formats.settings import (
     check_settings,
     check_supported,
     pair,
-    read_table,
+    read_toml,
     usable_class_names,
 )
 
 _FILE = "config.json"
-_SUPPORTED = read_table("timm/settings.toml")
+_SUPPORTED = read_toml("timm/settings.toml")
 _DEFAULT_CROP_PCT = 0.875
 
 

@@ -1,24 +1,24 @@
-"""Some of the patches of each image. Shapes: B batch, p prefix tokens, N patches, D hidden."""
+"""Selection of some of the patches of each image. Shapes: B batch, p prefix tokens, N patches, D hidden."""
 
 from keras import ops
 
 from keras_vit.layers.ops.layouts import gather_rows
 
 
-def keep_patches(tokens, order, num_kept, num_prefix_tokens):
+def select_patches(tokens, order, num_selected, num_prefix_tokens):
     """Returns the prefix tokens, and the tokens of the patches with the lowest numbers, sorted by these numbers.
 
     Args:
         tokens: (B, p + N, D)
         order: (B, N), a number for each patch: random numbers or their ranks.
-        num_kept: Number V of patches that remain.
+        num_selected: Number V of selected patches.
         num_prefix_tokens: Number p of prefix tokens.
 
     Returns:
         (B, p + V, D)
     """
-    kept = ops.argsort(order, axis=1)[:, :num_kept] + num_prefix_tokens
-    return ops.concatenate([tokens[:, :num_prefix_tokens], gather_rows(tokens, kept)], axis=1)
+    selected = ops.argsort(order, axis=1)[:, :num_selected] + num_prefix_tokens
+    return ops.concatenate([tokens[:, :num_prefix_tokens], gather_rows(tokens, selected)], axis=1)
 
 
 def share_of(num_patches, share):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import Dropout, DropPath, MlpBlock
-from keras_vit.layers.ops.drawn_seed import DrawnSeed
+from keras_vit.layers.ops.fixed_seed import FixedSeed
 from keras_vit.layers.ops.repeated_draws import RepeatedDraws
 from tests.test_case import random_inputs, randomize, to_numpy
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.each_backend  # Only TensorFlow has a seed for each rep
 
 def test_is_the_next_seed_however_often_it_is_asked():
     generator, same = (keras.random.SeedGenerator(5) for _ in range(2))
-    drawn = DrawnSeed(generator)
+    drawn = FixedSeed(generator)
     first, second = (to_numpy(same.next()) for _ in range(2))
     for _ in range(2):
         np.testing.assert_array_equal(to_numpy(drawn.next()), first)

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from keras_vit import layers
+from keras_vit.layers.ops.exportable import exportable_multiply, exportable_operations
 from keras_vit.layers.ops.rotation import rotate
-from keras_vit.layers.ops.textbook import textbook_multiply, textbook_operations
 from tests.test_case import assert_close, parts, quantize, randomize
 
 BUILD = {
@@ -31,7 +31,7 @@ def test_results_are_the_same(name):
         products.append((tuple(values.shape), tuple(kernel.shape)))
         return keras.ops.matmul(values, kernel)
 
-    with textbook_operations(multiply):
+    with exportable_operations(multiply):
         assert_close(keras.ops.convert_to_numpy(layer(inputs)), expected)
     assert len(products) == {"norm": 0, "norm of groups": 0, "MLP": 2, "SwiGLU": 2}.get(name, 4)
     assert all(of[:-1] == shape[:-1] and len(kernel) == 2 for of, kernel in products)
@@ -41,7 +41,7 @@ def test_channels_are_exchanged_by_a_product():
     rng, products = np.random.default_rng(0), []
     values, factors = (rng.normal(0, 1, shape).astype("float32") for shape in ((2, 3, 7, 8), (2, 7, 8)))
     expected = keras.ops.convert_to_numpy(rotate(values, factors, "interleaved"))
-    with textbook_operations(lambda *arrays: products.append(arrays) or keras.ops.matmul(*arrays)):
+    with exportable_operations(lambda *arrays: products.append(arrays) or keras.ops.matmul(*arrays)):
         found = rotate(values, factors, "interleaved")
     assert len(products) == 1
     np.testing.assert_allclose(keras.ops.convert_to_numpy(found), expected, rtol=1e-6)
@@ -53,7 +53,7 @@ def test_a_norm_is_written_as_textbooks_have_it(monkeypatch):
     layer, tokens = layers.LayerNormalization(), np.ones((2, 7, 12), "float32")
     layer(tokens)
     assert not powers
-    with textbook_operations(keras.ops.matmul):
+    with exportable_operations(keras.ops.matmul):
         layer(tokens)
     assert len(powers) == 1
 
@@ -68,13 +68,13 @@ def test_layers_in_8_bits_stay_as_they_are():
         if hasattr(inner, "kernel"):
             quantize(inner, "int8")
     expected = keras.ops.convert_to_numpy(layer(tokens))
-    with textbook_operations(None.__class__):  # This cannot multiply: a call would fail.
+    with exportable_operations(None.__class__):  # This cannot multiply: a call would fail.
         assert_close(keras.ops.convert_to_numpy(layer(tokens)), expected)
 
 
 def test_ends():
-    with textbook_operations(keras.ops.matmul):
-        assert textbook_multiply() is keras.ops.matmul
-    with pytest.raises(ZeroDivisionError), textbook_operations(keras.ops.matmul):
+    with exportable_operations(keras.ops.matmul):
+        assert exportable_multiply() is keras.ops.matmul
+    with pytest.raises(ZeroDivisionError), exportable_operations(keras.ops.matmul):
         raise ZeroDivisionError
-    assert textbook_multiply() is None
+    assert exportable_multiply() is None

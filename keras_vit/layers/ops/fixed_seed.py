@@ -5,10 +5,10 @@ import keras
 from keras_vit.layers.ops.repeated_draws import RepeatedDraws
 
 
-class DrawnSeed(keras.random.SeedGenerator):
+class FixedSeed(keras.random.SeedGenerator):
     """Draws one seed from a generator. Every call of `next` returns this seed.
 
-    Keras accepts a `DrawnSeed` in place of a `keras.random.SeedGenerator`. A `DrawnSeed` has no variables. Each replica
+    Keras accepts a `FixedSeed` in place of a `keras.random.SeedGenerator`. A `FixedSeed` has no variables. Each replica
     of a `tf.distribute` strategy gets a different seed. Otherwise all replicas would drop the same values, because
     their generators have the same state. Inside `RepeatedDraws.replay`, the seeds are the same as in the first run.
 

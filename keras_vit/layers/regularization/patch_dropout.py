@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_count
-from keras_vit.layers.ops.kept_patches import keep_patches, share_of
-from keras_vit.layers.transformer.dropout import Dropout
+from keras_vit.layers.ops.patch_selection import select_patches, share_of
+from keras_vit.layers.regularization.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -38,8 +38,6 @@ class PatchDropout(Dropout):
     (2, 6, 12)
     """
 
-    ARGUMENTS = ("rate", "num_prefix_tokens", "seed")
-
     def __init__(self, rate: float, num_prefix_tokens: int = 0, seed: int | None = None, **kwargs: typing.Any) -> None:
         super().__init__(rate, seed, **kwargs)
         self.num_prefix_tokens = check_count("num_prefix_tokens", num_prefix_tokens)
@@ -48,4 +46,4 @@ class PatchDropout(Dropout):
         num_images, num_tokens, _ = ops.shape(values)
         num_patches = num_tokens - self.num_prefix_tokens
         noise = keras.random.uniform((num_images, num_patches), seed=seed, dtype="float32")
-        return keep_patches(values, noise, num_patches - share_of(num_patches, self.rate), self.num_prefix_tokens)
+        return select_patches(values, noise, num_patches - share_of(num_patches, self.rate), self.num_prefix_tokens)

@@ -5,12 +5,12 @@ import typing
 import keras
 
 from keras_vit.checks import check_rate
-from keras_vit.layers.configured import ConfiguredLayer
-from keras_vit.layers.ops.drawn_seed import DrawnSeed
+from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.ops.fixed_seed import FixedSeed
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Dropout(ConfiguredLayer):
+class Dropout(BaseLayer):
     """Drops single values at random.
 
     In training, each value is set to zero with probability `rate` and otherwise divided by `1 - rate`
@@ -35,12 +35,9 @@ class Dropout(ConfiguredLayer):
     (2, 7, 12)
     """
 
-    ARGUMENTS: tuple[str, ...] = ("rate", "seed")
-
     def __init__(self, rate: float, seed: int | None = None, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        check_rate("rate", rate)
-        self.rate = rate
+        self.rate = check_rate("rate", rate)
         self.seed = seed
         if rate > 0:
             self.seed_generator = keras.random.SeedGenerator(seed)
@@ -49,10 +46,7 @@ class Dropout(ConfiguredLayer):
     def call(self, values, training=None):
         if not training or self.rate == 0:
             return values
-        return self._drop(values, DrawnSeed(self.seed_generator))
+        return self._drop(values, FixedSeed(self.seed_generator))
 
     def _drop(self, values, seed):
         return keras.random.dropout(values, self.rate, seed=seed)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

@@ -6,7 +6,7 @@ from keras_vit import layers
 from keras_vit.layers.convolutional.bottleneck_unit import NUM_GROUPS
 
 
-def bit_resnet(images, stem):
+def hybrid_resnet(images, stem):
     """Computes the feature map that ViT's hybrid models divide into patches (arXiv 2010.11929, section 3.1).
 
     The ResNet has a stem (7 x 7 convolution with stride 2, GroupNorm, ReLU, 3 x 3 max pooling with stride 2) and stages

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.transformer.dropout import Dropout
+from keras_vit.layers.regularization.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

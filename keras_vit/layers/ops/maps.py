@@ -1,5 +1,8 @@
-"""The window around each pixel of a map. Shapes: B batch, H W map, C channels."""
+"""Pixels and windows of maps. Shapes: B batch, H W map, h w smaller map, C channels."""
 
+import math
+
+import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
@@ -40,3 +43,41 @@ def check_window_size(size):
     if check_positive_integer("window_size", size) % 2 == 0:
         raise ValueError(f"window_size must be odd, so that windows have a centre. Received: {size}")
     return size
+
+
+def strided(maps, strides):
+    """Returns every `strides`-th row and column of maps (B, H, W, C).
+
+    A 1 x 1 convolution with strides equals a matrix product of these pixels and the kernel. Layers use the product,
+    because TensorFlow 2.21 on CPUs writes out of bounds in the gradient of the convolution.
+    """
+    return maps if strides == 1 else maps[:, ::strides, ::strides]
+
+
+def strided_shape(input_shape, strides, filters):
+    """Returns the output shape of a layer with `strides` and `filters`, for maps of shape (B, H, W, C)."""
+    sizes = (size and -(-size // strides) for size in input_shape[1:3])
+    return (input_shape[0], *sizes, filters)
+
+
+def shrink(maps, grid_size):
+    """Resizes maps (B, H, W, C) to (B, h, w, C) by bilinear interpolation between pixel centres."""
+    return ops.image.resize(maps, grid_size, "bilinear", data_format="channels_last")
+
+
+def relative_rows(table, dtype):
+    """Returns rows (n, n, D) of a table (2 n - 1, D). Entry (o, p) is the table's row for the distance p - o."""
+    length = (table.shape[0] + 1) // 2
+    positions = np.arange(length)
+    return ops.cast(ops.take(table, positions[None, :] - positions[:, None] + length - 1, axis=0), dtype)
+
+
+def squarest_grid(num_cells):
+    """Returns the size (h, w) of the grid with `num_cells` cells that is closest to a square."""
+    height = next(size for size in range(math.isqrt(num_cells), 0, -1) if num_cells % size == 0)
+    return height, num_cells // height
+
+
+def as_pixels(maps):
+    """Reshapes (B, H, W, C) to (B, H W, C)."""
+    return ops.reshape(maps, (ops.shape(maps)[0], -1, maps.shape[-1]))

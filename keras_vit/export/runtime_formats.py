@@ -1,4 +1,4 @@
-"""The table of formats that `export_model` writes."""
+"""The formats of `export_model`: who writes, opens and quantizes their files."""
 
 import dataclasses
 import types
@@ -15,12 +15,12 @@ class Format:
     """A format of files."""
 
     suffixes: tuple  # The path that is passed to `export_model` has the last suffix.
-    precisions: tuple
     packages: tuple  # Packages that write and run the file.
-    int8_packages: tuple  # Further packages that write int8 files.
-    is_one_message: bool  # Whether the size of the file is limited to 2 GiB.
     module: types.ModuleType  # Has the functions `write` and `open_file`.
     quantize: Callable  # Function (float32 file, int8 file, images that calibrate) that writes an int8 file.
+    precisions: tuple = ("float32", "float16", "int8")
+    int8_packages: tuple = ()  # Further packages that write int8 files.
+    is_one_message: bool = True  # Whether the size of the file is limited to 2 GiB.
 
 
 FORMATS = {
@@ -28,23 +28,17 @@ FORMATS = {
         suffixes=(".onnx",),
         precisions=("float32", "int8"),
         packages=("onnx", "onnxruntime", "tf2onnx"),
-        int8_packages=(),
-        is_one_message=True,
         module=onnx,
         quantize=int8_onnx.quantize,
     ),
     "litert": Format(
         suffixes=(".tflite",),
-        precisions=("float32", "float16", "int8"),
         packages=("ai_edge_litert",),
-        int8_packages=(),
-        is_one_message=True,
         module=litert,
         quantize=int8_litert.quantize,
     ),
     "openvino": Format(
         suffixes=(".bin", ".xml"),
-        precisions=("float32", "float16", "int8"),
         packages=("openvino", "scipy"),  # Keras's exporter imports SciPy.
         int8_packages=("nncf",),
         is_one_message=False,

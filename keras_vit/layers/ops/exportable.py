@@ -1,4 +1,4 @@
-"""Textbook operations, for exports to other runtimes. Shapes: B batch, T tokens, D hidden."""
+"""Operations that exporters and other runtimes recognise. Shapes: B batch, T tokens, D hidden."""
 
 import contextlib
 import contextvars
@@ -9,7 +9,7 @@ _MULTIPLY = contextvars.ContextVar("multiply", default=None)
 
 
 @contextlib.contextmanager
-def textbook_operations(multiply):
+def exportable_operations(multiply):
     """Inside this context, layers use operations that ONNX Runtime and OpenVINO can fuse.
 
     These runtimes fuse a norm only if it is computed as mean, difference, variance, root and quotient. They fuse a
@@ -23,8 +23,8 @@ def textbook_operations(multiply):
     Example:
 
     >>> import keras, keras_vit
-    >>> from keras_vit.layers.ops.textbook import textbook_operations
-    >>> with textbook_operations(keras.ops.matmul):
+    >>> from keras_vit.layers.ops.exportable import exportable_operations
+    >>> with exportable_operations(keras.ops.matmul):
     ...     tokens = keras_vit.layers.MlpBlock(mlp_dim=32)(keras.ops.ones((2, 7, 12)))
     >>> tuple(tokens.shape)
     (2, 7, 12)
@@ -36,8 +36,8 @@ def textbook_operations(multiply):
         _MULTIPLY.reset(token)
 
 
-def textbook_multiply():
-    """Returns the argument `multiply` of the active `textbook_operations`, or `None` if none is active."""
+def exportable_multiply():
+    """Returns the argument `multiply` of the active `exportable_operations`, or `None` if none is active."""
     return _MULTIPLY.get()
 
 

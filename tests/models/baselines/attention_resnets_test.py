@@ -7,7 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit.architectures import RESNETS, SELF_ATTENTION_NETWORKS
-from keras_vit.models.baselines import resnets as resnet_baselines
+from keras_vit.models.baselines import attention_resnets as resnet_baselines
 from keras_vit.models.baselines import self_attention_network
 from tests.models.counting import counts_by_layer, deep_counts, shapes_only
 from tests.reference import resnet_baselines as reference

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from keras_vit.architectures.stem import StemConfig
-from keras_vit.trunks.bit_resnet import bit_resnet
+from keras_vit.trunks.hybrid_resnet import hybrid_resnet
 from tests.reference import bit_resnet as reference
 from tests.test_case import assert_close, random_inputs, run_parity_test, without_values
 
 
 def _model(stem, size=(None, None)):
     images = keras.Input((*size, 3))
-    return keras.Model(images, bit_resnet(images, stem))
+    return keras.Model(images, hybrid_resnet(images, stem))
 
 
 @pytest.mark.parametrize(

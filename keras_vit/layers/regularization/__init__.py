@@ -1,0 +1,1 @@
+"""Layers that drop values, residual branches or patches in training."""
