@@ -169,7 +169,14 @@ def _load(model, checkpoint, target, head, assign):
     check_kind(checkpoint, type(target.config), head)
     _check_classes(checkpoint, target, head)
     try:
-        adaptation = adapt(_read(checkpoint), checkpoint, target, head)
+        weights, pixels = checkpoint.read(), checkpoint.preprocessing or {}  # `read` closes the file.
+        Preprocessing(**pixels)  # Raises ValueError if a value is invalid.
+        for name in ("mean", "std"):
+            if isinstance(pixels.get(name), (tuple, list)) and len(pixels[name]) != checkpoint.channels:
+                raise ValueError(
+                    f"{name}={pixels[name]} of the pixels does not fit images with {checkpoint.channels} channels."
+                )
+        adaptation = adapt(weights, checkpoint, target, head)
         missing = [path for path in variables if path not in adaptation.weights]
         if head == "reset":
             adaptation.initialized.extend(path for path in missing if path.startswith("pre_logits/"))
@@ -257,17 +264,6 @@ def _other_activation(model, checkpoint, target, head):
         "classifier_activation": f"the classifier of the file has {own}, but that of the model has {name!r}. Build the "
         f"model with classifier_activation={checkpoint.activation!r}"
     }
-
-
-def _read(checkpoint):
-    """Reads the weights of a checkpoint and checks its preprocessing."""
-    weights, preprocessing = checkpoint.read(), checkpoint.preprocessing or {}  # `read` closes the file.
-    Preprocessing(**preprocessing)  # Raises ValueError if a value is invalid.
-    for name in ("mean", "std"):
-        values = preprocessing.get(name)
-        if isinstance(values, (tuple, list)) and len(values) != checkpoint.channels:
-            raise ValueError(f"{name}={values} of the pixels does not fit images with {checkpoint.channels} channels.")
-    return weights
 
 
 def _preprocessing(model, checkpoint, target, adaptation):

@@ -142,7 +142,12 @@ def fetch(url, sha256=None):
 
 def _check_cached(path, url, sha256):
     """Checks that a cached file has the expected SHA-256, and that it has not changed since its download."""
-    origin = _read_origin(path)
+    origin, record = None, _origin_of(path)
+    if record.exists():
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            origin = json.loads(record.read_text("utf-8"))["sha256"]
+        if not isinstance(origin, str):
+            raise ValueError(f"{record} is damaged. Delete it and {path.name} to download the file again.")
     actual = digest_of(path) if sha256 or origin else None
     if sha256 and actual and not actual.startswith(sha256.lower()):
         raise ValueError(
@@ -152,25 +157,12 @@ def _check_cached(path, url, sha256):
     if origin and actual != origin:
         raise ValueError(
             f"{path} has changed since it was downloaded from {redacted(url)}: its SHA-256 is {actual}, and was "
-            f"{origin}. Delete it to download it again. To use the changed file, delete {_origin_of(path).name}."
+            f"{origin}. Delete it to download it again. To use the changed file, delete {record.name}."
         )
 
 
 def _origin_of(path):
     return path.with_name(f"{path.name}.origin")
-
-
-def _read_origin(path):
-    """SHA-256 that a cached file had after its download, or `None` if `fetch` did not download the file."""
-    try:
-        origin = json.loads(_origin_of(path).read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        origin = None
-    if not isinstance(origin, dict) or not isinstance(origin.get("sha256"), str):
-        raise ValueError(f"{_origin_of(path)} is damaged. Delete it and {path.name} to download the file again.")
-    return origin["sha256"]
 
 
 def fetch_from_hub(source):
@@ -301,21 +293,16 @@ def _address(url):
         address = f"https://storage.googleapis.com/{path}"
     else:
         address = urllib.parse.quote(url, safe=string.punctuation.replace("\\", ""))
-    if not _is_accepted(address):
-        raise ValueError(f"Weights cannot be downloaded from {shown(redacted(url))}. {ACCEPTED}")
-    return address
-
-
-def _is_accepted(address):
     try:
         parts = urllib.parse.urlsplit(address)
-        host, is_port = parts.hostname or "", parts.port != 0
         # `http.client` encodes the host in this way too, and would raise a UnicodeError, which is no OSError.
-        is_host = bool(host.encode("idna")) and not {"%", "@"} & {*parts.netloc}
+        is_host = bool((parts.hostname or "").encode("idna")) and not {"%", "@"} & {*parts.netloc}
+        is_safe = parts.port != 0 and (parts.scheme == "https" or is_local(address))
     except ValueError:  # The port, the name of the host or its IPv6 address is not valid.
-        return False
-    is_safe = parts.scheme == "https" or is_local(address)
-    return is_host and is_port and is_safe and len(address) <= MAX_ADDRESS_LENGTH
+        is_host = is_safe = False
+    if not is_host or not is_safe or len(address) > MAX_ADDRESS_LENGTH:
+        raise ValueError(f"Weights cannot be downloaded from {shown(redacted(url))}. {ACCEPTED}")
+    return address
 
 
 def _cached_path(address):
