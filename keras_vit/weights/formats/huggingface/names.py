@@ -1,8 +1,4 @@
-"""The kinds of models in transformers' layout, and the names of their arrays.
-
-Two sets of names are in these tables: those of published files, and those of a model's `state_dict` in transformers 5,
-such as `layers.0.attention.q_proj`.
-"""
+"""The kinds of models in transformers' layout (`kinds.toml`), and the names of their arrays (`names.txt`)."""
 
 import dataclasses
 import re
@@ -60,4 +56,4 @@ def without_prefix(name):
 
 def kind_of(names):
     """The key of `KINDS` for a file with these names, which have no prefix."""
-    return next(name for name, kind in KINDS.items() if any(set(marks) <= set(names) for marks in kind.marks))
+    return next(name for name, kind in KINDS.items() if any(set(names).issuperset(marks) for marks in kind.marks))
