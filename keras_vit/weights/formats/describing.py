@@ -29,8 +29,6 @@ def vit_config(fields, hints, num_rows=None, prefix_choices=(), image_size=None)
     """
     stem, fields, patch = fields.get("stem"), dict(fields), tuple(fields["patch_size"])
     fields["patch_size"] = patch[0] if patch[0] == patch[1] else patch
-    if fields["hidden_dim"] > _MAX_WIDTH:  # The computed positions of a very wide model need much memory.
-        raise ValueError(f"The width of its tokens must be at most {_MAX_WIDTH:,}. Received: {fields['hidden_dim']:,}")
     if fields["num_heads"] is None:
         fields["num_heads"] = _published_num_heads(fields, hints)
     stride = tuple(side * (stem.stride if stem else 1) for side in patch)
@@ -44,7 +42,10 @@ def vit_config(fields, hints, num_rows=None, prefix_choices=(), image_size=None)
         fields["crop_to_patches"] = True  # SigLIP (arXiv 2303.15343) cuts 27 patches of 14 pixels from 384 pixels.
     if fields["class_token"] and fields["pooling"] in ("token", None):  # These poolings have a class token by default.
         fields["class_token"] = None
-    return ViTConfig(**fields | hints.changes), grid_size, image_size
+    config = ViTConfig(**fields | hints.changes)
+    if config.hidden_dim > _MAX_WIDTH:  # The computed positions of a very wide model need much memory.
+        raise ValueError(f"The width of its tokens must be at most {_MAX_WIDTH:,}. Received: {config.hidden_dim:,}")
+    return config, grid_size, image_size
 
 
 def check_depth(number):
