@@ -88,7 +88,7 @@ def test_a_run_goes_on(folder, tmp_path, tfds_directory):
     facts["recipe"]["data"]["tfds_directory"] = str(tfds_directory)
     (run / "recipe.json").write_text(json.dumps(facts))
     recipe = override(RECIPE, [f"data.tfds_directory={tfds_directory}"])
-    _, weights = train(recipe, folder=run, leave=lambda task, dataset, run, weights, keeper: weights)
+    _, weights = train(recipe, folder=run, on_finished=lambda task, dataset, run, weights, state: weights)
     finished = keras.models.load_model(folder / "run" / "model.keras")
     for array, variable in zip(weights, finished.variables, strict=True):
         np.testing.assert_allclose(array, variable, atol=1e-5)

@@ -90,7 +90,7 @@ def _plan(recipe, dataset, images_origin, engine):
         num_replicas=engine.num_replicas,
         images=dataset.splits["train"].size,
         images_origin=images_origin,
-        steps=fitting.intervals.total,
+        steps=fitting.total_steps,
         parameters=profile.parameters,
         macs=profile.macs,
         memory=Memory(

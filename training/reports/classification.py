@@ -36,13 +36,13 @@ _DPI = 150
 _MAX_CLASSES = 1000  # Confusion matrices with more classes are not drawn.
 
 
-def write_report(run, recipe, keeper, evaluation, neighbour, model):
+def write_report(run, recipe, state, evaluation, neighbour, model):
     """Writes the figures of a run and its `report.html`.
 
     Args:
         run: `training.runs.folder.Run` with its `recipe.json`.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper` of the training.
+        state: `training.runs.checkpoints.RunState`
         evaluation: `training.evaluation.classification.Evaluation` on the test images.
         neighbour: Accuracy of a nearest-neighbour classifier on the test images, from 0 to 1. `None`: not reported.
         model: The Keras model.
@@ -53,8 +53,8 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
         "report",
         **origin(run, recipe, "Classification", f"{evaluation.accuracy:.2%} test accuracy"),
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in judge(evaluation, neighbour)),
-        numbers=number_list([*_numbers(evaluation, neighbour), *cost_numbers(model, keeper)]),
-        curves=curves(run, recipe, keeper, ("accuracy", "accuracy (% of the images)"), least_loss=least_loss),
+        numbers=number_list([*_numbers(evaluation, neighbour), *cost_numbers(model, state)]),
+        curves=curves(run, recipe, state, ("accuracy", "accuracy (% of the images)"), least_loss=least_loss),
         mistakes=_mistakes(evaluation),
         attention=_attention(evaluation, model),
         calibration=_calibration(run, evaluation.calibration),
@@ -132,12 +132,12 @@ def _numbers(evaluation, neighbour):
     ]
 
 
-def cost_numbers(model, keeper):
+def cost_numbers(model, state):
     """(label, value, note) of each cost of a model and its training."""
     cost = keras_vit.profile(model)
     return [
-        ("Training time", datetime.timedelta(seconds=round(keeper.seconds)), "hours:minutes:seconds"),
-        ("Throughput", f"{statistics.median(keeper.throughput):,.0f}", _throughput_note(keeper.throughput)),
+        ("Training time", datetime.timedelta(seconds=round(state.seconds)), "hours:minutes:seconds"),
+        ("Throughput", f"{statistics.median(state.throughput):,.0f}", _throughput_note(state.throughput)),
         ("Parameters", f"{cost.parameters / 1e6:,.2f} M", f"{cost.parameters:,}"),
         ("Multiply-accumulates", f"{cost.macs / 1e6:,.2f} M", f"{cost.macs:,} for one image"),
     ]
@@ -157,18 +157,18 @@ def _throughput_note(throughput):
     return f"images per second in training: the median of {len(throughput)} intervals, {spread}"
 
 
-def curves(run, recipe, keeper, quality, unit_of_loss="nats", least_loss=0.0):
+def curves(run, recipe, state, quality, unit_of_loss="nats", least_loss=0.0):
     """Writes the learning curves, and returns their section of the page as HTML.
 
     Args:
         run: `training.runs.folder.Run` that the figures are written to.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper`
+        state: `training.runs.checkpoints.RunState`
         quality: (name in the history, label) of a metric from 0 to 1, which is shown beside the loss.
         unit_of_loss: Unit of the loss, or what it measures.
         least_loss: Lowest possible loss, drawn as a line. 0: no line.
     """
-    history = {name: [row[name] for row in keeper.history] for name in keeper.history[0]}
+    history = {name: [row[name] for row in state.history] for name in state.history[0]}
     unit = "epoch" if recipe.fit.report_every == "1 epoch" else "step"
     panels = {
         "loss": ("loss", f"loss ({unit_of_loss})", 1),
@@ -183,7 +183,7 @@ def curves(run, recipe, keeper, quality, unit_of_loss="nats", least_loss=0.0):
         ends = ", ".join(f"{curve} {values[-1]:.4g}" for curve, values in drawn.items())
         image = plot_curve(history[unit], drawn, unit, label, least)
         images.append(figure(run, name, image, f"{label} by {unit}; at the end: {ends}"))
-    image = plot_curve(history[unit], {"training": keeper.throughput}, unit, "images per second")
+    image = plot_curve(history[unit], {"training": state.throughput}, unit, "images per second")
     images.append(figure(run, "throughput", image, f"images per second in training, by {unit}"))
     note = f"With label smoothing, the loss cannot be lower than {least_loss:.3f} nats." if least_loss else ""
     return pages.part("curves", curves="\n".join(images), note=note)

@@ -11,13 +11,13 @@ from training.reports.figures import FEW_CLASSES, plot_confusion_matrix
 from training.reports.overlays import legend, overlay
 
 
-def write_segmentation_report(run, recipe, keeper, segmentation, model):
+def write_segmentation_report(run, recipe, state, segmentation, model):
     """Writes the figures of a run and its `report.html`.
 
     Args:
         run: `training.runs.folder.Run` with its `recipe.json`.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper` of the training.
+        state: `training.runs.checkpoints.RunState`
         segmentation: `training.evaluation.segmentation.Segmentation` of the test images.
         model: The Keras model.
     """
@@ -26,13 +26,13 @@ def write_segmentation_report(run, recipe, keeper, segmentation, model):
         "segmentation",
         **origin(run, recipe, "Semantic segmentation", f"{segmentation.mean_iou:.2%} mean IoU"),
         verdict=escape(judge(segmentation)),
-        numbers=number_list([*_numbers(segmentation), *cost_numbers(model, keeper)]),
+        numbers=number_list([*_numbers(segmentation), *cost_numbers(model, state)]),
         legend=picture(np.asarray(legend(names)), "the colour of each class: " + ", ".join(names)),
         examples="\n".join(_triple(len(names), *example) for example in segmentation.examples),
         num_classes=len(names),
         open="open" if len(names) <= FEW_CLASSES else "",
         classes="\n".join(map(_class_row, segmentation.by_class)),
-        curves=curves(run, recipe, keeper, ("mean_iou", "mean IoU (%)")),
+        curves=curves(run, recipe, state, ("mean_iou", "mean IoU (%)")),
         confusion_matrix=_confusion_matrix(run, segmentation),
     )
     write_text(run.report, page)

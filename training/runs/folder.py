@@ -3,14 +3,16 @@
 import contextlib
 import dataclasses
 import datetime
+import errno
 import itertools
 import json
-import os
 import pathlib
 import platform
 import shlex
 import shutil
 import sys
+
+import filelock
 
 from training.data.contents import Record, describe_changes, read_contents
 from training.errors import InputError, shortened_names
@@ -28,6 +30,9 @@ _PACKAGES = (
     "scikit-learn",
     "matplotlib",
 )
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+"""Errors of file systems that do not support locks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,36 +118,27 @@ def hold(run):
         InputError: If another process holds the lock, or the folder cannot be written to.
     """
     _make_folder(run.folder)
-    with _locked(run):
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                run.lock.unlink()  # Removed before the lock is released.
-
-
-def _locked(run):
-    """Opens the lock file of a run and locks it, if the file system supports locks."""
-    while True:
-        try:
-            file = open(run.lock, "a")  # noqa: SIM115  The caller closes it.
-        except OSError as error:
+    lock = filelock.FileLock(run.lock)
+    try:
+        lock.acquire(timeout=0)
+        is_used = not run.lock.exists()  # Another process has removed it, and releases it now.
+    except filelock.Timeout:
+        is_used = True
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
             raise InputError(f"{run.lock} cannot be written: {error.strerror}.") from None
-        try:
-            import fcntl  # Not available on Windows.
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            file.close()
-            raise InputError(f"run={run.folder} is in use by another process. Wait for it, or stop it.") from None
-        except (ImportError, OSError) as error:
-            # Some file systems do not support locks.
-            problem = getattr(error, "strerror", error)
-            print(f"{run.folder} cannot be locked: {problem}. Make sure that no other process uses it.")
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(run.lock)):
-                return file
-        file.close()  # Another process removed the lock file after this process opened it. Open a new one.
+        problem = getattr(error, "strerror", error)
+        print(f"{run.folder} cannot be locked: {problem}. Make sure that no other process uses it.")
+        is_used = False
+    if is_used:
+        lock.release()
+        raise InputError(f"run={run.folder} is in use by another process. Wait for it, or stop it.")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            run.lock.unlink()  # Removed before the lock is released.
+        lock.release()
 
 
 def open_run(recipe, dataset, runs, folder, engine):

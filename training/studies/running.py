@@ -16,9 +16,9 @@ import keras
 import keras_vit
 from training import recipes
 from training.data.pipeline import num_steps_per_epoch
-from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.models import build_model, without_weights
 from training.engine.schedules import build_schedule, training_steps
+from training.engine.stopping import sigterm_as_keyboard_interrupt
 from training.engine.train import save_model, train_once
 from training.errors import InputError
 from training.planning.plan_report import training_flops
@@ -327,7 +327,7 @@ def _received(result, job, process):
 
 def train_job(name, job):
     """Trains a `Job` of a study, unless it is trained. Returns its `Row`, or `None` if it was stopped."""
-    if not train_once(job.recipe, job.run.folder.parent, job.run.folder, leave):
+    if not train_once(job.recipe, job.run.folder.parent, job.run.folder, write_result):
         return None
     study = papers.load(name)
     result = read_facts(job.run.recipe)["result"]
@@ -338,7 +338,7 @@ def train_job(name, job):
     return _row(job, {name: measures[name] for name in study.measures})
 
 
-def leave(task, dataset, run, weights, keeper):
+def write_result(task, dataset, run, weights, state):
     """Writes the model and the result of a run of a study. It is used instead of `training.engine.train.finish`.
 
     It writes no export and no report, because they would take longer than the run.
@@ -346,16 +346,17 @@ def leave(task, dataset, run, weights, keeper):
     Returns:
         The task's evaluation on the test images.
     """
-    model, learner = save_model(task, dataset, run, weights, keeper.kept)
+    model, learner = save_model(task, dataset, run, weights, state)
     evaluation = task.evaluate(learner, dataset, "test")
     cost = keras_vit.profile(model)
-    images = round(keeper.intervals.total * keeper.intervals.images)
-    validation = [row[f"val_{task.metric}"] for row in keeper.history if f"val_{task.metric}" in row]
+    images_per_step = dataset.splits["train"].size / num_steps_per_epoch(dataset, task.recipe)
+    images = round(state.step * images_per_step)
+    validation = [row[f"val_{task.metric}"] for row in state.history if f"val_{task.metric}" in row]
     add_result(
         run,
         **task.results(evaluation),
         best_validation=max(validation, default=None),
-        seconds_of_training=round(keeper.seconds, 1),
+        seconds_of_training=round(state.seconds, 1),
         parameters=cost.parameters,
         macs=cost.macs,
         images_seen=images,

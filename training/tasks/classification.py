@@ -104,10 +104,10 @@ class Task:
             "test_images": len(evaluation.labels),
         }
 
-    def report(self, run, dataset, keeper, evaluation, model):
+    def report(self, run, dataset, state, evaluation, model):
         """Writes the report of a run. Returns the test results for its `recipe.json`."""
         neighbour = nearest_neighbour_accuracy(model, dataset, self.recipe)
-        write_report(run, self.recipe, keeper, evaluation, neighbour, model)
+        write_report(run, self.recipe, state, evaluation, neighbour, model)
         return self.results(evaluation) | {"nearest_neighbour_accuracy": neighbour}
 
     def predict_options(self, run):

@@ -69,8 +69,8 @@ class Task:
             "test_images": evaluation.num_images,
         }
 
-    def report(self, run, dataset, keeper, evaluation, model):
-        write_segmentation_report(run, self.recipe, keeper, evaluation, model)
+    def report(self, run, dataset, state, evaluation, model):
+        write_segmentation_report(run, self.recipe, state, evaluation, model)
         return self.results(evaluation)
 
     def predict_options(self, run):

@@ -47,9 +47,9 @@ def written(model, tmp_path):
         recipe = override(recipes.load("digits"), changes)
         run = open_run(recipe, Dataset(evaluation.class_names, {}), tmp_path, None, Engine(None))
         run.recipe.write_text(json.dumps(json.loads(run.recipe.read_text()) | dict(facts)))
-        keeper = types.SimpleNamespace(history=history, throughput=[50.0, 1234.4, 1250.0], seconds=3725.4)
-        keeper.throughput = keeper.throughput[: len(history)]
-        write_report(run, recipe, keeper, evaluation, neighbour, model)
+        state = types.SimpleNamespace(history=history, throughput=[50.0, 1234.4, 1250.0], seconds=3725.4)
+        state.throughput = state.throughput[: len(history)]
+        write_report(run, recipe, state, evaluation, neighbour, model)
         return run, run.report.read_text(encoding="utf-8")
 
     return write

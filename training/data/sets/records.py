@@ -19,7 +19,7 @@ import tensorflow as tf
 from training.data.contents import Contents, Item
 from training.data.dataset import Dataset
 from training.data.sets.splitting import find_copies
-from training.data.sources import Part, StreamedSource, cut
+from training.data.sources import BatchShard, StreamedSource, cut
 from training.errors import InputError
 from training.recipe.assignments import explain
 
@@ -97,7 +97,7 @@ def _shuffled(source):
     The images of a folder are ordered by class. A reader of shards shuffles only within a buffer, so it would not mix
     the classes of such images.
     """
-    keys = source.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64), seed=0)
+    keys = source.epoch(tf.constant(0, tf.int64), BatchShard(batch_size=1), tf.constant(0, tf.int64), seed=0)
     return keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE)
 
 
