@@ -27,6 +27,14 @@ def write_text(path, text):
         raise InputError(f"{path} cannot be written: {error.strerror}.") from None
 
 
+def make_folder(folder, hint):
+    """Makes a folder, and the folders that contain it. Raises an InputError, with a hint, if it cannot be made."""
+    try:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made: {error.strerror}. {hint}") from None
+
+
 def check_name(name):
     """Raises an InputError if an argument, e.g. the name of a file, is not valid UTF-8.
 

@@ -15,7 +15,7 @@ from training import recipes
 from training.data.loading import load_dataset
 from training.engine.train import train
 from training.recipe.assignments import override
-from training.runs.opening import open_model
+from training.runs.opening import open_source
 
 VERSIONS = sorted(path.name for path in FOLDER.iterdir() if path.name[0].isdigit())
 
@@ -60,7 +60,7 @@ def _digits(tfds_directory):
 
 @pytest.mark.slow
 def test_a_run_is_measured(folder, outputs, tfds_directory):
-    opened = open_model(folder / "run")
+    opened = open_source(folder / "run")
     assert opened.recipe == recipes.load(str(folder / "run")) == RECIPE
     images = _pixels(_digits(tfds_directory).splits["test"])
     assert_close(opened.model(images), outputs["run_probabilities"])

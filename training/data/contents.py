@@ -108,7 +108,7 @@ class Contents:
         write_text(path, text.getvalue())
 
 
-def describe_changes(changes):
+def change_lines(changes):
     """Lines of text that describe the result of `Contents.changes_since`."""
     return [f"{kind}: {shortened_names(paths, 5)}" for kind, paths in changes.items()]
 

@@ -35,6 +35,7 @@ class IntactFiles:
     def _read(self, index):
         for other in range(index, index + len(self._files)):
             path, item = self._files[other % len(self._files)]
+            num_failed = len(self._failed)
             content, problem = b"", "the file has changed"
             try:
                 content = read_file(path)
@@ -42,12 +43,9 @@ class IntactFiles:
                 problem = error.strerror or str(error)
             if hashlib.sha256(content).hexdigest() == item.digest:
                 return content, other % len(self._files)
-            self._count(other % len(self._files), path, problem)
+            self._failed.add(other % len(self._files))
+            if len(self._failed) > num_failed:
+                print(f"\nReplaced {path}: {problem} (failure {len(self._failed)} of at most {self._max_failures})")
+            if len(self._failed) > self._max_failures:
+                raise InputError(f"More than data.max_failures={self._max_failures} training images cannot be read.")
         raise InputError("No training image can be read any more.")
-
-    def _count(self, index, path, problem):
-        if index not in self._failed:
-            self._failed.add(index)
-            print(f"\nReplaced {path}: {problem} (failure {len(self._failed)} of at most {self._max_failures})")
-        if len(self._failed) > self._max_failures:
-            raise InputError(f"More than data.max_failures={self._max_failures} training images cannot be read.")

@@ -37,9 +37,10 @@ class BatchShard:
 
 
 class _Source:
-    # Subclasses define these.
+    # Subclasses define these. `map(change)` is a source of the same examples, each changed by a TensorFlow function.
     epoch: Callable
     read: Callable
+    map: Callable
 
     def in_order(self):
         """A `tf.data.Dataset` of all examples once, in order."""
@@ -83,6 +84,9 @@ class IndexedSource(_Source):
         slots = shard.num_batches(self.size) * shard.share
         return tf.data.Dataset.range(skip, slots).map(key)
 
+    def map(self, change):
+        return IndexedSource(self.size, lambda index: change(self.read(index)))
+
     def draw(self, count, seed):
         """A source of `count` random examples. If the seed stays the same, a larger `count` only adds examples."""
 
@@ -125,6 +129,9 @@ class StreamedSource(_Source):
         fillers = self.stream(ranges, None).take(slots - size).repeat().take(slots - size)
         padding = fillers.map(lambda example: (tf.constant(PADDING, tf.int64), example))
         return tf.data.Dataset.zip(tf.data.Dataset.range(first, end), examples).concatenate(padding).skip(skip)
+
+    def map(self, change):
+        return dataclasses.replace(self, stream=lambda ranges, seed: self.stream(ranges, seed).map(change))
 
     def draw(self, count, seed):
         """A source of `count` examples. It consists of runs of consecutive examples at random positions.

@@ -72,17 +72,6 @@ def with_classes(dataset, names):
         indices = np.flatnonzero(np.array(kept)[read_labels(source, f"the {split} split")])
         if not len(indices):
             raise InputError(f"The {split} split has no image of data.classes={','.join(names)}.")
-        splits[split] = _relabelled(select(source, indices), new_labels)
+        splits[split] = select(source, indices).map(lambda example: example | {"label": new_labels[example["label"]]})
     class_names = tuple(name for name in dataset.class_names if name in names)
     return dataclasses.replace(dataset, class_names=class_names, splits=splits)
-
-
-def _relabelled(source, labels):
-    """Replaces each label of a source by `labels[label]`."""
-
-    def change(example):
-        return example | {"label": labels[example["label"]]}
-
-    if isinstance(source, IndexedSource):
-        return dataclasses.replace(source, read=lambda index: change(source.read(index)))
-    return dataclasses.replace(source, stream=lambda ranges, seed: source.stream(ranges, seed).map(change))

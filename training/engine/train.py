@@ -13,10 +13,10 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.atomic_files import replace_file_atomically
 from keras_vit.weights.assign import in_place_of_initial_values
-from training.data.contents import describe_changes, merge_records
+from training.data.contents import change_lines, merge_records
 from training.engine import distribution
 from training.engine.fitting import Fitting, seed
-from training.engine.memory import describe_shortage, free_memory, is_out_of_memory
+from training.engine.memory import free_memory, is_out_of_memory, shortage_message
 from training.engine.models import build_model
 from training.engine.stopping import sigterm_as_keyboard_interrupt
 from training.errors import InputError, raised_in_pipeline
@@ -144,7 +144,7 @@ def _fit_and_finish(fitting, on_finished):
         return evaluation
     except Exception as error:
         if is_out_of_memory(error):  # The run itself cannot go on with other settings.
-            raise InputError(describe_shortage(fitting.task.recipe, fitting.model, engine, free)) from error
+            raise InputError(shortage_message(fitting.task.recipe, fitting.model, engine, free)) from error
         explanation = _explanation(fitting, error)
         if explanation is None:
             raise
@@ -164,7 +164,7 @@ def _explanation(fitting, error):
         changes = fitting.task.load(disjoint=False).contents.changes_since(fitting.dataset.contents)
         gone = {kind: paths for kind, paths in changes.items() if kind.startswith("missing")}
         if gone:
-            return "\n  ".join(["Images have changed since the run began.", *describe_changes(gone)]) + (
+            return "\n  ".join(["Images have changed since the run began.", *change_lines(gone)]) + (
                 "\nRestore them, or start a new run with data.max_failures=N, in which up to N training images may "
                 "become unreadable."
             )

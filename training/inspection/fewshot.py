@@ -11,7 +11,7 @@ from training.errors import InputError
 from training.evaluation.fewshot import choose_shots, fewshot_accuracy, neighbour_accuracy
 from training.evaluation.representations import features, features_of_some
 from training.reports.tables import lay_out
-from training.runs.opening import load_data, open_model, recipe_for
+from training.runs.opening import load_data, open_source, recipe_for
 from training.tasks import require_task
 
 
@@ -36,7 +36,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     """Trains classifiers on a model's frozen features and measures their accuracies.
 
     Args:
-        source: Model, as in `training.runs.opening.open_model`.
+        source: Model, as in `training.runs.opening.open_source`.
         assignments: Changes to the recipe's data. The data set's classes can differ from the model's classes.
         shots: Numbers of training images per class, such as `[1, 5]`. An accuracy is measured for each number.
         num_seeds: Number of seeds. Each seed selects different training images.
@@ -48,7 +48,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     Raises:
         InputError: If the model or the data cannot be loaded, or there are fewer training images than neighbours.
     """
-    opened = open_model(source)
+    opened = open_source(source)
     recipe = recipe_for(opened, assignments)
     require_task(recipe, "fewshot", "classification", "pretraining")
     load = functools.partial(load_dataset, recipe.data)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from training.data.masks import MAX_CLASSES
 from training.errors import InputError
 from training.files import read_file
-from training.reports.overlays import legend, overlay
+from training.reports.overlays import legend, overlay_mask
 
 
 def predict(source, paths, top=5, to=None):
@@ -98,7 +98,7 @@ class _MaskDescriber:
                 break
             name = f"{path.stem}-{number}.png"
         self.written.add(name)
-        PIL.Image.fromarray(overlay(pixels, mask, len(self.names))).save(self.to / name)
+        PIL.Image.fromarray(overlay_mask(pixels, mask, len(self.names))).save(self.to / name)
         return self.to / name
 
 

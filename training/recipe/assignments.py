@@ -150,7 +150,7 @@ def leaves(fields, prefix=""):
             yield f"{prefix}{name}", value
 
 
-def describe(recipe):
+def annotated_fields(recipe):
     """The recipe as lines `section.field=value`, each with a description."""
     rows = [(f"{name}={as_text(value)}", _description(name)) for name, value in leaves(to_dict(recipe))]
     width = max(len(assignment) for assignment, _ in rows)

@@ -25,7 +25,7 @@ from training.reports.figures import (
     SMALL_IMAGE,
     data_uri,
     encode_picture,
-    overlay,
+    overlay_attention,
     plot_calibration,
     plot_confidence,
     plot_confusion_matrix,
@@ -43,7 +43,7 @@ def write_report(run, recipe, state, evaluation, neighbour, model):
         run: `training.runs.folder.Run` with its `recipe.json`.
         recipe: `training.recipe.config.Recipe`
         state: `training.runs.checkpoints.RunState`
-        evaluation: `training.evaluation.classification.Evaluation` on the test images.
+        evaluation: `training.evaluation.classification.Classification` on the test images.
         neighbour: Accuracy of a nearest-neighbour classifier on the test images, from 0 to 1. `None`: not reported.
         model: The Keras model.
     """
@@ -211,8 +211,8 @@ def _attention(evaluation, model):
         return "<p>Attention rollout is not defined for this model's pooling, so there is no attention to show.</p>"
     maps = keras_vit.attention_rollout(model, np.stack(list(evaluation.examples.values())))
     items = "\n".join(
-        f"<li>{picture(image, _caption(evaluation, index))}"
-        f"{picture(overlay(image, attention), f'attention for the image beside it: {_caption(evaluation, index)}')}"
+        f"<li>{picture(image, caption := _caption(evaluation, index))}"
+        f"{picture(overlay_attention(image, attention), f'attention for the image beside it: {caption}')}"
         f"{_caption_element(evaluation, index)}"
         for (index, image), attention in zip(evaluation.examples.items(), maps, strict=True)
     )

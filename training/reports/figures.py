@@ -100,7 +100,7 @@ def plot_confusion_matrix(counts, class_names):
     return figure
 
 
-def overlay(image, attention):
+def overlay_attention(image, attention):
     """Overlays an image, converted to gray, with the colours of an attention map. Light colours are high values.
 
     Args:

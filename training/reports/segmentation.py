@@ -8,7 +8,7 @@ from training.files import write_text
 from training.reports import pages
 from training.reports.classification import cost_numbers, curves, figure, number_list, origin, picture
 from training.reports.figures import FEW_CLASSES, plot_confusion_matrix
-from training.reports.overlays import legend, overlay
+from training.reports.overlays import legend, overlay_mask
 
 
 def write_segmentation_report(run, recipe, state, segmentation, model):
@@ -64,7 +64,7 @@ def _numbers(segmentation):
 
 def _triple(num_classes, image, truth, prediction):
     masks = {"true mask": truth, "predicted mask": prediction}
-    drawn = [picture(overlay(image, mask, num_classes), name) for name, mask in masks.items()]
+    drawn = [picture(overlay_mask(image, mask, num_classes), name) for name, mask in masks.items()]
     return f"<li>{picture(image, 'test image')}{''.join(drawn)}"
 
 

@@ -6,7 +6,7 @@ from training.reports.tables import lay_out
 _NUM_WORST_CLASSES = 20
 
 
-def describe_classification(evaluation):
+def classification_text(evaluation):
     """Formats an evaluation as lines of text, with the least accurate classes."""
     total = len(evaluation.labels)
     lines = [_accuracy_line("top-1 accuracy", evaluation.accuracy, total)]
@@ -42,7 +42,7 @@ def _classes(scores):
     return f"{which}, worst first:\n{lay_out(rows, texts=(0, 4))}"
 
 
-def describe_segmentation(segmentation):
+def segmentation_text(segmentation):
     """Formats a `Segmentation` as lines of text, with the intersection over union of each class."""
     height, width = segmentation.size
     images, pixels = segmentation.num_images, segmentation.confusion.sum()

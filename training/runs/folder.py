@@ -14,9 +14,9 @@ import sys
 
 import filelock
 
-from training.data.contents import Record, describe_changes, read_contents
+from training.data.contents import Record, change_lines, read_contents
 from training.errors import InputError, shortened_names
-from training.files import write_text
+from training.files import make_folder, write_text
 from training.recipe.assignments import as_text, from_dict, leaves, read_facts
 from training.recipe.config import to_dict
 from training.runs.provenance import git_state, installed_version, processor
@@ -31,6 +31,7 @@ _PACKAGES = (
     "matplotlib",
 )
 
+_ANOTHER_FOLDER = "Name another folder with --runs or run=PATH."
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 """Errors of file systems that do not support locks."""
 
@@ -64,7 +65,7 @@ def is_finished(recipe, runs, folder):
         InputError: If the folder contains a run of another recipe (the message lists the differences) or other files.
     """
     if folder is None:
-        _make_folder(pathlib.Path(runs))
+        make_folder(runs, _ANOTHER_FOLDER)
         return False
     run = Run(pathlib.Path(folder))
     if not run.recipe.is_file():
@@ -117,7 +118,7 @@ def hold(run):
     Raises:
         InputError: If another process holds the lock, or the folder cannot be written to.
     """
-    _make_folder(run.folder)
+    make_folder(run.folder, _ANOTHER_FOLDER)
     lock = filelock.FileLock(run.lock)
     try:
         lock.acquire(timeout=0)
@@ -158,7 +159,7 @@ def open_run(recipe, dataset, runs, folder, engine):
         _check_data(run, dataset)
     if engine.is_chief:
         for subfolder in run.subfolders:
-            _make_folder(subfolder)
+            make_folder(subfolder, _ANOTHER_FOLDER)
         if not run.recipe.is_file():
             dataset.contents.write(run.splits)
             write_text(run.recipe, json.dumps(_initial_facts(recipe, dataset), indent=2) + "\n")
@@ -191,7 +192,7 @@ def data_changes(run, dataset):
         texts = [f"{kind}: {shortened_names(sorted(classes))}" for kind, classes in changes.items() if classes]
         differences.append(f"classes, {'; '.join(texts) or 'in another order'}")
     if run.splits.is_file():
-        differences += describe_changes(dataset.contents.changes_since(read_contents(run.splits)))
+        differences += change_lines(dataset.contents.changes_since(read_contents(run.splits)))
     return differences
 
 
@@ -264,14 +265,6 @@ def program_path(program="python"):
     """The path of a program of this environment, quoted for the shell. Relative if it is in the current folder."""
     path, current = pathlib.Path(sys.executable).with_name(program), pathlib.Path.cwd()
     return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))
-
-
-def _make_folder(folder):
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        hint = "Name another folder with --runs or run=PATH."
-        raise InputError(f"{folder} cannot be made: {error.strerror}. {hint}") from None
 
 
 def add_result(run, **result):

@@ -50,7 +50,7 @@ def _resolve(directory):
     return pathlib.Path(directory).expanduser().resolve()
 
 
-def open_model(source):
+def open_source(source):
     """Opens a model to be measured.
 
     Args:

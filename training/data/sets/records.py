@@ -81,7 +81,10 @@ def write_records(dataset, directory, images_per_shard=1000):
 def _write_split(source, directory, name, images_per_shard):
     """Writes the shards of a split, and yields (file name, number of images) of each shard."""
     count = -(-source.size // images_per_shard)
-    examples = _shuffled(source).as_numpy_iterator()
+    # The images of a folder are ordered by class. A reader of shards shuffles only within a buffer, so it would not mix
+    # the classes of such images. Here, all examples are in random order.
+    keys = source.epoch(tf.constant(0, tf.int64), BatchShard(batch_size=1), tf.constant(0, tf.int64), seed=0)
+    examples = keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE).as_numpy_iterator()
     for number in range(count):
         file_name = f"{name}-{number:05d}-of-{count:05d}.tfrecord"
         records = [_serialize(**example) for example in itertools.islice(examples, images_per_shard)]
@@ -89,16 +92,6 @@ def _write_split(source, directory, name, images_per_shard):
             for record in records:
                 writer.write(record)
         yield file_name, len(records)
-
-
-def _shuffled(source):
-    """All examples once, in random order.
-
-    The images of a folder are ordered by class. A reader of shards shuffles only within a buffer, so it would not mix
-    the classes of such images.
-    """
-    keys = source.epoch(tf.constant(0, tf.int64), BatchShard(batch_size=1), tf.constant(0, tf.int64), seed=0)
-    return keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE)
 
 
 def _serialize(image, label):
