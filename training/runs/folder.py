@@ -156,7 +156,11 @@ def open_run(recipe, dataset, runs, folder, engine):
     if run.recipe.is_file():
         if is_finished(recipe, runs, run.folder):
             raise InputError(f"run={run.folder} was finished by another process in the meantime. See {run.report}.")
-        _check_data(run, dataset)
+        if changes := data_changes(run, dataset):
+            raise InputError(
+                "\n  ".join([f"run={run.folder} was started with other data:", *changes])
+                + "\nTo resume it, restore the data. For a new run, name another folder, or omit run=PATH."
+            )
     if engine.is_chief:
         for subfolder in run.subfolders:
             make_folder(subfolder, _ANOTHER_FOLDER)
@@ -167,21 +171,10 @@ def open_run(recipe, dataset, runs, folder, engine):
     return run
 
 
-def _check_data(run, dataset):
-    """Raises an InputError if the data have changed since the run began. Labels and batches would change, too."""
-    changes = data_changes(run, dataset)
-    if changes:
-        raise InputError(
-            "\n  ".join([f"run={run.folder} was started with other data:", *changes])
-            + "\nTo resume it, restore the data. For a new run, name another folder, or omit run=PATH."
-        )
-
-
 def data_changes(run, dataset):
-    """Describes how a data set differs from the data set of a run, in lines of text. Older runs recorded less of it."""
+    """Describes how a data set differs from the data set of a run, in lines of text."""
     facts, names, sizes = read_facts(run.recipe), list(dataset.class_names), _sizes(dataset)
-    # Older runs did not record the sizes.
-    old_names, old_sizes = facts.get("class_names", names), facts.get("num_images", sizes)
+    old_names, old_sizes = facts["class_names"], facts["num_images"]
     differences = [
         f"{split} images: were {old_sizes.get(split, 0):,}, are {sizes.get(split, 0):,}"
         for split in sorted(old_sizes.keys() | sizes.keys())
@@ -191,20 +184,17 @@ def data_changes(run, dataset):
         changes = {"gone": set(old_names) - set(names), "new": set(names) - set(old_names)}
         texts = [f"{kind}: {shortened_names(sorted(classes))}" for kind, classes in changes.items() if classes]
         differences.append(f"classes, {'; '.join(texts) or 'in another order'}")
-    if run.splits.is_file():
-        differences += change_lines(dataset.contents.changes_since(read_contents(run.splits)))
-    return differences
+    return differences + change_lines(dataset.contents.changes_since(read_contents(run.splits)))
 
 
 def read_record(run, purpose="measure"):
-    """The `training.data.contents.Record` of a run, or `None` if there is none, as in older runs.
+    """The `training.data.contents.Record` of a run, or `None` if there is none beside its model.
 
     Raises:
         InputError: If the record is damaged, or if it was removed and is needed for the purpose.
     """
     if not run.splits.is_file():
-        is_needed = purpose in ("measure", "resume") and run.recipe.is_file()
-        if is_needed and read_facts(run.recipe).get("has_splits"):
+        if purpose in ("measure", "resume") and run.recipe.is_file():
             raise InputError(
                 f"{run.splits} is missing. It lists the images that the run was trained on. Restore it, or choose data "
                 f"that the run was not trained on, such as data.dataset=folder data.directory=PATH."
@@ -222,7 +212,6 @@ def _initial_facts(recipe, dataset):
         "recipe": to_dict(recipe),
         "class_names": dataset.class_names,
         "num_images": _sizes(dataset),
-        "has_splits": True,  # Runs of earlier versions have no splits.csv.
         "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
         "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "git": git_state(),

@@ -9,10 +9,11 @@ import keras
 import keras_vit
 from keras_vit.label_spaces import NUM_CLASSES, imagenet1k_classes
 from training import recipes
+from training.data.contents import Contents
 from training.errors import InputError, without_queries
 from training.recipe.assignments import override
 from training.recipe.config import Data, Recipe
-from training.runs.folder import Run, data_changes, load_model, read_class_names, read_record
+from training.runs.folder import Run, load_model, read_class_names, read_record
 
 # Fields that may be changed for every model. Splits are not among them, because a changed test split may contain
 # training images.
@@ -90,24 +91,14 @@ def load_data(load, run, is_own_data=True, disjoint=True):
         disjoint: As in `training.data.loading.load_dataset`.
 
     Raises:
-        InputError: If the data set of the run contains none of its images. If the run is of an earlier version, which
-            did not record its images: if their numbers have changed.
+        InputError: If the data set of the run contains none of its images.
     """
     record = read_record(run, "measure" if is_own_data else "measure_elsewhere")
     if record is None and not is_own_data and run.model.is_file():
         print(f"{run.folder} has no {run.splits.name}, so images that it was trained on are not recognised.")
     dataset = load(disjoint=disjoint, record=record)
-    if not is_own_data:
-        return dataset
-    if record is None:
-        changes = data_changes(run, dataset)
-        if changes:
-            raise InputError(
-                "\n  ".join([f"The data have changed since the training of {run.folder}:", *changes])
-                + "\nAn earlier version trained this run and did not record its splits, so its test images cannot be "
-                "identified. Restore the data, or choose other data."
-            )
-    elif record.contents.items and not any(record.contents.split_of(item) for item in dataset.contents):
+    recorded = record.contents if is_own_data else Contents({})
+    if recorded.items and not any(recorded.split_of(item) for item in dataset.contents):
         raise InputError(
             f"The data set of {run.folder} contains none of the images that it had when the run began. Restore them, "
             f"or choose other data."

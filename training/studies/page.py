@@ -68,16 +68,12 @@ def _verdict_table(verdicts):
             difference = f"{100 * verdict.difference:+.2f}"
             bounds = f"{100 * verdict.bounds[0]:+.2f} to {100 * verdict.bounds[1]:+.2f}"
         word = "**the opposite shows**" if verdict.word == "reversed" else verdict.word
-        rows.append((_claim(verdict), difference, bounds, str(verdict.seeds), word))
+        comparison = verdict.comparison
+        pairs = zip((comparison.first, comparison.second), verdict.points, strict=True)
+        chosen = [f"{series}: {label}" for (_, given), (series, label) in pairs if given is None and label is not None]
+        claim = comparison.claim + (f" ({', '.join(chosen)})" if chosen else "")
+        rows.append((claim, difference, bounds, str(verdict.seeds), word))
     return _table(("claim", "difference", "95 % interval", "seeds", "verdict"), rows)
-
-
-def _claim(verdict):
-    """The claim, with the labels of the points that the validation images have chosen."""
-    comparison = verdict.comparison
-    pairs = zip((comparison.first, comparison.second), verdict.points, strict=True)
-    chosen = [f"{series}: {label}" for (_, given), (series, label) in pairs if given is None and label is not None]
-    return f"{comparison.claim} ({', '.join(chosen)})" if chosen else comparison.claim
 
 
 def _percent(summary, column):

@@ -91,12 +91,8 @@ def write_rows(path, rows):
     measures = list(rows[0].measures)
     header = [*_TYPES, *measures]
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [[_text(row.value(name)) for name in header] for row in rows]
-    write_csv(path, [header, *lines])
-
-
-def _text(value):
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    values = [[row.value(name) for name in header] for row in rows]
+    write_csv(path, [header, *([f"{v:.6g}" if isinstance(v, float) else str(v) for v in line] for line in values)])
 
 
 @dataclasses.dataclass(frozen=True)

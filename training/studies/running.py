@@ -107,11 +107,9 @@ class Experiment:
         self.path = options.results / f"{name}.csv"
         # A row without all columns is measured again, if the folder of its run is there.
         self._rows = {row.run: row for row in read_rows(self.path) if row.measures.keys() >= {*study.measures}}
-        self._load = functools.cache(self._load_data)
+        task = TASKS[self.recipe.task]
+        self._load = functools.cache(lambda data: task(dataclasses.replace(self.recipe, data=data)).load())
         self._flops = {}
-
-    def _load_data(self, data):
-        return TASKS[self.recipe.task](dataclasses.replace(self.recipe, data=data)).load()
 
     def candidate_jobs(self):
         """{series: the `Job`s from which the learning rate of the series is chosen}"""

@@ -16,7 +16,7 @@ from training.engine.distribution import Engine
 from training.errors import InputError
 from training.recipe.assignments import override
 from training.runs import provenance
-from training.runs.folder import Run, hold, is_finished, open_run
+from training.runs.folder import hold, is_finished, open_run
 
 SIZES = {"train": 10, "validation": 2, "test": 2}
 OTHER_SIZES = {"train": 14, "validation": 2, "test": 3}
@@ -69,15 +69,6 @@ def test_a_run_begun_before_a_field_was_added_goes_on(begin):
     changed = override(recipe, ["data.train_images=3"])
     with pytest.raises(InputError, match=r"another recipe:\n  data\.train_images: was none, is 3\nName another"):
         is_finished(changed, run.folder.parent, run.folder)
-
-
-def test_a_run_that_wrote_no_sizes_goes_on(begin):
-    run = begin()
-    facts = json.loads(run.recipe.read_text())
-    assert facts["num_images"] == SIZES
-    facts.pop("num_images")
-    run.recipe.write_text(json.dumps(facts))
-    assert begin() == Run(run.folder)
 
 
 @pytest.mark.parametrize("problem", [OSError(errno.ENOLCK, os.strerror(errno.ENOLCK)), NotImplementedError("no flock")])
