@@ -18,7 +18,7 @@ import numpy as np
 from keras_vit.graph import all_layers
 from keras_vit.preprocessing import Preprocessing
 from training.errors import InputError
-from training.reports.tables import write_csv
+from training.files import write_csv
 
 _STEPS_BETWEEN_AGREEMENTS = 10  # Several processes must agree on whether to stop.
 _SECONDS_BETWEEN_LINES = {True: 1, False: 60}  # Time between lines of progress. Key: whether output is a terminal.

@@ -92,15 +92,8 @@ def _load(task, run):
         record = read_record(run, "resume")
     else:
         model, teacher = task.recipe.model, task.recipe.distillation.teacher
-        records = []
-        for source in filter(None, [model.weights, model.arguments.get("weights"), teacher]):
-            path = pathlib.Path(source).expanduser()
-            origin = Run(path if Run(path).recipe.is_file() else path.parent)
-            if path.exists() and (record := read_record(origin, "continue")):
-                records.append(record)
-            elif path.suffix == ".keras" or origin.folder == path:
-                print(f"There is no {origin.splits.name} beside {source}. It may have been trained on test images.")
-        record = merge_records(records)
+        sources = filter(None, [model.weights, model.arguments.get("weights"), teacher])
+        record = merge_records(list(_records_of(sources)))
     dataset = task.load(record=record)
     for split in ("train", "test"):
         dataset.source(split)
@@ -110,6 +103,17 @@ def _load(task, run):
             "or set fit.final_weights=last."
         )
     return dataset
+
+
+def _records_of(sources):
+    """The records of the runs from which weights come."""
+    for source in sources:
+        path = pathlib.Path(source).expanduser()
+        run = Run(path if Run(path).recipe.is_file() else path.parent)
+        if path.exists() and (record := read_record(run, "continue")):
+            yield record
+        elif path.suffix == ".keras" or run.folder == path:
+            print(f"There is no {run.splits.name} beside {source}. It may have been trained on test images.")
 
 
 def train_once(recipe, runs, folder, on_finished=None):

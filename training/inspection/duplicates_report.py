@@ -11,11 +11,10 @@ from keras_vit.decoding import decode_upright
 from training.data.loading import load_dataset
 from training.data.sets.folder import read_folder
 from training.data.subsets import read_labels, select
-from training.files import make_folder, write_text
+from training.files import make_folder, write_csv, write_text
 from training.inspection.duplicates import CORRELATION, DISTANCE, KINDS, DuplicateFinder
 from training.reports import pages
 from training.reports.classification import number_list, picture
-from training.reports.tables import write_csv
 from training.tasks import require_task
 
 _COLUMNS = ("split", "image", "train_image", "kind", "distance", "correlation", "label", "train_label", "same_label")

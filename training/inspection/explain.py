@@ -25,10 +25,9 @@ from training.data.loading import load_dataset
 from training.data.sources import IndexedSource, StreamedSource
 from training.data.subsets import select
 from training.errors import InputError, without_queries
-from training.files import make_folder
+from training.files import make_folder, write_csv
 from training.inspection.predict import find_saved_model
 from training.reports.explain_page import Findings, write_page
-from training.reports.tables import write_csv
 from training.runs.folder import Run, load_model
 from training.runs.opening import load_data, open_source
 

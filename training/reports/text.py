@@ -1,7 +1,6 @@
 """Evaluations as lines of text."""
 
 from training.evaluation.metrics import wilson_interval
-from training.reports.tables import lay_out
 
 _NUM_WORST_CLASSES = 20
 
@@ -55,4 +54,21 @@ def segmentation_text(segmentation):
         f"input size)\n"
         f"pixel accuracy  {segmentation.pixel_accuracy:.2%} of {pixels:,} pixels that are not void\n\n"
         f"Classes, worst first:\n{lay_out(rows, texts=(0, 3))}"
+    )
+
+
+def lay_out(rows, texts=(0,)):
+    """Formats rows of strings as text, one line for each row.
+
+    Args:
+        rows: Tuples of equal length. The first tuple contains the column names.
+        texts: Indices of the left-aligned columns. Other columns are right-aligned, as is usual for numbers.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            f"{cell:<{width}}" if number in texts else f"{cell:>{width}}"
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
     )

@@ -78,7 +78,18 @@ def open_source(source):
         except ValueError as error:
             hint = "" if path.is_file() else f" {source} is not the folder of a run: it has no {run.recipe.name}."
             raise InputError(f"{str(error).rstrip('.')}.{hint}") from error
-    return Opened(without_queries(str(source)), model, run, class_names=_checked_class_names(model, source))
+    try:
+        description = keras_vit.describe(model)
+    except ValueError as error:
+        raise InputError(f"{source}: {error}") from error
+    if not description.pixels["normalize"]:
+        raise InputError(
+            f"{source} expects normalised pixels, but pixels from 0 to 255 are given. Build the model with "
+            f"include_preprocessing=True."
+        )
+    is_known = description.label_space == "imagenet1k" and model.output_shape[-1] == NUM_CLASSES["imagenet1k"]
+    class_names = [wnid for wnid, _ in imagenet1k_classes()] if is_known else None
+    return Opened(without_queries(str(source)), model, run, class_names=class_names)
 
 
 def load_data(load, run, is_own_data=True, disjoint=True):
@@ -104,22 +115,6 @@ def load_data(load, run, is_own_data=True, disjoint=True):
             f"or choose other data."
         )
     return dataset
-
-
-def _checked_class_names(model, source):
-    """Checks that a model normalises its pixels. Returns the class names of its label space, or `None` if unknown."""
-    try:
-        description = keras_vit.describe(model)
-    except ValueError as error:
-        raise InputError(f"{source}: {error}") from error
-    if not description.pixels["normalize"]:
-        raise InputError(
-            f"{source} expects normalised pixels, but pixels from 0 to 255 are given. Build the model with "
-            f"include_preprocessing=True."
-        )
-    if description.label_space == "imagenet1k" and model.output_shape[-1] == NUM_CLASSES["imagenet1k"]:
-        return [wnid for wnid, _ in imagenet1k_classes()]
-    return None
 
 
 def recipe_for(opened, assignments, extra_fields=DATA_FIELDS):

@@ -9,9 +9,10 @@ import typing
 
 from training.errors import InputError
 from training.evaluation.metrics import wilson_interval
+from training.files import write_csv
 from training.recipe.assignments import leaves
 from training.recipe.config import to_dict
-from training.reports.tables import lay_out, write_csv
+from training.reports.text import lay_out
 from training.studies.figures import Panel, Value
 from training.studies.verdicts import interval
 

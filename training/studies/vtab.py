@@ -9,9 +9,10 @@ from training import recipes
 from training.data.loading import load_dataset
 from training.engine.train import train_once
 from training.errors import InputError, without_queries
+from training.files import write_csv
 from training.recipe.assignments import from_dict, override, read_facts
 from training.reports import published
-from training.reports.tables import lay_out, write_csv
+from training.reports.text import lay_out
 from training.runs.folder import Run, is_finished
 from training.studies.figures import plot_bars
 

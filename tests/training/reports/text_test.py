@@ -4,7 +4,7 @@ import numpy as np
 import scipy.stats
 
 from training.evaluation.classification import Classification
-from training.reports.text import classification_text
+from training.reports.text import classification_text, lay_out
 
 NAMES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
 
@@ -45,3 +45,8 @@ def test_of_many_classes_the_worst_are_named():
     [heading] = [i for i, line in enumerate(lines) if line == "The 20 worst of 30 classes, worst first:"]
     assert lines[heading + 2].split("  ")[0] == "class 17"
     assert len(lines[heading + 2 :]) == 20
+
+
+def test_text_starts_together_and_numbers_end_together():
+    rows = [("class", "images", "taken for"), ("a, b", "1,293", "c"), ("d", "7", "")]
+    assert lay_out(rows, texts=(0, 2)).split("\n") == ["class  images  taken for", "a, b    1,293  c", "d           7"]

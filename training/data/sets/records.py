@@ -120,21 +120,18 @@ def read_records(directory, shuffle_buffer):
             f"shards: python -m training records RECIPE --to {directory}"
         ) from None
     splits: dict = {name: _source(directory, files, shuffle_buffer) for name, files in index.splits.items()}
-    contents = functools.cache(lambda: _contents(directory, index.splits))
-    return Dataset(index.class_names, splits, lambda: _overlap(contents()), contents)
 
+    @functools.cache
+    def contents():
+        read = functools.partial(_item, directory)
+        with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+            return Contents({split: tuple(pool.map(read, files)) for split, files in index.splits.items()})
 
-def _overlap(contents):
-    """A message about shards that are in two splits under different names, or `None`."""
-    files = {split: [item.path for item in items] for split, items in contents.items.items()}
-    digests = {item.path: item.digest for item in contents}
-    return find_copies(files, digests, "Shards", f"Remove one shard of each pair from {_INDEX}.")
+    def find_overlap():  # A shard may be in two splits under different names.
+        digests = {item.path: item.digest for item in contents()}
+        return find_copies(index.splits, digests, "Shards", f"Remove one shard of each pair from {_INDEX}.")
 
-
-def _contents(directory, files_by_split):
-    read = functools.partial(_item, directory)
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        return Contents({split: tuple(pool.map(read, files)) for split, files in files_by_split.items()})
+    return Dataset(index.class_names, splits, find_overlap, contents)
 
 
 def _item(directory, name):
