@@ -259,16 +259,16 @@ class Callbacks(keras.callbacks.CallbackList):
         self._unfinished = collections.deque()
 
     def on_train_batch_end(self, batch, logs=None):
-        self._limit(logs["loss"])
+        self._limit_unfinished(logs["loss"])
         for callback in self.callbacks:
             callback.on_train_batch_end(batch, logs)
 
     def on_test_batch_end(self, batch, logs=None):
-        self._limit(logs["loss"])
+        self._limit_unfinished(logs["loss"])
         for callback in self.callbacks:
             callback.on_test_batch_end(batch, logs)
 
-    def _limit(self, loss):
+    def _limit_unfinished(self, loss):
         if keras.backend.backend() == "jax":
             self._unfinished.append(loss)
             if len(self._unfinished) > _STEPS_AHEAD:

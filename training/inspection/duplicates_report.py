@@ -55,8 +55,8 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
     make_folder(folder, "Choose another --to FOLDER.")
     write_csv(folder / "duplicates.csv", [_COLUMNS, *([row.get(column) for column in _COLUMNS] for row in rows)])
     title = recipe.data.dataset if other == recipe else f"{other.data.dataset} in {recipe.data.dataset}"
-    facts = {"distance": distance, "correlation": correlation}
-    write_text(folder / "duplicates.html", _page(title, results, train, rows, facts))
+    limits = {"distance": distance, "correlation": correlation}
+    write_text(folder / "duplicates.html", _page(title, results, train, rows, limits))
     return "\n".join([*_verdict(results, train, rows), f"{folder / 'duplicates.html'}, {folder / 'duplicates.csv'}"])
 
 
@@ -132,7 +132,7 @@ def _verdict(results, train, rows):
         yield "Training images are listed by their index in the subset that data.train_images selects, from 0."
 
 
-def _page(title, results, train, rows, facts):
+def _page(title, results, train, rows, limits):
     numbers = [
         (f"Duplicate {images.split} images", f"{len(duplicates):,}", f"of {images.source.size:,}")
         for images, duplicates in results
@@ -145,7 +145,7 @@ def _page(title, results, train, rows, facts):
         kind="Test images that duplicate training images",
         heading=title,
         title=f"{title}: {len(rows):,} duplicates",
-        **facts,
+        **limits,
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in _verdict(results, train, rows)),
         numbers=number_list(numbers),
         sections="\n".join(_section(images, train, found, rows) for images, found in results if found),

@@ -311,17 +311,17 @@ def _explain_saved_model(saved_model, images, path, compare):
     """Explains an exported SavedModel with the rollout of its `explain` signature."""
     if compare:
         raise InputError("--compare works with a run or a .keras file. An exported SavedModel provides only a rollout.")
-    facts_file = saved_model / "keras_vit.json"
+    info_file = saved_model / "keras_vit.json"
     serve = tf.saved_model.load(str(saved_model)).signatures.get("explain")
-    if serve is None or not facts_file.is_file():
+    if serve is None or not info_file.is_file():
         raise InputError(
             f"{saved_model} has no keras_vit.json or no signature 'explain'. Give the run's folder, or a .keras file."
         )
-    facts = json.loads(facts_file.read_text())
+    info = json.loads(info_file.read_text())
     # The model contains only the preprocessing, which is enough for decoding.
-    model = keras.Sequential([keras.Input(facts["input_shape"]), keras_vit.Preprocessing(**facts["preprocessing"])])
-    decode = image_decoder(model, facts["options"]["image_size"])
-    subject = Subject(facts["name"], model, decode, _stride(read_architecture(facts["config"])))
+    model = keras.Sequential([keras.Input(info["input_shape"]), keras_vit.Preprocessing(**info["preprocessing"])])
+    decode = image_decoder(model, info["options"]["image_size"])
+    subject = Subject(info["name"], model, decode, _stride(read_architecture(info["config"])))
     if not images:
         raise InputError("An exported SavedModel contains no pictures. Add the paths of image files to the command.")
     folder = pathlib.Path(path or "explain")

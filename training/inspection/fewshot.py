@@ -64,7 +64,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     test_features = features(opened.model, test, recipe)
 
     accuracies = fewshot_accuracy(train_features, labels, test_features, test_labels, shots, seeds)
-    per_class = np.bincount(labels)
+    per_class = np.bincount(labels, minlength=len(dataset.class_names))
     rows = [
         Accuracy("ridge", count, seed, accuracy, int(np.minimum(per_class, count).sum()), len(test_labels))
         for count in shots
@@ -74,19 +74,14 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
         accuracy = neighbour_accuracy(train_features, labels, test_features, test_labels, neighbours)
         rows.append(Accuracy("neighbours", neighbours, None, accuracy, len(labels), len(test_labels)))
     title = f"{recipe.data.dataset}: {test_features.shape[1]:,} features of an image, {len(test_labels):,} test images"
-    return rows, [title, *_shortages(labels, max(shots), dataset.class_names)]
-
-
-def _shortages(labels, shots, class_names):
-    """Yields a sentence if some classes have fewer than `shots` training images."""
-    counts = np.bincount(labels, minlength=len(class_names))
-    short = np.flatnonzero(counts < shots)
+    sentences, short = [title], np.flatnonzero(per_class < max(shots))
     if len(short):
-        least = short[counts[short].argmin()]
-        yield (
-            f"{len(short):,} of {len(counts):,} classes have fewer than {shots} training images, so all their "
-            f"images are used. {class_names[least]} has the fewest: {counts[least]:,}."
+        least = short[per_class[short].argmin()]
+        sentences.append(
+            f"{len(short):,} of {len(per_class):,} classes have fewer than {max(shots)} training images, so all their "
+            f"images are used. {dataset.class_names[least]} has the fewest: {per_class[least]:,}."
         )
+    return rows, sentences
 
 
 def table(rows):

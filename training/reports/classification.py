@@ -17,7 +17,7 @@ from keras_vit.analysis.attention import BLOCKS, has_rollout
 from training.errors import without_queries
 from training.evaluation.metrics import wilson_interval
 from training.files import write_text
-from training.recipe.assignments import as_text, leaves, read_facts
+from training.recipe.assignments import as_text, leaves, read_run_info
 from training.recipe.config import to_dict
 from training.reports import pages
 from training.reports.figures import (
@@ -68,8 +68,8 @@ def write_report(run, recipe, state, evaluation, neighbour, model):
 
 def origin(run, recipe, task, result):
     """The template values that identify a run and describe how to repeat it."""
-    facts = read_facts(run.recipe)
-    started = datetime.datetime.fromisoformat(facts["started"])
+    info = read_run_info(run.recipe)
+    started = datetime.datetime.fromisoformat(info["started"])
     directory = recipe.data.directory and pathlib.PurePath(recipe.data.directory).name
     name = f"{recipe.name}: {directory}" if directory else recipe.name
     dataset = f"the {recipe.data.dataset} {directory}" if directory else recipe.data.dataset
@@ -81,8 +81,8 @@ def origin(run, recipe, task, result):
         "origin": pages.part(
             "origin",
             recipe=_rows(leaves(to_dict(recipe))),
-            command=escape(without_queries(facts["command"])),
-            provenance=_rows(_provenance(facts)),
+            command=escape(without_queries(info["command"])),
+            provenance=_rows(_provenance(info)),
         ),
     }
 
@@ -279,16 +279,16 @@ def _class_row(score):
     )
 
 
-def _provenance(facts):
+def _provenance(info):
     """Yields (name, text) pairs that describe the code, the package versions and the machine of a run."""
-    git = facts["git"] or {"commit": "unknown: not run from a git repository", "changed_files": []}
+    git = info["git"] or {"commit": "unknown: not run from a git repository", "changed_files": []}
     yield "git commit", git["commit"]
     if git["changed_files"]:
         yield "files changed since the commit", ", ".join(line.split(maxsplit=1)[-1] for line in git["changed_files"])
-    yield from facts["versions"].items()
+    yield from info["versions"].items()
     backend = keras.backend.backend()
     yield "Keras backend", f"{backend} {sys.modules[backend].__version__}"
-    yield "machine", facts["machine"]
+    yield "machine", info["machine"]
     yield "CPU cores", str(os.cpu_count())
     accelerators = collections.Counter(_accelerators(backend))
     yield "accelerators", ", ".join(f"{count} x {name}" for name, count in accelerators.items()) or "none"

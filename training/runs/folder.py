@@ -1,4 +1,4 @@
-"""The folder of a run, and the facts in its `recipe.json`."""
+"""The folder of a run, and its `recipe.json`."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,7 @@ import filelock
 from training.data.contents import Record, change_lines, read_contents
 from training.errors import InputError, shortened_names
 from training.files import make_folder, write_text
-from training.recipe.assignments import as_text, from_dict, leaves, read_facts
+from training.recipe.assignments import as_text, from_dict, leaves, read_run_info
 from training.recipe.config import to_dict
 from training.runs.provenance import git_state, installed_version, processor
 
@@ -76,9 +76,9 @@ def is_finished(recipe, runs, folder):
         if others:
             raise InputError(f"run={folder} contains other files: {', '.join(others[:5])}. Name an empty folder.")
         return False
-    facts = read_facts(run.recipe)
+    info = read_run_info(run.recipe)
     # `from_dict` adds the fields that did not exist when the run began.
-    old, new = (dict(leaves(to_dict(each))) for each in (from_dict(facts["recipe"]), recipe))
+    old, new = (dict(leaves(to_dict(each))) for each in (from_dict(info["recipe"]), recipe))
     differences = [
         f"\n  {name}: was {as_text(old.get(name))}, is {as_text(new.get(name))}"
         for name in sorted(old.keys() | new.keys())
@@ -86,7 +86,7 @@ def is_finished(recipe, runs, folder):
     ]
     if differences:
         raise InputError(f"run={folder} was started with another recipe:{''.join(differences)}\nName another folder.")
-    return "result" in facts
+    return "result" in info
 
 
 def new_folder(recipe, runs, engine):
@@ -166,15 +166,15 @@ def open_run(recipe, dataset, runs, folder, engine):
             make_folder(subfolder, _ANOTHER_FOLDER)
         if not run.recipe.is_file():
             dataset.contents.write(run.splits)
-            write_text(run.recipe, json.dumps(_initial_facts(recipe, dataset), indent=2) + "\n")
+            write_text(run.recipe, json.dumps(_initial_info(recipe, dataset), indent=2) + "\n")
     engine.barrier()
     return run
 
 
 def data_changes(run, dataset):
     """Describes how a data set differs from the data set of a run, in lines of text."""
-    facts, names, sizes = read_facts(run.recipe), list(dataset.class_names), _sizes(dataset)
-    old_names, old_sizes = facts["class_names"], facts["num_images"]
+    info, names, sizes = read_run_info(run.recipe), list(dataset.class_names), _sizes(dataset)
+    old_names, old_sizes = info["class_names"], info["num_images"]
     differences = [
         f"{split} images: were {old_sizes.get(split, 0):,}, are {sizes.get(split, 0):,}"
         for split in sorted(old_sizes.keys() | sizes.keys())
@@ -207,7 +207,7 @@ def _sizes(dataset):
     return {name: source.size for name, source in dataset.splits.items()}
 
 
-def _initial_facts(recipe, dataset):
+def _initial_info(recipe, dataset):
     return {
         "recipe": to_dict(recipe),
         "class_names": dataset.class_names,
@@ -258,13 +258,13 @@ def program_path(program="python"):
 
 def add_result(run, **result):
     """Adds the results of a run to its `recipe.json`."""
-    facts = read_facts(run.recipe)
-    write_text(run.recipe, json.dumps(facts | {"result": result}, indent=2) + "\n")
+    info = read_run_info(run.recipe)
+    write_text(run.recipe, json.dumps(info | {"result": result}, indent=2) + "\n")
 
 
 def read_class_names(run):
     """The class names of a run, or `None` if the folder contains no run."""
-    return read_facts(run.recipe).get("class_names") if run.recipe.is_file() else None
+    return read_run_info(run.recipe).get("class_names") if run.recipe.is_file() else None
 
 
 def load_model(path):

@@ -22,7 +22,7 @@ from training.engine.stopping import sigterm_as_keyboard_interrupt
 from training.engine.train import save_model, train_once
 from training.errors import InputError
 from training.planning.plan_report import training_flops
-from training.recipe.assignments import override, read_facts
+from training.recipe.assignments import override, read_run_info
 from training.recipe.config import Recipe
 from training.runs.folder import Run, add_result, load_model
 from training.runs.provenance import processor, usable_cores
@@ -328,7 +328,7 @@ def train_job(name, job):
     if not train_once(job.recipe, job.run.folder.parent, job.run.folder, write_result):
         return None
     study = papers.load(name)
-    result = read_facts(job.run.recipe)["result"]
+    result = read_run_info(job.run.recipe)["result"]
     measures = result.get("measures", {})
     if not measures.keys() >= set(study.measures):
         measures |= study.measure(load_model(job.run.model), job.recipe)
@@ -364,8 +364,8 @@ def write_result(task, dataset, run, weights, state):
 
 
 def _row(job, measures):
-    facts = read_facts(job.run.recipe)
-    result, git, versions = facts["result"], facts["git"] or {}, facts["versions"]
+    info = read_run_info(job.run.recipe)
+    result, git, versions = info["result"], info["git"] or {}, info["versions"]
     is_changed = any(line.endswith(".py") for line in git.get("changed_files", ()))
     validation = result["best_validation"]
     return Row(
@@ -378,13 +378,13 @@ def _row(job, measures):
         gmacs=result["macs"] / 1e9,
         flops=result["flops"],
         learning_rate=job.recipe.optimizer.learning_rate,
-        train_images=facts["num_images"]["train"],
+        train_images=info["num_images"]["train"],
         test_images=result["test_images"],
         seconds=result["seconds_of_training"],
         run=job.key,
-        date=facts["started"][:10],
+        date=info["started"][:10],
         commit=git.get("commit", "")[:8] + "+" * is_changed,
-        processor=facts["processor"],
+        processor=info["processor"],
         keras=versions["keras"],
         tensorflow=versions["tensorflow"],
         measures=measures,
