@@ -14,9 +14,9 @@ import sklearn.datasets
 import tensorflow as tf
 
 import keras_vit
-from training.data.labels import multi_hot
 from training.data.pipeline import read_once
 from training.data.sources import BatchShard
+from training.data.subsets import multi_hot
 from training.engine import fitting, train
 from training.engine.distribution import Engine
 from training.engine.step import TrainedModel

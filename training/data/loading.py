@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from training.data.contents import change_lines
 from training.data.dataset import Dataset
-from training.data.failures import IntactFiles
+from training.data.images import IntactFiles
 from training.data.sets import shapes
 from training.data.sets.folder import read_folder
 from training.data.sets.mask_folder import read_mask_folder

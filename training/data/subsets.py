@@ -1,4 +1,4 @@
-"""Subsets of a split, chosen by label before images are decoded. Shapes: N images."""
+"""Labels of classification, and subsets of a split that are chosen by label. Shapes: N images."""
 
 import dataclasses
 import textwrap
@@ -11,6 +11,17 @@ from training.data.sources import IndexedSource, StreamedSource
 from training.errors import InputError
 
 _ROWS = 4096  # Number of labels that are read at a time.
+
+
+def multi_hot(label, num_classes):
+    """Encodes a label as a vector (classes,): 1 for each right class, 0 for all other classes.
+
+    Args:
+        label: Index of the right class, a scalar, or the indices of all n right classes, (n,).
+        num_classes: Number of classes.
+    """
+    one_hot = tf.one_hot(label, num_classes)
+    return one_hot if label.shape.rank == 0 else tf.minimum(tf.reduce_sum(one_hot, axis=0), 1.0)
 
 
 def read_labels(source, description):

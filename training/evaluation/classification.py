@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 
 from keras_vit.decoding import image_decoder
-from training.data.labels import multi_hot
 from training.data.pipeline import read_once
+from training.data.subsets import multi_hot
 from training.errors import InputError
 from training.evaluation.metrics import binary_cross_entropy, calibration, class_scores, evenly_spaced, top_k_is_right
 

@@ -155,9 +155,9 @@ def _page(title, results, train, rows, limits):
 
 def _section(images, train, duplicates, rows):
     """The pairs of pictures of a split. Pairs with different labels come first, then the least similar pairs."""
-    own = [row for row in rows if row["split"] == images.split]
+    rows = [row for row in rows if row["split"] == images.split]
     pairs = sorted(
-        zip(duplicates, own, strict=True), key=lambda pair: (pair[1].get("same_label", True), pair[0].correlation)
+        zip(duplicates, rows, strict=True), key=lambda pair: (pair[1].get("same_label", True), pair[0].correlation)
     )[:_NUM_SHOWN]
     pictures = images.pictures([duplicate.index for duplicate, _ in pairs])
     known = train.pictures([duplicate.train_index for duplicate, _ in pairs])

@@ -24,7 +24,7 @@ from training.engine.memory import activations
 from training.engine.models import without_weights
 from training.errors import InputError
 from training.planning.plan_report import Memory, Plan
-from training.recipe.datasets import BUILT_IN, IN_DIRECTORY
+from training.recipe.images import BUILT_IN, IN_DIRECTORY
 from training.tasks import TASKS, require_task
 
 if keras.backend.backend() == "jax":

@@ -232,8 +232,8 @@ def removed_if_untrained(run, keeps_folder):
     try:
         yield
     except BaseException:
-        own = {run.recipe, run.splits, run.lock, *run.subfolders, *run.tensorboard.rglob("*")}
-        if own.issuperset(run.folder.rglob("*")):
+        created = {run.recipe, run.splits, run.lock, *run.subfolders, *run.tensorboard.rglob("*")}
+        if created.issuperset(run.folder.rglob("*")):
             shutil.rmtree(run.folder, ignore_errors=True)
             if keeps_folder:
                 run.folder.mkdir(exist_ok=True)

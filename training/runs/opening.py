@@ -35,11 +35,12 @@ class Opened:
         """Whether the model was trained on these data."""
         if self.recipe is None:
             return False
-        own = self.recipe.data
-        return _is_same(own.dataset, data.dataset) and _resolve(own.directory) == _resolve(data.directory)
+        run_data = self.recipe.data
+        is_same_directory = _resolve(run_data.directory) == _resolve(data.directory)
+        return is_same_directory and _is_same_dataset(run_data.dataset, data.dataset)
 
 
-def _is_same(dataset, other):
+def _is_same_dataset(dataset, other):
     """Whether two names refer to the same data set, in any version, e.g. `cifar10` and `cifar10:3.0.2`."""
     return re.split("[/:]", dataset)[0] == re.split("[/:]", other)[0]
 
@@ -129,14 +130,14 @@ def recipe_for(opened, assignments, extra_fields=DATA_FIELDS):
         InputError: If there is no data set, or an assignment changes a field that may not be changed.
     """
     changed = dict(assignment.partition("=")[::2] for assignment in assignments)
-    own = opened.recipe and opened.recipe.data
-    name = changed.get("data.dataset", own and own.dataset)
+    run_data = opened.recipe and opened.recipe.data
+    name = changed.get("data.dataset", run_data and run_data.dataset)
     if name is None:
         raise InputError(f"{opened.source} is not a run and has no data of its own. Name a data set: data.dataset=NAME")
     recipe, accepted = opened.recipe or recipes.load("digits"), _CHANGEABLE
-    if own is None or not _is_same(name, own.dataset):
+    if run_data is None or not _is_same_dataset(name, run_data.dataset):
         # The directory and splits of one data set do not apply to another.
-        tfds_directory = own.tfds_directory if own and name not in ("folder", "records") else None
+        tfds_directory = run_data.tfds_directory if run_data and name not in ("folder", "records") else None
         recipe = dataclasses.replace(recipe, data=Data(dataset=name, tfds_directory=tfds_directory))
         accepted = tuple(dict.fromkeys((*_CHANGEABLE, *extra_fields)))
     for field in changed.keys() - set(accepted):

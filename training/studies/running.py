@@ -188,8 +188,8 @@ class Experiment:
     def speed(self):
         """FLOPs per second of a run: the median of the recorded runs, of this processor if there are any."""
         recorded = [row for row in self._recorded() if row.seconds]
-        own = [row for row in recorded if row.processor == processor(self._cores)]
-        speeds = [row.flops / row.seconds for row in own or recorded]
+        comparable = [row for row in recorded if row.processor == processor(self._cores)]
+        speeds = [row.flops / row.seconds for row in comparable or recorded]
         return statistics.median(speeds) if speeds else _ASSUMED_SPEED * self._cores
 
     def _recorded(self):

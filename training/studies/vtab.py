@@ -220,7 +220,7 @@ def figure(results):
     A group has no bar if one of its tasks is missing.
     """
     groups = (MEAN, *GROUPS)
-    own = {
+    measured = {
         weights: [None if mean is None else 100 * mean for mean in map(means_of(scores).get, groups)]
         for weights, scores in results.accuracy.items()
     }
@@ -229,6 +229,6 @@ def figure(results):
         for row in published.read("vit_table9").rows
     }
     names = [f"VTAB ({len(NAMES)} tasks)", *(f"{group} ({len(tasks)})" for group, tasks in GROUPS.items())]
-    series = {name: (values, False) for name, values in own.items()}
+    series = {name: (values, False) for name, values in measured.items()}
     series |= {name: (values, True) for name, values in printed.items()}
     return plot_bars("VTAB-1k, after fine-tuning to each task", names, series, "mean test accuracy (%)")

@@ -7,8 +7,8 @@ import numpy as np
 
 from training.data.augment import Augmentation, build_augmentation
 from training.data.images import image_suffix
-from training.data.labels import multi_hot
 from training.data.loading import load_dataset
+from training.data.subsets import multi_hot
 from training.evaluation.classification import evaluate, nearest_neighbour_accuracy
 from training.reports.classification import write_report
 from training.reports.text import classification_text

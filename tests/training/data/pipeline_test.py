@@ -15,10 +15,10 @@ from tests.training.fitting import keys_of
 from training.data import pipeline
 from training.data.augment import Augmentation
 from training.data.dataset import Dataset
-from training.data.labels import multi_hot
 from training.data.loading import load_dataset
 from training.data.pipeline import num_steps_per_epoch, training_batches
 from training.data.sources import PADDING, BatchShard, IndexedSource
+from training.data.subsets import multi_hot
 from training.engine.fitting import seed
 from training.engine.models import build_model
 from training.errors import InputError

@@ -6,8 +6,8 @@ from keras_vit.decoding import decode_upright, image_decoder, input_protocol
 from keras_vit.images.resizing import resize_image
 from training.data.augment.affine import flip
 from training.data.augment.building import Augmentation
+from training.data.augment.cropping import paste
 from training.data.augment.operations import brightness, color, contrast
-from training.data.augment.windows import paste
 from training.data.masks import VOID, decode_mask
 
 

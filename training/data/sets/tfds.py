@@ -24,7 +24,7 @@ from training.data.sets.tfds_splits import (
 )
 from training.data.sources import IndexedSource, StreamedSource, cut
 from training.errors import InputError
-from training.recipe.datasets import BUILT_IN
+from training.recipe.images import BUILT_IN
 
 _DOWNLOAD_RETRIES = 3
 
