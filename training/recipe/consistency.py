@@ -65,22 +65,18 @@ def _check_task(recipe):
     refuse_unused(recipe.fit, ["loss", "label_smoothing"], condition)
     refuse_unused(recipe.distillation, ["teacher"], condition)
     if recipe.task == "pretraining":
-        _check_pretraining(recipe)
+        if recipe.model.function is not None:
+            raise ValueError(
+                f"task=pretraining trains a Vision Transformer. Set model.config or model.weights. Received: "
+                f"model.function={recipe.model.function}"
+            )
+        if recipe.distribution.kind == "model_parallel":
+            raise ValueError(
+                "distribution.kind=model_parallel does not split the layers that predict patches. Choose data_parallel"
+            )
+        refuse_unused(recipe.augment, ["mixup", "cutmix"], "with task=classification")
         return
     refuse_unused(recipe.model, ["resize"], condition)
     refuse_unused(recipe.data, ["label", "classes", "max_failures"], condition)
     unused = [field.name for field in dataclasses.fields(recipe.augment) if field.name not in _SEGMENTATION_FIELDS]
     refuse_unused(recipe.augment, unused, condition)
-
-
-def _check_pretraining(recipe):
-    if recipe.model.function is not None:
-        raise ValueError(
-            f"task=pretraining trains a Vision Transformer. Set model.config or model.weights. Received: "
-            f"model.function={recipe.model.function}"
-        )
-    if recipe.distribution.kind == "model_parallel":
-        raise ValueError(
-            "distribution.kind=model_parallel does not split the layers that predict patches. Choose data_parallel"
-        )
-    refuse_unused(recipe.augment, ["mixup", "cutmix"], "with task=classification")

@@ -166,7 +166,18 @@ def open_run(recipe, dataset, runs, folder, engine):
             make_folder(subfolder, _ANOTHER_FOLDER)
         if not run.recipe.is_file():
             dataset.contents.write(run.splits)
-            write_text(run.recipe, json.dumps(_initial_info(recipe, dataset), indent=2) + "\n")
+            info = {
+                "recipe": to_dict(recipe),
+                "class_names": dataset.class_names,
+                "num_images": _sizes(dataset),
+                "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
+                "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+                "git": git_state(),
+                "versions": {"python": platform.python_version(), **{n: installed_version(n) for n in _PACKAGES}},
+                "machine": platform.platform(),
+                "processor": processor(),
+            }
+            write_text(run.recipe, json.dumps(info, indent=2) + "\n")
     engine.barrier()
     return run
 
@@ -205,20 +216,6 @@ def read_record(run, purpose="measure"):
 
 def _sizes(dataset):
     return {name: source.size for name, source in dataset.splits.items()}
-
-
-def _initial_info(recipe, dataset):
-    return {
-        "recipe": to_dict(recipe),
-        "class_names": dataset.class_names,
-        "num_images": _sizes(dataset),
-        "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
-        "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "git": git_state(),
-        "versions": {"python": platform.python_version(), **{name: installed_version(name) for name in _PACKAGES}},
-        "machine": platform.platform(),
-        "processor": processor(),
-    }
 
 
 @contextlib.contextmanager

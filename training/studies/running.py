@@ -167,12 +167,12 @@ class Experiment:
         for job in jobs:
             if job.point not in self._flops:
                 try:
-                    self._flops[job.point] = self._flops_of(job)
+                    self._flops[job.point] = self._training_flops(job)
                 except InputError as error:
                     raise InputError(f"{job.point}: {error}") from None
         return sum(self._flops[job.point] for job in jobs)
 
-    def _flops_of(self, job):
+    def _training_flops(self, job):
         recipe = job.recipe
         dataset = self._load(recipe.data)
         steps_per_epoch = num_steps_per_epoch(dataset, recipe)
