@@ -15,10 +15,10 @@ from keras_vit.models.building import SharedArguments, build_on_trunk, checked_a
 from keras_vit.models.factories import ModelArguments
 from keras_vit.models.vit import build_model, check_preprocessing
 from keras_vit.preprocessing import preprocessing_layer
-from keras_vit.weights.assign import is_own_layer
 from keras_vit.weights.keras_files import open_model
 from keras_vit.weights.loading import build_with_weights, check_head
 from keras_vit.weights.opening import open_checkpoint
+from keras_vit.weights.paths import is_own_layer
 
 
 def from_pretrained(

@@ -24,7 +24,10 @@ ROOMS = (
     ("keras_vit.layers.transformer", "keras_vit.layers.visual_tokens"),
     ("keras_vit.layers",),
     ("keras_vit.images", "keras_vit.trunks"),
-    ("keras_vit.weights.catalogue", "keras_vit.weights.containers", "keras_vit.weights.sources"),
+    (
+        *("keras_vit.weights.catalogue", "keras_vit.weights.containers", "keras_vit.weights.paths"),
+        "keras_vit.weights.sources",
+    ),
     ("keras_vit.weights.adapt", "keras_vit.weights.checkpoint"),
     ("keras_vit.weights.formats",),
     ("keras_vit.weights",),

@@ -12,10 +12,9 @@ from keras_vit.architectures import BiTResNetConfig, ResNetConfig
 from keras_vit.architectures.stem import FIRST_KERNELS, ConvStemConfig, StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.resampling import resize_grid, resize_patches
+from keras_vit.weights.paths import HEAD, TRUNK, layer_of
 
-HEAD = ("predictions/", "distillation_predictions/")
 _POSITIONS = "position_embedding/embedding"
-_TRUNK = ("stem_", "stage_")
 _COMPARED_IN_STEMS = {
     StemConfig: ("group_norm_epsilon", "weight_standardization_epsilon"),
     ConvStemConfig: ("convolutions",),
@@ -149,7 +148,7 @@ def _adapt_trunk(adaptation, config, target):
     left_out = range(len(target.config.stage_depths), len(config.stage_depths))
     prefixes = tuple(f"stage_{stage}_unit_" for stage in left_out)
     adaptation.skip(prefixes, "the model has tokens in place of the last stage")
-    layers = [path.split("/")[0] for path in target.shapes if not path.startswith((*_TRUNK, *HEAD))]
+    layers = [layer_of(path) for path in target.shapes if not path.startswith((*TRUNK, *HEAD))]
     adaptation.initialized.extend(dict.fromkeys(layers))
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import itertools
-import re
 import zlib
 
 import keras
@@ -12,25 +11,10 @@ from keras import ops
 
 from keras_vit.checks import nearest_names
 from keras_vit.preprocessing import vision_model
-
-_OWN_LAYERS = re.compile(
-    r"stem_.*|patch_embedding|class_token|distillation_token|register_tokens|position_embedding(?:_\d+)?"
-    r"|pre_norm"
-    r"|encoder_block_\d+|encoder_norm|pooling|pooled_norm|pre_logits|predictions|distillation_predictions"
-    r"|stage_\d+_(?:global_)?unit_\d+|final_norm|(?:tokenizer|token_relation|token_projector)_\d+"
-    r"|(?:lateral|pyramid|token_embedding|head)_.*|token_transformer"
-)
-_WITHOUT_WEIGHTS = re.compile(
-    r"distillation_pooling|dropout|mean_logits|patch_dropout|probabilities|rotary_positions"  # Added by an argument.
-)
+from keras_vit.weights.paths import WITH_WEIGHTS, layer_of
 
 # An unknown or missing name is compared with at most this number of names, because each comparison is slow.
 _MOST_COMPARED = 500
-
-
-def is_own_layer(name):
-    """Whether `name` can be the name of a layer with weights, or of one that an argument adds, in our models."""
-    return bool(_OWN_LAYERS.fullmatch(name) or _WITHOUT_WEIGHTS.fullmatch(name))
 
 
 def canonical_variables(model):
@@ -39,7 +23,7 @@ def canonical_variables(model):
     A canonical path is a layer's name and the variable's path inside that layer. Layers of an outer model are omitted.
     """
     variables = {}
-    for layer in filter(lambda layer: _OWN_LAYERS.fullmatch(layer.name), vision_model(model).layers):
+    for layer in filter(lambda layer: WITH_WEIGHTS.fullmatch(layer.name), vision_model(model).layers):
         for variable in layer.weights:
             folders = variable.path.split("/")
             variables["/".join(folders[folders.index(layer.name) :])] = variable
@@ -147,7 +131,7 @@ def _too_large(extremes, dtypes):
     """List of `"<path> in <type>"` for the weights that become infinite in a type of their layer."""
     large = []
     for dtype in sorted(set().union(*dtypes.values())):
-        paths = [path for path in extremes if dtype in dtypes[path.split("/")[0]]]
+        paths = [path for path in extremes if dtype in dtypes[layer_of(path)]]
         if paths:
             values = ops.cast(np.stack([extremes[path] for path in paths]), dtype)
             fit = ops.convert_to_numpy(ops.all(ops.isfinite(values), axis=1))

@@ -27,9 +27,6 @@ class Checkpoint:
     """Description of a file of weights and its model, derived from the file's headers. `read` can be called only once.
 
     Args:
-        source: Name, path or address of the file.
-        format: Layout of the file: `"google"`, `"big_vision"` (BiT-ResNets), `"timm"`, `"torchvision"` (ResNets),
-            `"huggingface"`, `"keras_hub"` or `"keras"` (a model of this package).
         config: Architecture. Its class is a value of `LOADABLE_CONFIGS`.
         grid_size: (rows, columns) of the position table, or `None` without a table.
         classes: Number of classes of the head, or `None` without a head.
@@ -47,10 +44,11 @@ class Checkpoint:
         origin: Source and licence of the published weights, a dictionary like `origin` of `keras_vit.Preprocessing`.
             The file contains these weights, or weights that are derived from them.
         ignored: Settings beside the weights that have no effect, as in `LoadReport`.
+        source: Name, path or address of the file. `open_checkpoint` sets it, and `format` unless it is set.
+        format: Layout of the file: `"google"`, `"big_vision"` (BiT-ResNets), `"timm"`, `"torchvision"` (ResNets),
+            `"huggingface"`, `"keras_hub"` or `"keras"` (a model of this package).
     """
 
-    source: str
-    format: str
     config: ViTConfig | BiTResNetConfig | ResNetConfig
     grid_size: tuple[int, int] | None
     classes: int | None
@@ -65,6 +63,8 @@ class Checkpoint:
     arguments: dict = dataclasses.field(default_factory=dict)
     origin: dict | None = None
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
+    source: str = ""
+    format: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.graph import is_quantized
 from keras_vit.licences import warn_if_restricted
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
-from keras_vit.weights.adapt import HEAD, Target, adapt, adapt_preprocessing
+from keras_vit.weights.adapt import Target, adapt, adapt_preprocessing
 from keras_vit.weights.assign import (
     assign,
     canonical_variables,
@@ -23,6 +23,7 @@ from keras_vit.weights.assign import (
 from keras_vit.weights.checkpoint import LOADABLE_CONFIGS
 from keras_vit.weights.formats.expressible import check_published
 from keras_vit.weights.opening import open_checkpoint
+from keras_vit.weights.paths import HEAD, layer_of
 
 logger = logging.getLogger("keras_vit")
 
@@ -168,20 +169,30 @@ def _load(model, checkpoint, target, head, assign):
     check_kind(checkpoint, type(target.config), head)
     _check_classes(checkpoint, target, head)
     try:
-        adaptation = adapt(_read(checkpoint), checkpoint, target, head)
+        weights, pixels = checkpoint.read(), checkpoint.preprocessing or {}  # `read` closes the file.
+        Preprocessing(**pixels)  # Raises ValueError if a value is invalid.
+        for name in ("mean", "std"):
+            if isinstance(pixels.get(name), (tuple, list)) and len(pixels[name]) != checkpoint.channels:
+                raise ValueError(
+                    f"{name}={pixels[name]} of the pixels does not fit images with {checkpoint.channels} channels."
+                )
+        adaptation = adapt(weights, checkpoint, target, head)
         missing = [path for path in variables if path not in adaptation.weights]
         if head == "reset":
             adaptation.initialized.extend(path for path in missing if path.startswith("pre_logits/"))
         initialized = set(adaptation.initialized)
         for path in missing:
-            if not initialized.isdisjoint((path, path.split("/")[0])):
+            if not initialized.isdisjoint((path, layer_of(path))):
                 del variables[path]
         dtypes = {layer.name: {layer.variable_dtype, layer.compute_dtype} for layer in vision_model(model).layers}
         check(adaptation.weights, variables, dtypes)
         preprocessing = _preprocessing(model, checkpoint, target, adaptation)
     except ValueError as error:
         raise ValueError(f"{checkpoint.source}: {error}") from error
-    origin = _origin(checkpoint, adaptation)
+    origin = checkpoint.origin
+    if origin is not None and "checksum" not in origin:  # The `origin` in a `.keras` file has a checksum.
+        is_complete = not (adaptation.adapted or adaptation.initialized or adaptation.skipped)
+        origin = {**origin, "checksum": checksum(adaptation.weights) if is_complete else None}
     adaptation.adapted |= _other_activation(model, checkpoint, target, head)
     if origin is not None:
         warn_if_restricted(origin["licence"], origin["source"])
@@ -255,17 +266,6 @@ def _other_activation(model, checkpoint, target, head):
     }
 
 
-def _read(checkpoint):
-    """Reads the weights of a checkpoint and checks its preprocessing."""
-    weights, preprocessing = checkpoint.read(), checkpoint.preprocessing or {}  # `read` closes the file.
-    Preprocessing(**preprocessing)  # Raises ValueError if a value is invalid.
-    for name in ("mean", "std"):
-        values = preprocessing.get(name)
-        if isinstance(values, (tuple, list)) and len(values) != checkpoint.channels:
-            raise ValueError(f"{name}={values} of the pixels does not fit images with {checkpoint.channels} channels.")
-    return weights
-
-
 def _preprocessing(model, checkpoint, target, adaptation):
     """New arguments of the model's `Preprocessing` layer."""
     layer, shape = preprocessing_layer(model), vision_model(model).input_shape
@@ -279,14 +279,6 @@ def _preprocessing(model, checkpoint, target, adaptation):
     preprocessing["label_space"] = None if adaptation.initialized else checkpoint.label_space
     Preprocessing(**preprocessing)  # Raises ValueError before any weight is assigned.
     return preprocessing
-
-
-def _origin(checkpoint, adaptation):
-    """The `origin` of the model's `Preprocessing` layer. For a `.keras` file, it is the `origin` in the file."""
-    if checkpoint.origin is None or "checksum" in checkpoint.origin:
-        return checkpoint.origin
-    is_complete = not (adaptation.adapted or adaptation.initialized or adaptation.skipped)
-    return {**checkpoint.origin, "checksum": checksum(adaptation.weights) if is_complete else None}
 
 
 def _record(model, preprocessing, report, origin):

@@ -15,7 +15,7 @@ from keras_vit.weights.checkpoint import Hints
 from keras_vit.weights.containers.files import Merged, open_arrays
 from keras_vit.weights.formats import FORMATS
 from keras_vit.weights.sources.download import redacted
-from keras_vit.weights.sources.fetch import fetch, locate
+from keras_vit.weights.sources.fetch import locate
 
 WEIGHTS = (
     *("model.safetensors", "model.safetensors.index.json", "model.weights.h5", "pytorch_model.bin"),
@@ -23,7 +23,6 @@ WEIGHTS = (
 )
 """Names of weight files in a folder. The first one that exists is read."""
 _MAX_CONFIG_BYTES = 10_000_000
-_MAX_WIDTH = 65_536
 
 
 def open_checkpoint(source, variant=None, **hints):
@@ -56,8 +55,13 @@ def open_checkpoint(source, variant=None, **hints):
     if entry and has_its_weights and entry.config.mlp == "quick_gelu":
         changes["mlp"] = "quick_gelu"  # In timm's repositories of these weights, the config.json names the exact GELU.
     known_and_given = Hints(**known | given, changes=changes)  # Raises ValueError before any download.
-    checkpoint = _describe(_path(source, named), known_and_given)
-    _check_num_heads(checkpoint, given)
+    path = locate(named.url, named.sha256) if named else locate(source)
+    checkpoint = _describe(path, known_and_given)
+    num_heads = getattr(checkpoint.config, "num_heads", None)  # A ResNet has no heads.
+    if given.get("num_heads", num_heads) != num_heads:
+        raise ValueError(
+            f"{checkpoint.source} has {num_heads or 'no'} attention heads. Received: num_heads={given['num_heads']}"
+        )
     facts = {}
     if "family" in given:
         facts["preprocessing"] = preprocessing_of(given["family"], checkpoint.image_size)
@@ -73,20 +77,16 @@ def open_checkpoint(source, variant=None, **hints):
     return dataclasses.replace(checkpoint, **facts)
 
 
-def _path(source, entry):
-    """Path of the files of a source or, if it is a name, of its catalogue entry."""
-    if entry is None:
-        return locate(source)
-    return locate(entry.url) if entry.url.startswith("hf://") else fetch(entry.url, entry.sha256)
-
-
 def entry_of_source(source, variant=None):
     """The catalogue entry of a name, or `None` for a path or an address.
 
     A full name in the catalogue always refers to the catalogue. If a short name or the name of a repository is also the
     path of a file or folder, the path is used.
     """
-    if not isinstance(source, str) or "://" in source or _looks_like_path(source):
+    endings = (".npz", ".safetensors", ".h5", ".pth", ".pt", ".tar", ".json", ".keras", ".bin", os.sep)
+    if not isinstance(source, str) or "://" in source or source.startswith((".", "~", os.sep)):
+        return None
+    if source.endswith(endings):
         return None
     if os.path.exists(source) and exact_entry(source, variant) is None:
         return None
@@ -99,28 +99,22 @@ def entry_of_source(source, variant=None):
         ) from error
 
 
-def _looks_like_path(text):
-    endings = (".npz", ".safetensors", ".h5", ".pth", ".pt", ".tar", ".json", ".keras", ".bin", os.sep)
-    return text.endswith(endings) or text.startswith((".", "~", os.sep))
-
-
 def _describe(path, hints):
     """Describes the files at a path, whose layout is that of the first of `FORMATS` that recognises them."""
     folder, paths = _weight_files(path)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(open_arrays(path)) for path in paths]
         file = files[0] if len(files) == 1 else Merged(files)
-        layout = next((each for each in FORMATS.values() if each.recognises(file)), None)
+        name, layout = next((each for each in FORMATS.items() if each[1].recognises(file)), (None, None))
         if layout is None:
             raise ValueError(
                 f"The names of the arrays in {path} match no known layout (Google's, timm's, torchvision's, Hugging "
                 f"Face's, KerasHub's, OpenCLIP's). The first names are: {', '.join(list(file)[:5])}. If the file was "
                 f"written by Keras' model.save_weights, call model.load_weights of a model with the same layers."
             )
-        settings = {name: _json(folder / name) if folder else {} for name in layout.settings_files}
+        settings = {each: _json(folder / each) if folder else {} for each in layout.settings_files}
         try:
             checkpoint = layout.describe(file, dataclasses.replace(hints, settings=settings))
-            _check_width(checkpoint.config)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ZeroDivisionError) as error:
@@ -131,26 +125,18 @@ def _describe(path, hints):
             ) from error
         licence = _declared_licence(folder, settings["config.json"], files[0].metadata)
         read = functools.partial(_read, checkpoint.read, stack.pop_all())
-    return dataclasses.replace(checkpoint, read=read, origin={"source": hints.source, "licence": licence})
+    return dataclasses.replace(
+        checkpoint,
+        source=hints.source,
+        format=checkpoint.format or name,
+        read=read,
+        origin={"source": hints.source, "licence": licence},
+    )
 
 
 def _read(read, files):
     with files:  # The weights are read once, then the files are closed.
         return read()
-
-
-def _check_width(config):
-    width = getattr(config, "hidden_dim", 0)
-    if width > _MAX_WIDTH:  # The computed positions of a very wide model need much memory.
-        raise ValueError(f"The width of its tokens must be at most {_MAX_WIDTH:,}. Received: {width:,}")
-
-
-def _check_num_heads(checkpoint, given):
-    num_heads = getattr(checkpoint.config, "num_heads", None)  # A ResNet has no heads.
-    if given.get("num_heads", num_heads) != num_heads:
-        raise ValueError(
-            f"{checkpoint.source} has {num_heads or 'no'} attention heads. Received: num_heads={given['num_heads']}"
-        )
 
 
 def _check_entry(checkpoint, entry):
@@ -177,25 +163,20 @@ def _declared_licence(folder, config, metadata):
 def _weight_files(path):
     """(folder with the JSON files, or `None` for an `.npz` file; paths of the weight files)"""
     path = pathlib.Path(path)
-    if path.is_file():
-        return (path.parent if path.suffix != ".npz" else None), _with_task(path)
-    for name in WEIGHTS:
-        if (path / name).is_file():
-            return path, _with_task(path / name)
-    files = sorted(path.glob("*.npz")) + sorted(path.glob("*.safetensors"))
+    is_file = path.is_file()
+    folder = path.parent if is_file else path
+    known = [path] if is_file else [path / name for name in WEIGHTS if (path / name).is_file()]
+    files = known[:1] or sorted(path.glob("*.npz")) + sorted(path.glob("*.safetensors"))
     if len(files) != 1:
         contents = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
         raise ValueError(
             f"The folder {path} must contain one of {', '.join(WEIGHTS)}, or exactly one .npz or .safetensors file. It "
             f"contains: {contents}. Pass the path of the file."
         )
-    return path, files
-
-
-def _with_task(path):
-    """A file and, for a KerasHub preset with a head, the separate file of the head."""
-    task = path.parent / "task.weights.h5"
-    return [path, task] if path.name == "model.weights.h5" and task.is_file() else [path]
+    head = folder / "task.weights.h5"  # KerasHub stores the head in a separate file.
+    if files[0].name == "model.weights.h5" and head.is_file():
+        files.append(head)
+    return (None if is_file and path.suffix == ".npz" else folder), files
 
 
 def _json(path):

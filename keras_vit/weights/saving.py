@@ -93,11 +93,9 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
         files[CARD] = model_card(
             vision_model(model), card_format, main_file, card, target.classes, transformers_class=transformers_class
         )
-    if format == "google":
-        _write_npz(path, files, description.licence)
-    else:
+    if format != "google":
         _check_no_unrelated(path, files)
-        _write_folder(path, files)
+    _write(folder, files, main_file, description.licence)
     if not card:
         remove_card(folder / CARD, main_file)
 
@@ -119,35 +117,31 @@ def _check_no_unrelated(path, files):
         )
 
 
-def _write_npz(path, files, licence):
-    """Writes an `.npz` file and its card, if there is one. As in `_write_folder`, the weights are replaced last."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_atomically(*[path.parent / name for name in reversed(files)]) as folder:
-        write_npz(folder / path.name, files[path.name], licence)
-        if CARD in files:
-            (folder / CARD).write_text(files[CARD], encoding="utf-8")
+def _write(folder, files, main_file, licence):
+    """Writes {name: contents} to a folder. A new folder is renamed after all its files are written.
 
-
-def _write_folder(path, files):
-    """Writes {name: contents} to a folder. A new folder is renamed to `path` after all its files are written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        with replace_atomically(path) as folder:
-            (folder / path.name).mkdir()
-            _write_files(folder / path.name, files)
+    In an existing folder, files of the same names are replaced, the weights last.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        with replace_atomically(folder) as temporary:
+            (temporary / folder.name).mkdir()
+            _write_files(temporary / folder.name, files, licence)
         return
-    weights_last = sorted(files, key=lambda name: name in WEIGHTS)
-    with replace_atomically(*[path / name for name in weights_last]) as folder:
-        _write_files(folder, files)
+    weights_last = sorted(files, key=lambda name: name == main_file)
+    with replace_atomically(*[folder / name for name in weights_last]) as temporary:
+        _write_files(temporary, files, licence)
 
 
-def _write_files(folder, files):
+def _write_files(folder, files, licence=None):
     for name, contents in files.items():
         path = folder / name
         if path.suffix == ".json":
             path.write_text(json.dumps(contents, indent=2), encoding="utf-8")
         elif name == CARD:
             path.write_text(contents, encoding="utf-8")
+        elif path.suffix == ".npz":
+            write_npz(path, contents, licence)
         else:
             _WRITERS[path.suffix](path, contents)
 

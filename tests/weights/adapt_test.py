@@ -169,7 +169,7 @@ def test_adapt_preprocessing_to_channels(channels, mean):
 
 def test_weights_of_impossible_shapes_are_left_for_others_to_name():
     weights = {POSITIONS: np.ones((7, 13)), KERNEL: np.ones((4, 3, 12)), BIAS: np.ones(13)}
-    checkpoint = Checkpoint("a.npz", "google", CONFIG, (2, 3), None, (8, 9), 3, {"mean": 0.5, "std": 0.5}, dict)
+    checkpoint = Checkpoint(CONFIG, (2, 3), None, (8, 9), 3, {"mean": 0.5, "std": 0.5}, dict)
     target = Target(CONFIG, {KERNEL: (8, 6, 1, 12), POSITIONS: (13, 12), BIAS: (12,)}, (3, 4))
     adaptation = adapt(weights, checkpoint, target, "keep")
     assert {path: array.shape for path, array in adaptation.weights.items()} == {
@@ -183,7 +183,7 @@ def test_weights_of_impossible_shapes_are_left_for_others_to_name():
 def _adapt(weights, file, model, num_rows=0):
     """Adapts weights. The configs of their file and of the model are `CONFIG` with the changes `file` and `model`."""
     source, config = CONFIG.replace(**file), CONFIG.replace(**model)
-    checkpoint = Checkpoint("a.npz", "google", source, (2, 3), None, (8, 9), 3, {"mean": 0.5, "std": 0.5}, dict)
+    checkpoint = Checkpoint(source, (2, 3), None, (8, 9), 3, {"mean": 0.5, "std": 0.5}, dict)
     target = Target(config, {KERNEL: (4, 3, 3, 12), POSITIONS: (num_rows + 20, 12)}, (4, 5))
     return adapt(weights, checkpoint, target, "keep")
 

@@ -45,7 +45,22 @@ _REFUSED_SIGNATURES = (
 )
 
 
-class ArrayFile(collections.abc.Mapping):
+class _NamedArrays(collections.abc.Mapping):
+    """A mapping of names to arrays, whose attribute `shapes` is {name: shape}. Only `__getitem__` reads an array."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    def __contains__(self, name):
+        return name in self.shapes
+
+    def __iter__(self):
+        return iter(self.shapes)
+
+    def __len__(self):
+        return len(self.shapes)
+
+
+class ArrayFile(_NamedArrays):
     """The arrays of a file, as returned by `open_arrays`. An array is read when it is accessed.
 
     An `ArrayFile` maps names to NumPy arrays, which remain valid after the file is closed. bfloat16 is converted to
@@ -92,17 +107,10 @@ class ArrayFile(collections.abc.Mapping):
             )
         with errors_about(f"{self.path}, array {name!r},"):
             values = self._readers[name]()
-        values = _float32_from_bfloat16(values) if dtype == "bfloat16" else values
+        if dtype == "bfloat16":  # Read as uint16. The bits of a bfloat16 are the upper half of a float32.
+            bits = values.astype(np.uint32)
+            values = np.left_shift(bits, np.uint32(16), out=bits).view(np.float32)
         return values.astype(values.dtype.newbyteorder("="), copy=False)
-
-    def __contains__(self, name):  # `Mapping.__contains__` would read the array.
-        return name in self.shapes
-
-    def __iter__(self):
-        return iter(self.shapes)
-
-    def __len__(self):
-        return len(self.shapes)
 
     def __enter__(self):
         return self
@@ -216,13 +224,6 @@ def _open_index(path, resources):
     return {name: arrays_by_shard[shard][name] for name, shard in shard_of.items()}, metadata
 
 
-def _float32_from_bfloat16(values):
-    """Converts bfloat16, stored as uint16, to float32. The bits of a bfloat16 are the upper half of a float32."""
-    bits = values.astype(np.uint32)
-    np.left_shift(bits, np.uint32(16), out=bits)
-    return bits.view(np.float32)
-
-
 _OPENERS = {
     "npz": open_npz,
     "safetensors": open_safetensors,
@@ -233,12 +234,15 @@ _OPENERS = {
 """{format: function that returns ({name: `ArrayHeader`}, metadata) of a file}"""
 
 
-class Renamed(collections.abc.Mapping):
+class Renamed(_NamedArrays):
     """The arrays of a file under other names. An array is read when it is accessed.
 
     Args:
         file: Mapping of names to arrays with an attribute `shapes`.
         names: {new name: name in the file, or (name, index) for one entry of a stacked array}.
+
+    Attributes:
+        left_out: Names in the file that have no new name.
     """
 
     def __init__(self, file, names):
@@ -249,11 +253,8 @@ class Renamed(collections.abc.Mapping):
             new: file.shapes[old] if index is None else file.shapes[old][1:]
             for new, (old, index) in self._names.items()
         }
-
-    def left_out(self, file):
-        """Names in the file that have no new name."""
         renamed = {old for old, _ in self._names.values()}
-        return tuple(name for name in file if name not in renamed)
+        self.left_out = tuple(name for name in file if name not in renamed)
 
     def __getitem__(self, name):
         old, index = self._names[name]
@@ -263,14 +264,8 @@ class Renamed(collections.abc.Mapping):
             self._stacked = old, self._file[old]
         return self._stacked[1][index]
 
-    def __iter__(self):
-        return iter(self._names)
 
-    def __len__(self):
-        return len(self._names)
-
-
-class Merged(collections.abc.Mapping):
+class Merged(_NamedArrays):
     """The arrays of several files as one mapping."""
 
     def __init__(self, files):
@@ -280,9 +275,3 @@ class Merged(collections.abc.Mapping):
 
     def __getitem__(self, name):
         return self._file_of[name][name]
-
-    def __iter__(self):
-        return iter(self._file_of)
-
-    def __len__(self):
-        return len(self._file_of)

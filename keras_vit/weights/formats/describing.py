@@ -1,19 +1,21 @@
 """Derives the architecture of a model from the names and shapes in its file, and from hints."""
 
 import math
+import re
 
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
-from keras_vit.weights.formats.settings import pair
 
 MAX_DEPTH = 100
 """Maximum number of blocks or units. Deep models take long to build."""
+_MAX_WIDTH = 65_536
 
 
 def vit_config(fields, hints, num_rows=None, prefix_choices=(), image_size=None):
     """Builds the config of a Vision Transformer, and finds the arrangement of its positions.
 
     Args:
-        fields: {field of `ViTConfig`: value}, with `class_token` but without `num_position_prefix_rows`.
+        fields: {field of `ViTConfig`: value}, with `class_token` but without `num_position_prefix_rows`. The patch size
+            is (height, width), and the number of heads is `None` if the file does not contain it.
         hints: `Hints`.
         num_rows: Number of rows of the position table, or `None` without a table.
         prefix_choices: Possible numbers of rows for prefix tokens. The most likely number comes first.
@@ -23,10 +25,15 @@ def vit_config(fields, hints, num_rows=None, prefix_choices=(), image_size=None)
         The `ViTConfig`, (rows, columns) of the position table or `None`, and (height, width) of the model's images.
 
     Raises:
-        ValueError: If the arrangement of the positions is unknown or does not fit the hints.
+        ValueError: If the number of heads or the arrangement of the positions is unknown or does not fit the hints.
     """
-    stem, fields = fields.get("stem"), dict(fields)
-    stride = tuple(side * (stem.stride if stem else 1) for side in pair(fields["patch_size"]))
+    stem, fields, patch = fields.get("stem"), dict(fields), tuple(fields["patch_size"])
+    fields["patch_size"] = patch[0] if patch[0] == patch[1] else patch
+    if fields["hidden_dim"] > _MAX_WIDTH:  # The computed positions of a very wide model need much memory.
+        raise ValueError(f"The width of its tokens must be at most {_MAX_WIDTH:,}. Received: {fields['hidden_dim']:,}")
+    if fields["num_heads"] is None:
+        fields["num_heads"] = _published_num_heads(fields, hints)
+    stride = tuple(side * (stem.stride if stem else 1) for side in patch)
     grid_size = None
     if num_rows is not None:
         prefix_rows, grid_size = resolve_positions(num_rows, prefix_choices, stride, hints, image_size)
@@ -57,41 +64,34 @@ def count_blocks(names, pattern):
     return check_depth(max(numbers) + 1)
 
 
-def stage_depths_of(units, source, title):
-    """Number of units in each stage of a ResNet. `units` contains pairs of indices (stage, unit)."""
-    depths = dict(sorted((stage, 1 + unit) for stage, unit in units))  # `dict` keeps the last unit of each stage.
+def stage_depths_of(names, pattern, title, min_stages=1):
+    """Number of units in each stage of a ResNet. The groups of `pattern` match the indices of a stage and a unit."""
+    units = sorted(tuple(map(int, match.groups())) for name in names if (match := re.match(pattern, name)))
+    depths = {stage: 1 + unit for stage, unit in units}  # Of the last unit of each stage.
     check_depth(max(depths, default=0))
     check_depth(sum(depths.values()))
-    missing = sorted(set(range(max(depths, default=0) + 1)) - depths.keys())
+    missing = sorted(set(range(max(depths, default=min_stages - 1) + 1)) - depths.keys())
     if missing:
         raise ValueError(
-            f"{source} contains the stem of a {title}, but no units of stage {', '.join(str(s + 1) for s in missing)}. "
+            f"The file contains the stem of a {title}, but no units of stage {', '.join(str(s + 1) for s in missing)}. "
             f"The file may be incomplete. Download or write it again."
         )
     return tuple(depths.values())
 
 
-def resolve_num_heads(config_num_heads, hidden_dim, num_layers, mlp_dim, hints):
-    """Number of attention heads of the model in a file.
-
-    It comes from the caller, the file's config, a published model of this size, or the model that loads the weights.
-    """
-    if hints.num_heads or config_num_heads:
-        return hints.num_heads or config_num_heads
-    published = {
-        variant.num_heads
-        for variant in VARIANTS.values()
-        if (variant.hidden_dim, variant.num_layers, variant.mlp_dim) == (hidden_dim, num_layers, mlp_dim)
-    }
-    if (hidden_dim, num_layers, mlp_dim) == (1536, 40, 4096):
+def _published_num_heads(fields, hints):
+    """Number of attention heads of a published model of this size, or of the model that loads the weights."""
+    size = fields["hidden_dim"], fields["num_layers"], fields["mlp_dim"]
+    if size == (1536, 40, 4096):
         return 24  # DINOv2 (arXiv 2304.07193) ViT-g/14, with SwiGLU.
+    published = {x.num_heads for x in VARIANTS.values() if (x.hidden_dim, x.num_layers, x.mlp_dim) == size}
     if len(published) == 1:
         return published.pop()
     if hints.model_num_heads:
         return hints.model_num_heads
     raise ValueError(
         f"The file does not contain the number of attention heads, and no published model has its size (hidden_dim="
-        f"{hidden_dim}, num_layers={num_layers}, mlp_dim={mlp_dim}). Pass num_heads=..., or put the config.json of the "
+        f"{size[0]}, num_layers={size[1]}, mlp_dim={size[2]}). Pass num_heads=..., or put the config.json of the "
         f"model into the folder of the file."
     )
 

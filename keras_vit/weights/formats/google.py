@@ -15,62 +15,14 @@ from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats.describing import check_depth, count_blocks, stage_depths_of, vit_config
 from keras_vit.weights.formats.expressible import check_expressible
 from keras_vit.weights.formats.format import CardFormat, Format
-from keras_vit.weights.formats.names import Names, Rule, block_rules
-from keras_vit.weights.formats.settings import activation_of_problem, patch_size_of
+from keras_vit.weights.formats.names import Names, read_rules
+from keras_vit.weights.formats.settings import activation_of_problem
 
 logger = logging.getLogger(__name__)
-_BLOCK = "Transformer/encoderblock_{i}/"
 _ATTENTION = "MultiHeadDotProductAttention_0"
 
 
-def _norm(name, path, layout="same"):
-    return Rule(f"{name}/scale", f"{path}/gamma", layout), Rule(f"{name}/bias", f"{path}/beta", layout)
-
-
-def _dense(name, path):
-    return Rule(f"{name}/kernel", f"{path}/kernel"), Rule(f"{name}/bias", f"{path}/bias")
-
-
-def _attention(path):
-    for name, part in (("query", "query"), ("key", "key"), ("value", "value"), ("out", "output")):
-        yield from _dense(f"{_ATTENTION}/{name}", f"{path}/{part}")
-
-
-def _mlp(path):
-    return *_dense("MlpBlock_0/Dense_0", f"{path}/hidden"), *_dense("MlpBlock_0/Dense_1", f"{path}/output")
-
-
-def _unit():
-    unit, path = "block{s}/unit{u}/", "stem_stage_{s}_unit_{u}/"
-    for number in (1, 2, 3):
-        yield Rule(f"{unit}conv{number}/kernel", f"{path}conv_{number}/kernel")
-        yield from _norm(f"{unit}gn{number}", f"{path}norm_{number}", "channels")
-    yield Rule(f"{unit}conv_proj/kernel", f"{path}projection_conv/kernel")
-    yield from _norm(f"{unit}gn_proj", f"{path}projection_norm", "channels")
-
-
-NAMES = Names(
-    (
-        Rule("conv_root/kernel", "stem_conv/kernel"),
-        *_norm("gn_root", "stem_norm", "channels"),
-        *_unit(),
-        *_dense("embedding", "patch_embedding"),
-        Rule("cls", "class_token/token"),
-        Rule("Transformer/posembed_input/pos_embedding", "position_embedding/embedding", "table"),
-        Rule("pos_embedding", "position_embedding/embedding", "table"),
-        *block_rules(_BLOCK, _norm("LayerNorm_0", "attention_norm")),
-        *block_rules(_BLOCK, _attention("attention")),
-        *block_rules(_BLOCK, _norm("LayerNorm_1", "mlp_norm")),
-        *block_rules(_BLOCK, _mlp("mlp")),
-        *_norm("Transformer/encoder_norm", "encoder_norm"),
-        Rule("MAPHead_0/probe", "pooling/probe"),
-        *block_rules("MAPHead_0/", _attention("attention"), "pooling"),
-        *block_rules("MAPHead_0/", _norm("LayerNorm_0", "norm"), "pooling"),
-        *block_rules("MAPHead_0/", _mlp("mlp"), "pooling"),
-        *_dense("pre_logits", "pre_logits"),
-        *_dense("head", "predictions"),
-    ),
-)
+NAMES = Names(read_rules("google_names.txt"))
 """Table for linen's names, in the form that `_renamed` returns. The stages and units of the stem are counted from 0."""
 
 # Prefixes of the names of the model's arrays, in plain files, training states and image-text models.
@@ -87,15 +39,21 @@ _PRE_LINEN = (
 
 def _describe(file, hints):
     prefix = _prefix(file)
-    everything, file = file, _renamed(file, prefix)
+    file = _renamed(file, prefix)
     shapes = file.shapes
+    kernel = shapes["embedding/kernel"]
+    if len(kernel) != 4:
+        raise ValueError(
+            f"embedding/kernel must be a patch projection (height, width, channels, D), but has the shape {kernel}. "
+            f"NaFlex models, whose inputs are patches instead of images, are not supported."
+        )
     family = hints.family or _family(shapes)
-    stem = _stem(shapes, hints.source)
+    stem = _stem(shapes)
     block = "Transformer/encoderblock_0/"
     hidden_dim, num_heads, _ = shapes[f"{block}{_ATTENTION}/query/kernel"]
     has_class_token, table = "cls" in shapes, next((name for name in _TABLES if name in shapes), None)
     fields = {
-        "patch_size": _patch_size(shapes),
+        "patch_size": kernel[:2],
         "hidden_dim": hidden_dim,
         "num_layers": count_blocks(shapes, re.compile(r"Transformer/encoderblock_(\d+)/")),
         "num_heads": num_heads,
@@ -113,8 +71,6 @@ def _describe(file, hints):
     config, grid_size, image_size = vit_config(fields, hints, table and shapes[table][1], choices)
     classes = shapes["head/kernel"][1] if "head/kernel" in shapes else None
     return Checkpoint(
-        source=hints.source,
-        format="google",
         config=config,
         grid_size=grid_size,
         classes=classes,
@@ -122,7 +78,7 @@ def _describe(file, hints):
         channels=shapes["embedding/kernel" if stem is None else "conv_root/kernel"][2],
         preprocessing=preprocessing_of(family, image_size),
         read=lambda: NAMES.decode(file, num_heads),
-        skipped=file.left_out(everything),
+        skipped=file.left_out,
         activation=None if prefix.endswith("img/") else activation_of_problem({}, classes),
     )
 
@@ -178,22 +134,11 @@ def _family(shapes):
     return "google" if "Transformer/posembed_input/pos_embedding" in shapes else "big_vision"
 
 
-def _patch_size(shapes):
-    kernel = shapes["embedding/kernel"]
-    if len(kernel) != 4:
-        raise ValueError(
-            f"embedding/kernel must be a patch projection (height, width, channels, D), but has the shape {kernel}. "
-            f"NaFlex models, whose inputs are patches instead of images, are not supported."
-        )
-    return patch_size_of(kernel[:2])
-
-
-def _stem(shapes, source):
+def _stem(shapes):
     if "conv_root/kernel" not in shapes:
         return None
-    matches = (re.match(r"block(\d+)/unit(\d+)/", name) for name in shapes)
-    units = [tuple(map(int, match.groups())) for match in matches if match]
-    return StemConfig(stage_depths_of(units, source, "hybrid") if units else (), width=shapes["conv_root/kernel"][-1])
+    depths = stage_depths_of(shapes, r"block(\d+)/unit(\d+)/", "hybrid", min_stages=0)
+    return StemConfig(depths, width=shapes["conv_root/kernel"][-1])
 
 
 def _write(weights, description):

@@ -4,7 +4,6 @@ A preset is a folder with `config.json`, `model.weights.h5` and, for a head, `ta
 these files, layers are named after their classes, in snake case, and the variables of a layer are numbered.
 """
 
-import functools
 import math
 import re
 import typing
@@ -12,56 +11,25 @@ import typing
 import keras
 import numpy as np
 
-from keras_vit.architectures.base import ANY
 from keras_vit.weights.catalogue.families import preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats.describing import count_blocks, vit_config
 from keras_vit.weights.formats.expressible import check_expressible
 from keras_vit.weights.formats.format import OWN_FOLDER, CardFormat, Format
-from keras_vit.weights.formats.names import Names, Rule, block_rules
+from keras_vit.weights.formats.names import Names, read_rules
 from keras_vit.weights.formats.settings import (
     PREPARE_YOURSELF,
     activation_of_problem,
     check_settings,
     check_supported,
     pair,
-    patch_size_of,
+    read_toml,
 )
 
 _EMBEDDING = "vi_t_patching_and_embedding"
 _BLOCK = "vi_t_encoder/encoder_layers/vi_t_encoder_block_{i}/"
-
-
-def _pair_of(name, path, first, second):
-    return Rule(f"{name}/vars/0", f"{path}/{first}"), Rule(f"{name}/vars/1", f"{path}/{second}")
-
-
-_norm = functools.partial(_pair_of, first="gamma", second="beta")
-_dense = functools.partial(_pair_of, first="kernel", second="bias")
-
-NAMES = Names(
-    (
-        Rule(f"{_EMBEDDING}/vars/0", "class_token/token"),
-        *_dense(f"{_EMBEDDING}/patch_embedding", "patch_embedding"),
-        Rule(f"{_EMBEDDING}/position_embedding/vars/0", "position_embedding/embedding"),
-        *block_rules(_BLOCK, _norm("layer_norm_1", "attention_norm")),
-        *block_rules(_BLOCK, _dense("mha/query_dense", "attention/query")),
-        *block_rules(_BLOCK, _dense("mha/key_dense", "attention/key")),
-        *block_rules(_BLOCK, _dense("mha/value_dense", "attention/value")),
-        *block_rules(_BLOCK, _dense("mha/output_dense", "attention/output")),
-        *block_rules(_BLOCK, _norm("layer_norm_2", "mlp_norm")),
-        *block_rules(_BLOCK, _dense("mlp/dense_1", "mlp/hidden")),
-        *block_rules(_BLOCK, _dense("mlp/dense_2", "mlp/output")),
-        *_norm("vi_t_encoder/layer_norm", "encoder_norm"),
-        *_dense("pre_logits", "pre_logits"),
-        *_dense("predictions", "predictions"),
-        # No classifier of this package supports the inputs of these two classifiers. Their weights get paths that
-        # describe the inputs. No model has weights with such paths, so loading these classifiers raises an error.
-        *_dense("predictions_of_gap", "predictions/mean_of_class_token_and_patches"),
-        *_dense("predictions_of_token", "predictions/first_patch"),
-    ),
-)
+NAMES = Names(read_rules("keras_hub_names.txt"))
 """Rules for the names that `_renamed` returns. These names differ from KerasHub's: the first block has a number, like
 all other blocks, and the head's layers have names that describe their purpose."""
 
@@ -82,7 +50,7 @@ def _describe(file, hints):
             f"{backbone.get('class_name')!r}"
         )
     settings, task = backbone["config"], hints.settings["task.json"].get("config", {})
-    everything, file = file, _renamed(file, settings, task)
+    file = _renamed(file, settings, task)
     *patch, channels, hidden_dim = file.shapes[f"{_EMBEDDING}/patch_embedding/vars/0"]
     sizes = {
         "hidden_dim": hidden_dim,
@@ -98,7 +66,7 @@ def _describe(file, hints):
     images, activation = _read_converter(hints.settings["image_converter.json"]), task.get("activation")
     fields = {
         **sizes,
-        "patch_size": patch_size_of(patch),
+        "patch_size": patch,
         "num_heads": settings["num_heads"],
         "pooling": "token" if has_class_token else "avg",
         "class_token": has_class_token,
@@ -109,8 +77,6 @@ def _describe(file, hints):
     }
     config, grid_size, image_size = vit_config(fields, hints, num_rows, [has_class_token], image_size)
     return Checkpoint(
-        source=hints.source,
-        format="keras_hub",
         config=config,
         grid_size=grid_size,
         classes=classes,
@@ -118,10 +84,10 @@ def _describe(file, hints):
         channels=channels,
         preprocessing=images["preprocessing"] or (hints.family and preprocessing_of(hints.family, image_size)),
         read=lambda: NAMES.decode(file, config.num_heads),
-        skipped=file.left_out(everything),
+        skipped=file.left_out,
         activation=activation if activation in ("softmax", "sigmoid") else activation_of_problem({}, classes),
-        ignored=check_supported("config.json", settings, _BACKBONE)
-        | check_supported("task.json", task, _TASK)
+        ignored=check_supported("config.json", settings, _SUPPORTED["backbone"])
+        | check_supported("task.json", task, _SUPPORTED["task"])
         | images["ignored"],
     )
 
@@ -161,29 +127,7 @@ def _renamed(file, settings, task):
     return Renamed(file, names)
 
 
-_LAYER = dict.fromkeys(("name", "trainable", "dtype", "data_format"), ANY)
-_BACKBONE: dict[str, typing.Any] = {
-    **_LAYER,
-    **dict.fromkeys(("image_shape", "patch_size", "num_layers", "num_heads", "hidden_dim", "mlp_dim"), ANY),
-    **dict.fromkeys(("layer_norm_epsilon", "use_class_token", "dropout_rate", "attention_dropout"), ANY),
-    **dict.fromkeys(("use_mha_bias", "use_mlp_bias", "use_patch_bias"), (True,)),
-}
-"""{setting of the backbone: supported values}"""
-_TASK: dict[str, typing.Any] = {
-    **_LAYER,
-    **dict.fromkeys(("backbone", "preprocessor", "num_classes", "pooling", "intermediate_dim", "dropout"), ANY),
-    "activation": ("softmax", "sigmoid", "linear"),
-    "head_dtype": ANY,
-}
-"""{setting of the task: supported values}"""
-_CONVERTER: dict[str, typing.Any] = {
-    **_LAYER,
-    **dict.fromkeys(("image_size", "scale", "offset", "antialias", "crop_to_aspect_ratio"), ANY),
-    "bounding_box_format": ANY,
-    "interpolation": ("bilinear", "bicubic"),
-    "pad_to_aspect_ratio": (False,),
-}
-"""{setting of the image converter: supported values}"""
+_SUPPORTED = read_toml("keras_hub.toml")
 
 
 def _read_converter(converter):
@@ -191,7 +135,7 @@ def _read_converter(converter):
     settings = converter.get("config", {})
     if settings.get("scale") is None:
         return {"preprocessing": None, "ignored": {}}
-    ignored = check_supported("image_converter.json", settings, _CONVERTER, PREPARE_YOURSELF)
+    ignored = check_supported("image_converter.json", settings, _SUPPORTED["image_converter"], PREPARE_YOURSELF)
     scale, offset = np.broadcast_arrays(settings["scale"], settings.get("offset") or 0.0)
     std = 1 / (255 * scale)
     mean = -offset * std

@@ -1,10 +1,11 @@
-"""Tables with the names and layouts of weights in files, and functions that apply the tables.
+"""Reads and applies the tables of names, such as `google_names.txt`, which describe the arrays in files of a format.
 
 A table is a list of rules that are used for reading and writing. Placeholders such as `{i}` in a name match numbers.
 Shapes: D hidden size, K heads, Dh = D / K.
 """
 
 import dataclasses
+import importlib.resources
 import re
 
 import numpy as np
@@ -18,13 +19,43 @@ class Rule:
 
     Args:
         name: Name of the array, such as `"blocks.{i}.norm1.weight"`.
-        paths: Canonical path or paths of the weights, such as `"encoder_block_{i}/attention_norm/gamma"`.
+        paths: Canonical paths of the weights, such as `("encoder_block_{i}/attention_norm/gamma",)`.
         layout: Key of `LAYOUTS`, which defines how the array stores the weights.
     """
 
     name: str
-    paths: str | tuple[str, ...]
+    paths: tuple[str, ...]
     layout: str = "same"
+
+
+def read_rules(file, *sections):
+    """Reads the rules of a table of names.
+
+    Each line of the table is a rule: the name of an array, the path of its weight and, unless the array is stored as it
+    is, its layout. `a/{b,c}/d` stands for the two paths `a/b/d` and `a/c/d`. `[section]` starts a section, and `#` a
+    comment.
+
+    Args:
+        file: Path of the table, relative to this folder.
+        *sections: Sections to read. By default, the whole table is read.
+
+    Returns:
+        List of `Rule`, in the order of the table.
+    """
+    rules, section = [], ""
+    for line in importlib.resources.files(__package__).joinpath(file).read_text("utf-8").splitlines():
+        words = line.partition("#")[0].split()
+        if len(words) == 1:
+            section = words[0].strip("[]")
+        elif words and (not sections or section in sections):
+            name, path, *layout = words
+            rules.append(Rule(name, _paths(path), *layout))
+    return rules
+
+
+def _paths(text):
+    choice = re.search(r"\{(\w+(?:,\w+)+)\}", text)
+    return tuple(text.replace(choice[0], part) for part in choice[1].split(",")) if choice else (text,)
 
 
 class Names:
@@ -48,7 +79,7 @@ class Names:
         """(rule, canonical paths) for a name in a file, or `None` if no rule matches."""
         for rule, pattern in zip(self.rules, self._patterns, strict=True):
             if match := pattern.fullmatch(name):
-                return rule, tuple(path.format(**match.groupdict()) for path in _tuple(rule.paths))
+                return rule, tuple(path.format(**match.groupdict()) for path in rule.paths)
         return None
 
     def decode(self, file, num_heads, pooling_num_heads=None):
@@ -89,11 +120,10 @@ class Names:
         """
         arrays_by_name, remaining = {}, dict(weights)
         for rule in self.rules:
-            templates = _tuple(rule.paths)
-            pattern = _pattern(templates[0])
+            pattern = _pattern(rule.paths[0])
             for first in [path for path in remaining if pattern.fullmatch(path)]:
                 numbers = pattern.fullmatch(first).groupdict()
-                paths = [template.format(**numbers) for template in templates]
+                paths = [path.format(**numbers) for path in rule.paths]
                 if all(path in remaining for path in paths):
                     arrays = [remaining.pop(path) for path in paths]
                     arrays_by_name[rule.name.format(**numbers)] = LAYOUTS[rule.layout][1](arrays, num_heads)
@@ -117,10 +147,6 @@ def _pattern(template):
     return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(template)))
 
 
-def _tuple(paths):
-    return (paths,) if isinstance(paths, str) else paths
-
-
 def _listed(names, limit=8):
     names = list(names)
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
@@ -133,7 +159,7 @@ def _decode(name, rule, array, num_heads):
         return LAYOUTS[rule.layout][0](array, num_heads)
     except (ValueError, IndexError) as error:
         raise ValueError(
-            f"{name} has the shape {array.shape}, which does not fit its weights ({_listed(_tuple(rule.paths))}) with "
+            f"{name} has the shape {array.shape}, which does not fit its weights ({_listed(rule.paths)}) with "
             f"{num_heads} heads."
         ) from error
 
@@ -214,35 +240,6 @@ def _transposed(array, *axes):
     if array.ndim != len(axes):
         raise ValueError("wrong number of dimensions")
     return array.transpose(axes)
-
-
-def block_rules(prefix, rules, layer="encoder_block_{i}"):
-    """Rules with `prefix` added to the names in files, and `layer` added to the canonical paths."""
-    return tuple(
-        Rule(prefix + rule.name, tuple(f"{layer}/{path}" for path in _tuple(rule.paths)), rule.layout) for rule in rules
-    )
-
-
-def norm_rules(name, path):
-    """Rules of PyTorch's LayerNorm or GroupNorm. Its weight and bias are called gamma and beta in this package."""
-    return Rule(f"{name}.weight", f"{path}/gamma"), Rule(f"{name}.bias", f"{path}/beta")
-
-
-def dense_rules(name, path):
-    """Rules of PyTorch's Linear."""
-    return Rule(f"{name}.weight", f"{path}/kernel", "dense"), Rule(f"{name}.bias", f"{path}/bias")
-
-
-def head_rules(names, path):
-    """Rules of attention with separate query, key and value projections in PyTorch."""
-    for name, part in zip(names, ("query", "key", "value"), strict=True):
-        yield Rule(f"{name}.weight", f"{path}/{part}/kernel", "heads")
-        yield Rule(f"{name}.bias", f"{path}/{part}/bias", "heads")
-
-
-def merged_rules(name, path):
-    """Rules of the output projection of an attention in PyTorch."""
-    return Rule(f"{name}.weight", f"{path}/output/kernel", "merged_heads"), Rule(f"{name}.bias", f"{path}/output/bias")
 
 
 def with_head_bias(weights):

@@ -6,61 +6,26 @@ the arrays have timm's names.
 
 import dataclasses
 import re
-import typing
 
 import numpy as np
 
-from keras_vit.architectures.base import ANY
 from keras_vit.architectures.rotary import RotaryConfig
-from keras_vit.checks import did_you_mean
 from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats import timm
-from keras_vit.weights.formats.describing import count_blocks, resolve_num_heads, resolve_positions, vit_config
+from keras_vit.weights.formats.describing import count_blocks, vit_config
 from keras_vit.weights.formats.format import Format
-from keras_vit.weights.formats.names import (
-    Names,
-    Rule,
-    block_rules,
-    dense_rules,
-    merged_rules,
-    norm_rules,
-    with_head_bias,
+from keras_vit.weights.formats.names import Names, read_rules, with_head_bias
+from keras_vit.weights.formats.settings import (
+    PREPARE_YOURSELF,
+    check_settings,
+    check_supported,
+    pair,
+    read_toml,
 )
-from keras_vit.weights.formats.settings import PREPARE_YOURSELF, check_settings, check_supported, pair, patch_size_of
 
-
-def _attention(names):
-    for array, part in (("in_proj_weight", "kernel"), ("in_proj_bias", "bias")):
-        paths = tuple(f"attention/{name}/{part}" for name in ("query", "key", "value"))
-        yield Rule(f"{names}.{array}", paths, "query_key_value")
-    yield from merged_rules(f"{names}.out_proj", "attention")
-
-
-_MLP = (*dense_rules("mlp.c_fc", "mlp/hidden"), *dense_rules("mlp.c_proj", "mlp/output"))
-_BLOCK = (
-    *norm_rules("ln_1", "attention_norm"),
-    *_attention("attn"),
-    Rule("ls_1.gamma", "attention_scale/gamma"),
-    *norm_rules("ln_2", "mlp_norm"),
-    *_MLP,
-    Rule("ls_2.gamma", "mlp_scale/gamma"),
-)
-_POOLING = (Rule("probe", "probe"), *_attention("attn"), *norm_rules("layernorm", "norm"), *_MLP)  # Perception Encoder
-NAMES = Names(
-    (
-        Rule("conv1.weight", "patch_embedding/kernel", "convolution"),
-        Rule("class_embedding", "class_token/token", "token"),
-        Rule("positional_embedding", "position_embedding/embedding"),
-        *norm_rules("ln_pre", "pre_norm"),
-        *block_rules("transformer.resblocks.{i}.", _BLOCK),
-        *norm_rules("ln_post", "encoder_norm"),
-        *block_rules("attn_pool.", _POOLING, "pooling"),
-        # Not transposed, because the authors' code multiplies by it from the right.
-        Rule("proj", "predictions/kernel"),
-    )
-)
+NAMES = Names(read_rules("open_clip_names.txt"))
 _NORM_AFTER_POOLING = {"encoder_norm/gamma": "pooled_norm/gamma", "encoder_norm/beta": "pooled_norm/beta"}
 
 # The name of one array of each kind of tower, without the prefix of the tower.
@@ -68,38 +33,8 @@ _OWN, _TIMM = "transformer.resblocks.0.ln_1.weight", "trunk.patch_embed.proj.wei
 _PREFIX = re.compile(r"((state_dict|model|weights)/|(module|visual)\.)*")
 _FAMILIES = ("clip", "open_clip", "pe")
 _POOLINGS = {"tok": "token", "avg": "avg"}
-_NO = (False, None)
-_SETTINGS: dict[str, typing.Any] = {
-    **dict.fromkeys(("layers", "width", "head_width", "mlp_ratio", "patch_size", "image_size", "ls_init_value"), ANY),
-    **dict.fromkeys(("no_ln_pre", "pos_embed_type", "final_ln_after_pool", "norm_kwargs", "output_tokens"), ANY),
-    "pool_type": tuple(_POOLINGS),
-    "act_kwargs": (None, {}, {"approximate": "tanh"}, {"approximate": "none"}),
-    **dict.fromkeys(("attentional_pool", "qk_norm", "scaled_cosine_attn", "scale_heads", "scale_attn_inner"), _NO),
-    **dict.fromkeys(("scale_attn", "scale_fc", "timm_model_name"), _NO),
-    # These affect only other kinds of towers, or only training.
-    **dict.fromkeys(("patch_dropout", "attn_pooler_queries", "attn_pooler_heads", "block_type"), ANY),
-    **dict.fromkeys(("timm_model_pretrained", "timm_pool", "timm_proj", "timm_proj_bias"), ANY),
-    **dict.fromkeys(("timm_drop", "timm_drop_path"), ANY),
-}
-"""{setting in `vision_cfg`: supported values}"""
+_SUPPORTED = read_toml("open_clip.toml")
 _FILE = "open_clip_config.json"
-_MODEL: dict[str, typing.Any] = {
-    **dict.fromkeys(("vision_cfg", "quick_gelu", "embed_dim", "model_cfg", "preprocess_cfg"), ANY),
-    # These affect only the text tower, the loss or the precision.
-    **dict.fromkeys(("text_cfg", "custom_text", "multimodal_cfg", "init_logit_scale", "init_logit_bias"), ANY),
-    **dict.fromkeys(("nonscalar_logit_scale", "cast_dtype", "output_dict", "tokenizer_cfg"), ANY),
-}
-"""{setting in `model_cfg`: supported values}"""
-_PREPROCESSING: dict[str, typing.Any] = {
-    **dict.fromkeys(("mean", "std"), ANY),
-    "mode": ("RGB",),
-    # OpenCLIP draws the interpolation in training only. With "random", it evaluates with "bicubic".
-    "interpolation": ("bilinear", "bicubic", "random"),
-    "resize_mode": ("shortest", "squash"),
-    # The size is that of the model, and images are not padded with the colour.
-    **dict.fromkeys(("size", "fill_color"), ANY),
-}
-"""{setting in `preprocess_cfg`: supported values}"""
 
 
 def _recognises(file):
@@ -124,12 +59,13 @@ def _describe(file, hints):
     preprocessing = settings.get("preprocess_cfg", {})
     return dataclasses.replace(
         checkpoint,
-        format="open_clip",
         preprocessing=_read_preprocessing(preprocessing, checkpoint.image_size) or checkpoint.preprocessing,
         activation=None,
         ignored={
-            **check_supported(f"model_cfg of {_FILE}", model_settings, _MODEL),
-            **check_supported(f"preprocess_cfg of {_FILE}", preprocessing, _PREPROCESSING, PREPARE_YOURSELF),
+            **check_supported(f"model_cfg of {_FILE}", model_settings, _SUPPORTED["model_cfg"]),
+            **check_supported(
+                f"preprocess_cfg of {_FILE}", preprocessing, _SUPPORTED["preprocess_cfg"], PREPARE_YOURSELF
+            ),
         },
     )
 
@@ -143,12 +79,10 @@ def _own_tower(everything, vision, quick_gelu, hints):
     if quick_gelu or (family == "clip" and not vision):
         fields["mlp"] = "quick_gelu"
     num_rows, size = shapes["positional_embedding"][0], pair(vision.get("image_size"))
-    if family == "pe":
-        fields["rotary"] = _perception_encoder_rotary(fields, num_rows, hints, size)
     config, grid_size, size = vit_config(fields, hints, num_rows, [fields["class_token"]], size)
+    if family == "pe":
+        config = config.replace(rotary=_perception_encoder_rotary(config, grid_size))
     return Checkpoint(
-        source=hints.source,
-        format="open_clip",
         config=config,
         grid_size=grid_size,
         classes=shapes["proj"][1] if "proj" in shapes else None,
@@ -156,7 +90,7 @@ def _own_tower(everything, vision, quick_gelu, hints):
         channels=shapes["conv1.weight"][1],
         preprocessing=preprocessing_of(family, size),
         read=lambda: _read(file, config),
-        skipped=file.left_out(everything),
+        skipped=file.left_out,
     )
 
 
@@ -178,7 +112,7 @@ def _family(shapes, vision, hints):
 
 def _fields(shapes, vision, family, hints):
     """{field of `ViTConfig`: value}, except for the rows of the position table."""
-    _check_supported(vision)
+    check_supported(f"vision_cfg of {_FILE}", vision, _SUPPORTED["vision_cfg"], strict=True)
     hidden_dim, _, *patch = shapes["conv1.weight"]
     num_layers = count_blocks(shapes, re.compile(r"transformer\.resblocks\.(\d+)\."))
     mlp_dim = shapes["transformer.resblocks.0.mlp.c_fc.weight"][0]
@@ -186,10 +120,10 @@ def _fields(shapes, vision, family, hints):
     num_heads = hidden_dim // vision.get("head_width", 64) if vision else FAMILIES[family].num_heads.get(hidden_dim)
     activation, norm = (vision.get(name) or {} for name in ("act_kwargs", "norm_kwargs"))
     return {
-        "patch_size": patch_size_of(patch),
+        "patch_size": patch,
         "hidden_dim": hidden_dim,
         "num_layers": num_layers,
-        "num_heads": resolve_num_heads(num_heads, hidden_dim, num_layers, mlp_dim, hints),
+        "num_heads": hints.num_heads or num_heads,
         "mlp_dim": mlp_dim,
         "class_token": "class_embedding" in shapes,
         "pre_norm": "ln_pre.weight" in shapes,
@@ -201,14 +135,6 @@ def _fields(shapes, vision, family, hints):
         "layer_norm_epsilon": norm.get("eps", 1e-5),
         **_pooling(shapes, vision, mlp_dim),
     }
-
-
-def _check_supported(vision):
-    for name, value in vision.items():
-        accepted = _SETTINGS.get(name, ())
-        if accepted is not ANY and value not in accepted:
-            hint = "" if name in _SETTINGS else did_you_mean(name, _SETTINGS)
-            raise ValueError(f"vision_cfg of open_clip_config.json has {name}={value!r}, which is not supported.{hint}")
 
 
 def _pooling(shapes, vision, mlp_dim):
@@ -224,20 +150,18 @@ def _pooling(shapes, vision, mlp_dim):
     return {"pooling": _POOLINGS[vision.get("pool_type", "tok")] if "ln_post.weight" in shapes else None}
 
 
-def _perception_encoder_rotary(fields, num_rows, hints, image_size):
+def _perception_encoder_rotary(config, grid_size):
     """The rotary positions of Perception Encoder. A class token has position 0. The patches then begin at 1.
 
     In images of another size, positions are scaled to the grid of the file, as in timm. The authors' code does not
     scale them.
     """
-    stride = pair(fields["patch_size"])
-    _, grid_size = resolve_positions(num_rows, [fields["class_token"]], stride, hints, image_size)
     return RotaryConfig(
         base=10000.0,
         layout="interleaved",
         coordinates="grid",
         reference_grid=grid_size,
-        offset=1.0 if fields["class_token"] else 0.0,
+        offset=1.0 if config.has_class_token else 0.0,
         axis_order="xy",
     )
 
@@ -274,7 +198,7 @@ def _timm_tower(everything, vision, hints):
         classes=mlp_shape[0] if mlp_shape else checkpoint.classes,
         preprocessing=checkpoint.preprocessing or preprocessing_of("open_clip", checkpoint.image_size),
         read=lambda: with_head_bias(checkpoint.read()),
-        skipped=(*file.left_out(everything), *checkpoint.skipped),
+        skipped=(*file.left_out, *checkpoint.skipped),
         unsupported_head="the output of an MLP" if mlp_shape else None,
     )
 

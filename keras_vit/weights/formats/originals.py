@@ -12,8 +12,10 @@ import numpy as np
 
 from keras_vit.weights.catalogue.families import FAMILIES
 from keras_vit.weights.containers.files import Renamed
+from keras_vit.weights.formats.settings import read_toml
 from keras_vit.weights.formats.timm.architectures import arguments_of
 
+_TABLE = read_toml("originals.toml")
 _PATCHES = "patch_embed.proj.weight"
 # Prefixes of the names of the model's arrays. If a file contains several models, the one whose prefix matches
 # `_AVERAGE` is read. Its weights are a moving average.
@@ -21,37 +23,10 @@ _PREFIX = re.compile(
     r"((model_ema|model|module|state_dict|teacher|target_encoder)/|(module|backbone|base_encoder|visual)\.)*"
 )
 _AVERAGE = re.compile(r"model_ema/|teacher/|target_encoder/")
-# (pattern of a part of a name, replacement)
-_NAMES = (
-    (r"^(register|storage)_tokens$", "reg_token"),
-    (r"^patch_embed\.backbone\.(conv|norm)\.", r"patch_embed.backbone.stem.\1."),
-    (r"\.gamma_([12])$", r".ls\1.gamma"),
-    (r"\.attn\.inner_attn_ln\.", ".attn.norm."),
-    (r"\.mlp\.ffn_ln\.", ".mlp.norm."),
-    (r"\.mlp\.w12\.", ".mlp.fc1."),
-    (r"\.mlp\.w1\.", ".mlp.fc1_g."),
-    (r"\.mlp\.w2\.", ".mlp.fc1_x."),
-    (r"\.mlp\.w3\.", ".mlp.fc2."),
-)
 # Arrays that are computed from the image size, and heads that are used only in pre-training.
 _LEFT_OUT = re.compile(r"rope_embed\.periods|(.*\.)?rope\.freqs_(cos|sin)|local_cls_norm\..*|lm_head\..*")
 _HEAD = re.compile(r"head\.(?!(weight|bias)$)")  # Projection heads of DINO and MoCo v3.
 
-# (pattern of a name, family). The family of the first pattern that matches a name of a file is suggested.
-_LIKELY = (
-    (r"^storage_tokens$", "dinov3"),
-    (r"(^|\.)base_encoder\.", "mocov3"),
-    (r"^target_encoder/", "ijepa"),
-    (r"^visual\.blocks\.", "eva_clip"),
-    (r"\.mlp\.w1\.", "eva02"),
-    (r"\.attn\.q_bias$", "eva"),
-    (r"(^|/)decoder_|fc_norm", "mae"),
-    (r"^register_tokens$", "dinov2_registers"),
-    (r"^mask_token$", "dinov2"),
-    (r"^teacher/|backbone\.", "dino"),
-    (r"\.gamma_1$", "deit3"),
-    (r"dist_token", "deit"),
-)
 _DINOV3, _EVA = ("dinov3", "dinov3_sat"), ("eva", "eva02", "eva_clip")
 # (part of a name that occurs only in files of some families, these families, whether all of their files have it)
 _MARKS = (
@@ -134,7 +109,8 @@ def _find(names, part):
 
 
 def _likely_family(file):
-    return next((family for mark, family in _LIKELY if any(re.search(mark, name) for name in file)), "timm")
+    likely = _TABLE["likely"].items()
+    return next((family for pattern, family in likely if any(re.search(pattern, name) for name in file)), "timm")
 
 
 def renamed(file, family):
@@ -150,7 +126,7 @@ def renamed(file, family):
         new = old.removeprefix(prefix)
         if not old.startswith(prefix) or "/" in new or _HEAD.match(new) or _LEFT_OUT.fullmatch(new):
             continue
-        for pattern, replacement in _NAMES:
+        for pattern, replacement in _TABLE["names"].items():
             new = re.sub(pattern, replacement, new)
         # EVA's pre-training applies this norm to the patch tokens. As in timm, it is applied to their mean here.
         names[f"fc_{new}" if is_masked and new.startswith("norm.") else new] = old

@@ -1,7 +1,9 @@
-"""Checks and reads settings that several formats share."""
+"""Reads the tables of settings, such as `keras_hub.toml`, and checks and reads settings that several formats share."""
 
-from keras_vit.architectures.base import ANY
-from keras_vit.checks import MAX_SIDE, check_size, problem_of_class_names, shown
+import importlib.resources
+import tomllib
+
+from keras_vit.checks import MAX_SIDE, check_size, did_you_mean, problem_of_class_names, shown
 
 PREPARE_YOURSELF = (
     " To load the weights anyway, change the setting in the file to a supported value, and prepare the images yourself."
@@ -10,10 +12,15 @@ PREPARE_YOURSELF = (
 _PROBLEM_TYPES = (None, "single_label_classification", "multi_label_classification", "regression")
 
 
-def patch_size_of(sides):
-    """Side of a patch, or (height, width) if they differ, as in `ViTConfig`."""
-    height, width = sides
-    return height if height == width else (height, width)
+def read_toml(file):
+    """Contents of a TOML file, whose path is relative to this folder. TOML has no `None`; it is written as "null"."""
+    return _with_none(tomllib.loads(importlib.resources.files(__package__).joinpath(file).read_text("utf-8")))
+
+
+def _with_none(value):
+    if isinstance(value, dict):
+        return {name: _with_none(each) for name, each in value.items()}
+    return [_with_none(each) for each in value] if isinstance(value, list) else None if value == "null" else value
 
 
 def pair(size):
@@ -43,14 +50,17 @@ def check_settings(settings, **facts):
             )
 
 
-def check_supported(file, settings, supported, advice=""):
+def check_supported(file, settings, supported, advice="", strict=False):
     """Checks the values of settings, and finds the settings that are unknown. `None` is the same as no setting.
 
     Args:
         file: Name of the file or of the part of it that contains the settings.
         settings: Contents of the configuration.
-        supported: {setting: supported values, or `ANY`}. It contains all settings that the project writes.
+        supported: {setting: list of its supported values}. The entry `any_value` lists the settings of which each value
+            is supported. Together, these are all settings that the project writes.
         advice: End of the error message.
+        strict: Whether unknown settings are refused, and `None` is a value like any other. The settings then define the
+            architecture.
 
     Returns:
         {setting: text that names its value} for all unknown settings. They could change the outputs.
@@ -60,10 +70,14 @@ def check_supported(file, settings, supported, advice=""):
     """
     ignored = {}
     for name, value in settings.items():
+        if name in supported["any_value"] or (value is None and not strict):
+            continue
+        if name not in supported and strict:
+            hint = did_you_mean(name, [*supported["any_value"], *supported])
+            raise ValueError(f"{file} contains the unknown setting {name}={shown(value)}.{hint}")
         if name not in supported:
-            if value is not None:
-                ignored[name] = f"{shown(value)} in {file} is unknown and has no effect"
-        elif value is not None and supported[name] is not ANY and value not in supported[name]:
+            ignored[name] = f"{shown(value)} in {file} is unknown and has no effect"
+        elif value not in supported[name]:
             accepted = " or ".join(map(repr, supported[name]))
             raise ValueError(
                 f"{file} contains {name}={shown(value)}. This package supports only {name}={accepted}.{advice}"

@@ -8,32 +8,10 @@ from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats.describing import stage_depths_of
 from keras_vit.weights.formats.format import Format
-from keras_vit.weights.formats.names import Names, Rule, dense_rules, norm_rules
-from keras_vit.weights.formats.settings import pair
-from keras_vit.weights.formats.timm.pretrained_cfg import pretrained_cfg, read_config
+from keras_vit.weights.formats.names import Names, read_rules
+from keras_vit.weights.formats.timm.pretrained_cfg import read_config, read_image_size
 
-_BLOCK = "layer{s}.{u}"
-_UNIT = "stage_{s}_unit_{u}"
-
-
-def _batch_norm(name, path):
-    yield from norm_rules(name, path)
-    yield Rule(f"{name}.running_mean", f"{path}/moving_mean")
-    yield Rule(f"{name}.running_var", f"{path}/moving_variance")
-
-
-def _rules():
-    yield Rule("conv1.weight", "stem_conv/kernel", "convolution")
-    yield from _batch_norm("bn1", "stem_norm")
-    for number in (1, 2, 3):
-        yield Rule(f"{_BLOCK}.conv{number}.weight", f"{_UNIT}/conv_{number}/kernel", "convolution")
-        yield from _batch_norm(f"{_BLOCK}.bn{number}", f"{_UNIT}/norm_{number}")
-    yield Rule(f"{_BLOCK}.downsample.0.weight", f"{_UNIT}/projection_conv/kernel", "convolution")
-    yield from _batch_norm(f"{_BLOCK}.downsample.1", f"{_UNIT}/projection_norm")
-    yield from dense_rules("fc", "predictions")
-
-
-NAMES = Names(_rules(), ignored=(r".*\.num_batches_tracked",))
+NAMES = Names(read_rules("torchvision_names.txt"), ignored=(r".*\.num_batches_tracked",))
 """Table in which stages are counted from 0, as in the names that `_name` returns."""
 
 # Prefixes that a training state adds to the names of the model's arrays.
@@ -72,39 +50,38 @@ def _describe(file, hints):
     shapes = renamed.shapes
     if _ROOTS[0] not in shapes:
         _refuse("its stem has more than one convolution")
-    units = [tuple(map(int, match.groups())) for name in shapes if (match := re.match(r"layer(\d+)\.(\d+)\.", name))]
     config = ResNetConfig(
-        stage_depths_of(units, hints.source, ResNetConfig.title),
+        stage_depths_of(shapes, r"layer(\d+)\.(\d+)\.", ResNetConfig.title),
         width=shapes["conv1.weight"][0],
         expansion=4 if "layer0.0.conv3.weight" in shapes else 1,
     )
     _check_units(renamed, names, config)
-    size = pair(pretrained_cfg(settings).get("input_size", ())[1:] or 224)
+    size = read_image_size(settings) or (224, 224)
     classes = shapes["fc.weight"][0] if "fc.weight" in shapes else None
-    images, published = read_config(settings, classes, size), _published_pixels(hints.source, size)
+    facts = _with_published(read_config(settings, classes, size), hints.source, classes, size)
     return Checkpoint(
-        source=hints.source,
-        format="torchvision",
         config=config,
         grid_size=None,
         classes=classes,
         image_size=size,
         channels=shapes["conv1.weight"][1],
-        preprocessing=images["preprocessing"] or published or preprocessing_of("torchvision", size),
-        label_space=images["label_space"] or ("imagenet1k" if published and classes == 1000 else None),
         read=lambda: NAMES.decode(renamed, None),
-        skipped=(*renamed.left_out(file), *(names[name] for name in renamed if NAMES.ignores(name))),
-        activation=images["activation"],
-        ignored=images["ignored"],
+        skipped=(*renamed.left_out, *(names[name] for name in renamed if NAMES.ignores(name))),
+        **facts,
     )
 
 
-def _published_pixels(source, size):
-    """Image preparation of a file of torchvision, by its name, or `None` for other names."""
+def _with_published(facts, source, classes, size):
+    """Adds what the name of a file of torchvision says about its images and classes to the result of `read_config`."""
     digits = re.search(r"resnet\d+-([0-9a-f]{8})\.pth$", source)
-    if digits and digits[1] in RESIZES:
-        return {**preprocessing_of("torchvision", size), "resize": RESIZES[digits[1]]}
-    return None
+    published = RESIZES.get(digits[1]) if digits else None
+    preprocessing = preprocessing_of("torchvision", size)
+    if published:
+        preprocessing["resize"] = published
+    return facts | {
+        "preprocessing": facts["preprocessing"] or preprocessing,
+        "label_space": facts["label_space"] or ("imagenet1k" if published and classes == 1000 else None),
+    }
 
 
 def _check_units(renamed, names, config):

@@ -59,11 +59,12 @@ HUB_WEIGHTS = (
 """Patterns of weight files on the Hub. The files of the first pattern that matches are downloaded."""
 
 
-def locate(source):
+def locate(source, sha256=None):
     """Finds the file or folder of a source of weights, and downloads it if it is not on this machine.
 
     Args:
         source: Path of a file or folder, or a source that `fetch` or `fetch_from_hub` accepts.
+        sha256: Same as in `fetch`.
 
     Returns:
         `pathlib.Path` of the file or folder on this machine.
@@ -78,7 +79,7 @@ def locate(source):
     if text.startswith("hf://"):
         return fetch_from_hub(text)
     if "://" in text:
-        return fetch(text)
+        return fetch(text, sha256)
     path = pathlib.Path(text).expanduser()
     if not os.path.exists(path):  # `path.exists()` raises an error if the name is too long.
         raise FileNotFoundError(f"There is no file or folder {shown(text)} (working folder: {os.getcwd()}). {ACCEPTED}")
@@ -141,7 +142,12 @@ def fetch(url, sha256=None):
 
 def _check_cached(path, url, sha256):
     """Checks that a cached file has the expected SHA-256, and that it has not changed since its download."""
-    origin = _read_origin(path)
+    origin, record = None, _origin_of(path)
+    if record.exists():
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            origin = json.loads(record.read_text("utf-8"))["sha256"]
+        if not isinstance(origin, str):
+            raise ValueError(f"{record} is damaged. Delete it and {path.name} to download the file again.")
     actual = digest_of(path) if sha256 or origin else None
     if sha256 and actual and not actual.startswith(sha256.lower()):
         raise ValueError(
@@ -151,25 +157,12 @@ def _check_cached(path, url, sha256):
     if origin and actual != origin:
         raise ValueError(
             f"{path} has changed since it was downloaded from {redacted(url)}: its SHA-256 is {actual}, and was "
-            f"{origin}. Delete it to download it again. To use the changed file, delete {_origin_of(path).name}."
+            f"{origin}. Delete it to download it again. To use the changed file, delete {record.name}."
         )
 
 
 def _origin_of(path):
     return path.with_name(f"{path.name}.origin")
-
-
-def _read_origin(path):
-    """SHA-256 that a cached file had after its download, or `None` if `fetch` did not download the file."""
-    try:
-        origin = json.loads(_origin_of(path).read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        origin = None
-    if not isinstance(origin, dict) or not isinstance(origin.get("sha256"), str):
-        raise ValueError(f"{_origin_of(path)} is damaged. Delete it and {path.name} to download the file again.")
-    return origin["sha256"]
 
 
 def fetch_from_hub(source):
@@ -219,10 +212,16 @@ def fetch_from_hub(source):
 
 def _hub_folder(hub, repository, revision, file):
     """Folder with one file of a repository or, if `file` is `None`, its weights, and the files that describe them."""
+    from huggingface_hub import constants
+
     download = functools.partial(hub.snapshot_download, repository, revision=revision)
-    cached, problem = _cached_folder(download), None
+    cached, problem = None, None
+    with contextlib.suppress(OSError):  # The cache has no copy. A copy may lack files.
+        cached = pathlib.Path(download(allow_patterns=[], local_files_only=True))
     try:
-        listing = hub.model_info(repository, revision=revision, timeout=_longest_wait_for_hub(cached))
+        is_short = cached and "HF_HUB_ETAG_TIMEOUT" not in os.environ
+        timeout = LONGEST_WAIT_WITH_COPY if is_short else constants.HF_HUB_ETAG_TIMEOUT
+        listing = hub.model_info(repository, revision=revision, timeout=timeout)
         names = [sibling.rfilename for sibling in listing.siblings or ()]
     except Exception as error:  # The type of this error depends on the version of the library.
         if cached is None:
@@ -243,29 +242,13 @@ def _hub_folder(hub, repository, revision, file):
             f"downloaded"
         ) from None
     for name in weights:
-        _checked_hub_file(folder / name)
+        _check_hub_file(folder / name)
     return folder
 
 
 def _unsigned(error):
     """Message of an error of the Hub's library. Signatures are removed from addresses."""
     return re.sub(r"(://[^\s?#]+)[?#]\S*", r"\1", str(error))
-
-
-def _cached_folder(download):
-    """Folder of a repository in the Hub's cache, which may lack files, or `None`."""
-    try:
-        return pathlib.Path(download(allow_patterns=[], local_files_only=True))
-    except OSError:
-        return None
-
-
-def _longest_wait_for_hub(cached):
-    """Maximum number of seconds to wait for an answer of the Hub."""
-    from huggingface_hub import constants
-
-    is_short = cached and "HF_HUB_ETAG_TIMEOUT" not in os.environ
-    return LONGEST_WAIT_WITH_COPY if is_short else constants.HF_HUB_ETAG_TIMEOUT
 
 
 def _wanted_files(repository, names, file):
@@ -293,7 +276,7 @@ def _first(names):
     return ", ".join(names[:_MAX_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _checked_hub_file(path):
+def _check_hub_file(path):
     """Checks that a file has not changed. In the Hub's cache, the name of a large file is its SHA-256."""
     blob = path.resolve()
     if re.fullmatch("[0-9a-f]{64}", blob.name) and (actual := digest_of(blob)) != blob.name:
@@ -301,7 +284,6 @@ def _checked_hub_file(path):
             f"{path} has changed since it was downloaded: its SHA-256 is {actual}, and was {blob.name}. Delete "
             f"{blob} to download it again."
         )
-    return path
 
 
 def _address(url):
@@ -311,21 +293,16 @@ def _address(url):
         address = f"https://storage.googleapis.com/{path}"
     else:
         address = urllib.parse.quote(url, safe=string.punctuation.replace("\\", ""))
-    if not _is_accepted(address):
-        raise ValueError(f"Weights cannot be downloaded from {shown(redacted(url))}. {ACCEPTED}")
-    return address
-
-
-def _is_accepted(address):
     try:
         parts = urllib.parse.urlsplit(address)
-        host, is_port = parts.hostname or "", parts.port != 0
         # `http.client` encodes the host in this way too, and would raise a UnicodeError, which is no OSError.
-        is_host = bool(host.encode("idna")) and not {"%", "@"} & {*parts.netloc}
+        is_host = bool((parts.hostname or "").encode("idna")) and not {"%", "@"} & {*parts.netloc}
+        is_safe = parts.port != 0 and (parts.scheme == "https" or is_local(address))
     except ValueError:  # The port, the name of the host or its IPv6 address is not valid.
-        return False
-    is_safe = parts.scheme == "https" or is_local(address)
-    return is_host and is_port and is_safe and len(address) <= MAX_ADDRESS_LENGTH
+        is_host = is_safe = False
+    if not is_host or not is_safe or len(address) > MAX_ADDRESS_LENGTH:
+        raise ValueError(f"Weights cannot be downloaded from {shown(redacted(url))}. {ACCEPTED}")
+    return address
 
 
 def _cached_path(address):
@@ -342,13 +319,8 @@ def _cached_path(address):
     if parts.query:
         name = pathlib.PurePosixPath(names[-1])
         names[-1] = f"{name.stem}-{hashlib.sha256(parts.query.encode()).hexdigest()[:16]}{name.suffix}"
-    return cache_folder().joinpath(*map(_cached_name, (host, *names)))
-
-
-def _cached_name(name):
-    """Name of a folder or file in the cache. Endings that are in `COMPANIONS` are escaped."""
-    name = name.replace(":", "%3A")
-    return re.sub(rf"\.(?=({'|'.join(COMPANIONS)})$)", "%2E", name, flags=re.IGNORECASE)
+    companion = re.compile(rf"\.(?=({'|'.join(COMPANIONS)})$)", re.IGNORECASE)
+    return cache_folder().joinpath(*(companion.sub("%2E", name.replace(":", "%3A")) for name in (host, *names)))
 
 
 @contextlib.contextmanager
@@ -362,18 +334,14 @@ def _locked(path):
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:
-            _wait(lock, path)
+            print(f"Waiting for another process that is downloading {path}")
+            try:
+                lock.acquire(timeout=LONGEST_WAIT)
+            except filelock.Timeout:
+                raise TimeoutError(
+                    f"Another process has been downloading {path} for {LONGEST_WAIT} seconds. Stop it and call again."
+                ) from None
     try:
         yield
     finally:
         lock.release()
-
-
-def _wait(lock, path):
-    print(f"Waiting for another process that is downloading {path}")
-    try:
-        lock.acquire(timeout=LONGEST_WAIT)
-    except TimeoutError:
-        raise TimeoutError(
-            f"Another process has been downloading {path} for {LONGEST_WAIT} seconds. Stop it and call again."
-        ) from None

@@ -1,22 +1,16 @@
 """The arrays of each layout compute the same outputs as the original layer for the same input."""
 
+import tempfile
+
 import numpy as np
 import pytest
 
-from keras_vit.weights.formats.names import (
-    LAYOUTS,
-    Names,
-    Rule,
-    block_rules,
-    dense_rules,
-    head_rules,
-    merged_rules,
-    norm_rules,
-)
+from keras_vit.weights.formats.names import LAYOUTS, Names, Rule, read_rules
 
 # B is the batch size, D the width, K the number of heads, W = D / K, and M another width. All differ.
 B, D, K, W, M = 2, 12, 3, 4, 5
 RNG = np.random.default_rng(0)
+QKV = ("query", "key", "value")
 TOKENS = RNG.normal(size=(B, D))
 
 
@@ -98,24 +92,44 @@ def test_names_an_array_of_an_impossible_shape(layout, shape):
         names.decode({"array": np.ones(shape, "float32")}, K)
 
 
-NAMES = Names(
-    (
-        *block_rules(
-            "blocks.{i}.",
-            (
-                *norm_rules("norm1", "attention_norm"),
-                *head_rules(["q", "k", "v"], "attention"),
-                *merged_rules("attn.proj", "attention"),
-                *dense_rules("mlp.fc1", "mlp/hidden"),
-            ),
+TABLE = """
+# Names of a model
+blocks.{i}.norm1.weight      encoder_block_{i}/attention_norm/gamma
+blocks.{i}.norm1.bias        encoder_block_{i}/attention_norm/beta
+blocks.{i}.qkv.weight        encoder_block_{i}/attention/{query,key,value}/kernel  query_key_value
+blocks.{i}.k.weight          encoder_block_{i}/attention/key/kernel                heads
+blocks.{i}.k.bias            encoder_block_{i}/attention/key/bias                  heads
+blocks.{i}.attn.proj.weight  encoder_block_{i}/attention/output/kernel             merged_heads
+
+[other]
+blocks.{i}.mlp.fc1.weight      encoder_block_{i}/mlp/hidden/kernel  dense
+stages.{s}.blocks.{u}.weight   stem_stage_{s}_unit_{u}/kernel
+first                          layer/kernel
+second                         layer/kernel
+f.rst                          layer/other  # not a pattern
+"""
+
+
+def _read(*sections):
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(TABLE)
+        file.flush()
+        return read_rules(file.name, *sections)
+
+
+NAMES = Names(_read(), ignored=(r"mask_token", r"decoder_.*"))
+
+
+def test_read_rules():
+    rules = _read()
+    assert rules[2:4] == [
+        Rule(
+            "blocks.{i}.qkv.weight", tuple(f"encoder_block_{{i}}/attention/{x}/kernel" for x in QKV), "query_key_value"
         ),
-        Rule("stages.{s}.blocks.{u}.weight", "stem_stage_{s}_unit_{u}/kernel"),
-        Rule("first", "layer/kernel"),
-        Rule("second", "layer/kernel"),
-        Rule("f.rst", "layer/other"),
-    ),
-    ignored=(r"mask_token", r"decoder_.*"),
-)
+        Rule("blocks.{i}.k.weight", ("encoder_block_{i}/attention/key/kernel",), "heads"),
+    ]
+    assert rules[-1] == Rule("f.rst", ("layer/other",), "same")
+    assert _read("other") == rules[6:]
 
 
 def test_find():

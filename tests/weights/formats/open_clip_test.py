@@ -91,9 +91,13 @@ def test_image_preparation(settings, crop, arrays, tmp_path):
 @pytest.mark.parametrize(
     ("vision", "settings", "message"),
     [
-        ({"attentional_pool": True}, {}, "has attentional_pool=True, which is not supported"),
-        ({"pool_type": "none"}, {}, "has pool_type='none', which is not supported"),
-        ({"pool_typ": "tok"}, {}, r"has pool_typ='tok', which is not supported\. Did you mean 'pool_type'"),
+        (
+            {"attentional_pool": True},
+            {},
+            "contains attentional_pool=True. This package supports only attentional_pool=False",
+        ),
+        ({"pool_type": "none"}, {}, "contains pool_type='none'. This package supports only pool_type='tok' or 'avg'"),
+        ({"pool_typ": "tok"}, {}, r"contains the unknown setting pool_typ='tok'\. Did you mean 'pool_type'"),
         ({"width": 24}, {}, "contains width=24, but the arrays have 12"),
         ({}, {"preprocess_cfg": {**MEANS, "resize_mode": "longest"}}, "only resize_mode='shortest' or 'squash'"),
         ({}, {"preprocess_cfg": {**MEANS, "interpolation": "lanczos"}}, "only interpolation='bilinear' or 'bicubic'"),

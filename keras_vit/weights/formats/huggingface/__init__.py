@@ -6,7 +6,7 @@ from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
-from keras_vit.weights.formats.describing import count_blocks, resolve_num_heads, vit_config
+from keras_vit.weights.formats.describing import count_blocks, vit_config
 from keras_vit.weights.formats.format import OWN_FOLDER, CardFormat, Format
 from keras_vit.weights.formats.huggingface.config import (
     check_kind,
@@ -17,7 +17,7 @@ from keras_vit.weights.formats.huggingface.config import (
 from keras_vit.weights.formats.huggingface.names import KINDS, kind_of, without_prefix
 from keras_vit.weights.formats.huggingface.writing import write
 from keras_vit.weights.formats.names import join_gates, with_head_bias
-from keras_vit.weights.formats.settings import activation_of_problem, check_settings, pair, patch_size_of
+from keras_vit.weights.formats.settings import activation_of_problem, check_settings, pair
 
 _BLOCK = re.compile(r"(?:encoder\.)?layers?\.(\d+)\.")
 _POSITIONS = ("embeddings.position_embeddings", "embeddings.position_embedding.weight")
@@ -64,8 +64,6 @@ def _describe(file, hints):
     is_classifier = not shapes.keys().isdisjoint(_CLASSIFIERS[:2])
     names, unusable = read_class_names(json, classes) if is_classifier else (None, {})
     return Checkpoint(
-        source=hints.source,
-        format="huggingface",
         config=config,
         grid_size=grid_size,
         classes=classes,
@@ -94,10 +92,10 @@ def _fields(kind, shapes, settings, hints):
     if "mlp_ratio" not in settings:
         check_settings(settings, intermediate_size=mlp_dim)
     return {
-        "patch_size": patch_size_of(patch),
+        "patch_size": patch,
         "hidden_dim": hidden_dim,
         "num_layers": num_layers,
-        "num_heads": resolve_num_heads(num_heads, hidden_dim, num_layers, mlp_dim, hints),
+        "num_heads": hints.num_heads or num_heads,
         "mlp_dim": mlp_dim,
         "num_register_tokens": shapes.get("embeddings.register_tokens", (1, 0))[1],
         "position_interpolation": "bicubic_antialias" if "embeddings.register_tokens" in shapes else "bicubic",

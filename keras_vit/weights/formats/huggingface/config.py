@@ -1,102 +1,16 @@
 """Reads and writes model types, classes and image preparation in the JSON files of transformers."""
 
 import re
-import typing
 
-from keras_vit.architectures.base import ANY
 from keras_vit.checks import MAX_SIDE, check_flag, check_positive, check_size, shown
 from keras_vit.weights.adapt import adapt_preprocessing
-from keras_vit.weights.formats.settings import PREPARE_YOURSELF, check_supported, pair, usable_class_names
+from keras_vit.weights.formats.settings import PREPARE_YOURSELF, check_supported, pair, read_toml, usable_class_names
 
-_MODEL_TYPES = (
-    *("vit", "vit_mae", "vit_msn", "deit", "ijepa", "dinov2", "dinov2_with_registers", "dinov3_vit"),
-    *("siglip", "siglip_vision_model", "clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"),
-)
-"""Values of `model_type` in `config.json` for models whose image encoder can be read."""
-_UNSUPPORTED = {
-    "beit": ("BEiT", "relative positions"),
-    "data2vec-vision": ("data2vec", "relative positions"),
-    "yolos": ("YOLOS", "detection tokens behind the patches"),
-    "vitpose": ("ViTPose", "patches of padded images"),
-    "vitpose_backbone": ("ViTPose", "patches of padded images"),
-    "eomt": ("EoMT", "queries for masks between its blocks"),
-    "eomt_dinov3": ("EoMT", "queries for masks between its blocks"),
-    "depth_anything": ("Depth Anything", "a decoder for depth maps"),
-    "siglip2": ("SigLIP 2 NaFlex", "patches instead of images as inputs"),
-    "siglip2_vision_model": ("SigLIP 2 NaFlex", "patches instead of images as inputs"),
-}
-"""{`model_type`: (name of the model, unsupported feature)}"""
-# For files without config.json: (pattern, `model_type`). Only models of this type have arrays whose names match.
-_UNSUPPORTED_NAMES = (
-    (r"relative_position_bias_table$|\.lambda_[12]$", "beit"),
-    (r"detection_tokens$", "yolos"),
-    (r"^head\.(conv|deconv1)\.weight$", "vitpose"),
-    (r"^mask_head\.", "eomt"),
-    (r"^neck\.", "depth_anything"),
-)
-_READ = (
-    *("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("mlp_ratio", "hidden_act", "layer_norm_eps", "layerscale_value", "image_size", "patch_size"),
-    *("num_channels", "num_register_tokens", "qkv_bias", "query_bias", "key_bias", "value_bias"),
-    *("rope_theta", "rope_parameters", "use_swiglu_ffn", "use_gated_mlp", "pooler_output_size"),
-    *("projection_dim", "vision_use_head", "vision_config", "id2label", "label2id", "num_labels"),
-    *("problem_type", "license"),
-)
-"""Settings in `config.json` that are read, or that follow from the arrays."""
-_WITHOUT_EFFECT = (
-    *("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "dropout"),
-    *("classifier_dropout", "drop_path_rate", "initializer_range", "initializer_factor"),
-    *("logit_scale_init_value", "pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale", "use_mask_token"),
-    *("mask_ratio", "norm_pix_loss", "encoder_stride", "decoder_hidden_size", "decoder_intermediate_size"),
-    *("decoder_num_attention_heads", "decoder_num_hidden_layers", "text_config", "text_config_dict"),
-    *("vision_config_dict", "vocab_size", "out_features", "out_indices", "stage_names"),
-    *("add_cross_attention", "do_sample", "early_stopping", "gradient_checkpointing", "output_scores"),
-    *("remove_invalid_values", "return_dict_in_generate", "tf_legacy_loss", "tie_encoder_decoder"),
-    *("reshape_hidden_states", "loss_type", "_name_or_path", "name_or_path", "architectures"),
-    *("transformers_version", "auto_map", "dtype", "torch_dtype", "use_cache", "return_dict"),
-    *("attn_implementation", "_attn_implementation", "_attn_implementation_autoset", "output_attentions"),
-    *("output_hidden_states", "finetuning_task", "task_specific_params", "pruned_heads"),
-    *("chunk_size_feed_forward", "torchscript", "use_bfloat16", "is_decoder", "is_encoder_decoder"),
-    *("tie_word_embeddings", "tokenizer_class", "prefix", "bos_token_id", "eos_token_id", "pad_token_id"),
-    *("sep_token_id", "decoder_start_token_id", "max_length", "min_length", "num_beams", "num_beam_groups"),
-    *("diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty"),
-    *("length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "num_return_sequences"),
-)
-"""Settings in `config.json` for training, for other parts of the model, and for all models of transformers."""
-_SETTINGS: dict[str, typing.Any] = {
-    **dict.fromkeys((*_READ, *_WITHOUT_EFFECT), ANY),
-    "pooler_act": ("tanh",),
-    **dict.fromkeys(("proj_bias", "mlp_bias", "apply_layernorm"), (True,)),
-}
-"""{setting in `config.json`: supported values}"""
-
-# {type of an image processor of transformers, without "ImageProcessor": its defaults}
-_SQUARE = {"size": 224, "default_to_square": True, "do_center_crop": False}
-_CROPPED = {"size": 224, "default_to_square": False, "do_center_crop": True, "crop_size": 224, "resample": 3}
-PROCESSORS: dict[str, dict[str, typing.Any]] = {
-    "ViT": {**_SQUARE, "resample": 2},
-    "DINOv3ViT": {**_SQUARE, "resample": 2},
-    "Siglip": {**_SQUARE, "resample": 3},
-    "Beit": {**_SQUARE, "crop_size": 224, "resample": 3},
-    "DeiT": {**_CROPPED, "size": 256, "default_to_square": True},
-    "Bit": _CROPPED,
-    "ViTHybrid": _CROPPED,
-    "CLIP": _CROPPED,
-}
+_TABLE = read_toml("huggingface/settings.toml")
+PROCESSORS = _TABLE["processors"]
+"""{type of an image processor of transformers, without "ImageProcessor": its defaults}"""
 _SUFFIX = re.compile(r"(ImageProcessor|FeatureExtractor)(Fast|Pil)?$")
 _PROCESSOR_FILE = "preprocessor_config.json"
-_PROCESSOR_SETTINGS: dict[str, typing.Any] = {
-    **dict.fromkeys(("image_processor_type", "feature_extractor_type", "do_normalize", "image_mean", "image_std"), ANY),
-    **dict.fromkeys(("do_rescale", "rescale_factor", "do_resize", "size", "default_to_square"), ANY),
-    **dict.fromkeys(("do_center_crop", "crop_size", "do_pad", "pad_size"), ANY),
-    "resample": (2, 3),  # Numbers of Pillow: bilinear, bicubic.
-    "do_flip_channel_order": (False,),
-    # These do not change the pixels of RGB images.
-    **dict.fromkeys(("processor_class", "auto_map", "do_convert_rgb", "do_reduce_labels", "reduce_labels"), ANY),
-    **dict.fromkeys(("data_format", "input_data_format", "return_tensors", "device", "disable_grouping"), ANY),
-    **dict.fromkeys(("_valid_processor_keys", "image_seq_length"), ANY),
-}
-"""{setting in `preprocessor_config.json`: supported values}"""
 _FLAGS = {"do_normalize", "do_rescale", "do_resize", "default_to_square", "do_center_crop", "do_pad"}
 
 _DEFAULT_NAME = "LABEL_{}"
@@ -118,22 +32,23 @@ def check_kind(file, config, settings):
         ValueError: If the kind or a setting is unsupported. The message contains its name.
     """
     model_type = config.get("model_type") or _unsupported_type(file)
-    if model_type in _UNSUPPORTED:
-        title, feature = _UNSUPPORTED[model_type]
+    if model_type in _TABLE["unsupported"]:
+        title, feature = _TABLE["unsupported"][model_type]
         raise ValueError(f"transformers' {title} has {feature}, which this package does not support.")
-    if model_type is not None and model_type not in _MODEL_TYPES:
+    if model_type is not None and model_type not in _TABLE["model_types"]:
         raise ValueError(
             f"Its config.json has the model type {model_type!r} of transformers, which is not supported. Accepted: "
-            f"{', '.join(_MODEL_TYPES)}"
+            f"{', '.join(_TABLE['model_types'])}"
         )
-    return check_supported("config.json", settings, _SETTINGS)
+    return check_supported("config.json", settings, _TABLE["config"])
 
 
 def _unsupported_type(file):
-    """Key of `_UNSUPPORTED` for a file without config.json, or `None`."""
+    """The unsupported `model_type` of a file without config.json, or `None`."""
     if any(name.endswith("embeddings.patch_embedding.weight") and len(file.shapes[name]) == 2 for name in file):
         return "siglip2"
-    return next((kind for pattern, kind in _UNSUPPORTED_NAMES if any(re.search(pattern, name) for name in file)), None)
+    patterns = _TABLE["unsupported_names"].items()
+    return next((kind for pattern, kind in patterns if any(re.search(pattern, name) for name in file)), None)
 
 
 def read_rotary_base(settings):
@@ -186,7 +101,7 @@ def read_processor(processor, image_size):
     Raises:
         ValueError: If a setting is unsupported.
     """
-    ignored = check_supported(_PROCESSOR_FILE, processor, _PROCESSOR_SETTINGS, PREPARE_YOURSELF)
+    ignored = check_supported(_PROCESSOR_FILE, processor, _TABLE["processor"], PREPARE_YOURSELF)
     kind = processor.get("image_processor_type") or processor.get("feature_extractor_type")
     defaults = PROCESSORS.get(_SUFFIX.sub("", str(kind)), {})
     if kind is not None and not defaults:

@@ -87,7 +87,7 @@ def _settings(config, description, kind):
         "image_size": height if height == width else [height, width],
         "patch_size": config.patch_size,
         "num_channels": description.channels,
-        **_SETTINGS.get(kind, _vit_settings)(config),
+        **_settings_of_kind(config, kind),
     }
     if description.classes is not None:
         settings |= write_class_names(description)
@@ -96,44 +96,31 @@ def _settings(config, description, kind):
     return settings
 
 
-def _vit_settings(config):
-    return {"intermediate_size": config.mlp_dim, "qkv_bias": config.qkv_bias == "all"}
-
-
-def _two_towers_settings(config):
-    return {"intermediate_size": config.mlp_dim}
-
-
-def _dinov2_settings(config):
-    swiglu = config.mlp == "swiglu"
-    settings = {
-        "mlp_ratio": _mlp_ratio(config) if swiglu else config.mlp_dim // config.hidden_dim,
-        "use_swiglu_ffn": swiglu,
-        "layerscale_value": config.layer_scale,
-        "qkv_bias": config.qkv_bias == "all",
-    }
-    return settings | ({"num_register_tokens": config.num_register_tokens} if config.num_register_tokens else {})
-
-
-def _dinov3_settings(config):
-    return {
-        "intermediate_size": config.mlp_dim,
-        "use_gated_mlp": config.mlp == "swiglu",
-        "layerscale_value": config.layer_scale,
-        "num_register_tokens": config.num_register_tokens,
-        "rope_theta": config.rotary.base,
-        "query_bias": config.qkv_bias != "none",
-        "key_bias": config.qkv_bias == "all",
-        "value_bias": config.qkv_bias != "none",
-    }
-
-
-_SETTINGS = {
-    **dict.fromkeys(("dinov2", "dinov2_with_registers"), _dinov2_settings),
-    **dict.fromkeys(("siglip", "clip"), _two_towers_settings),
-    "dinov3": _dinov3_settings,
-}
-"""{kind of model: function that returns its own settings, if they are not those of ViT}"""
+def _settings_of_kind(config, kind):
+    """Settings of a kind of model that differ from those of other kinds."""
+    has_biases, is_gated = config.qkv_bias == "all", config.mlp == "swiglu"
+    if kind in ("siglip", "clip"):
+        return {"intermediate_size": config.mlp_dim}
+    if kind == "dinov3":
+        return {
+            "intermediate_size": config.mlp_dim,
+            "use_gated_mlp": is_gated,
+            "layerscale_value": config.layer_scale,
+            "num_register_tokens": config.num_register_tokens,
+            "rope_theta": config.rotary.base,
+            "query_bias": config.qkv_bias != "none",
+            "key_bias": has_biases,
+            "value_bias": config.qkv_bias != "none",
+        }
+    if kind.startswith("dinov2"):
+        return {
+            "mlp_ratio": _mlp_ratio(config) if is_gated else config.mlp_dim // config.hidden_dim,
+            "use_swiglu_ffn": is_gated,
+            "layerscale_value": config.layer_scale,
+            "qkv_bias": has_biases,
+            **({"num_register_tokens": config.num_register_tokens} if config.num_register_tokens else {}),
+        }
+    return {"intermediate_size": config.mlp_dim, "qkv_bias": has_biases}
 
 
 def _mlp_ratio(config):

@@ -6,12 +6,12 @@ Kernels of linear layers have the shape (out, in). Query, key and value share on
 import re
 
 from keras_vit.architectures.stem import StemConfig
-from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
+from keras_vit.weights.catalogue.families import FAMILIES
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.formats import originals
-from keras_vit.weights.formats.describing import count_blocks, resolve_num_heads, stage_depths_of, vit_config
+from keras_vit.weights.formats.describing import count_blocks, stage_depths_of, vit_config
 from keras_vit.weights.formats.format import OWN_FOLDER, CardFormat, Format
-from keras_vit.weights.formats.settings import check_settings, pair, patch_size_of
+from keras_vit.weights.formats.settings import check_settings
 from keras_vit.weights.formats.timm.architectures import (
     MLP_BY_ACTIVATION,
     activation_of,
@@ -24,7 +24,7 @@ from keras_vit.weights.formats.timm.architectures import (
     rotary_of,
 )
 from keras_vit.weights.formats.timm.names import NAMES, decode
-from keras_vit.weights.formats.timm.pretrained_cfg import pretrained_cfg, read_config
+from keras_vit.weights.formats.timm.pretrained_cfg import read_config, read_image_size
 from keras_vit.weights.formats.timm.writing import write
 
 _PATCH_KERNEL, _STEM_KERNEL = "patch_embed.proj.weight", "patch_embed.backbone.stem.conv.weight"
@@ -48,33 +48,26 @@ def describe(file, hints, settings=None):
         check_architecture(settings)
     else:
         originals.check_family(file, hints.family)
-    everything, file = file, originals.renamed(file, hints.family)
+    file = originals.renamed(file, hints.family)
     shapes = file.shapes
     if not is_described:
         settings = originals.with_settings(settings, hints.family, shapes)
     arguments = arguments_of(settings)
-    cfg = pretrained_cfg(settings)
-    size = pair(settings.get("model_args", {}).get("img_size") or cfg.get("input_size", ())[1:] or None)
     fields = _fields(shapes, settings, arguments, hints)
     num_rows, choices = _position_rows(shapes, fields)
-    config, grid_size, image_size = vit_config(fields, hints, num_rows, choices, size)
+    config, grid_size, image_size = vit_config(fields, hints, num_rows, choices, read_image_size(settings))
     classes = shapes["head.weight"][0] if "head.weight" in shapes else None
     is_classifier = has_classifier(settings, classes) and (is_described or hints.family != "eva_clip")
-    images = read_config(settings, classes, image_size)
+    facts = read_config(settings, classes, image_size, hints.family)
     return Checkpoint(
-        source=hints.source,
-        format="timm",
         config=config,
         grid_size=grid_size,
         classes=classes,
         image_size=image_size,
         channels=shapes[_PATCH_KERNEL if config.stem is None else _STEM_KERNEL][1],
-        preprocessing=images["preprocessing"] or (preprocessing_of(hints.family, image_size) if hints.family else None),
-        label_space=images["label_space"],
         read=lambda: originals.without_masked_biases(decode(file, config), file),
-        skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
-        activation=images["activation"] if is_classifier else None,
-        ignored=images["ignored"],
+        skipped=(*file.left_out, *filter(NAMES.ignores, file)),
+        **facts if is_classifier else facts | {"activation": None},
     )
 
 
@@ -84,8 +77,7 @@ def _fields(shapes, settings, arguments, hints):
     hidden_dim = shapes[_PATCH_KERNEL][0]
     num_layers = count_blocks(shapes, re.compile(r"blocks\.(\d+)\."))
     mlp_dim = shapes["blocks.0.mlp.fc2.weight"][1]
-    num_heads = model_args.get("num_heads") or num_heads_of(settings.get("architecture", ""))
-    num_heads = resolve_num_heads(num_heads, hidden_dim, num_layers, mlp_dim, hints)
+    num_heads = hints.num_heads or model_args.get("num_heads") or num_heads_of(settings.get("architecture", ""))
     patch = shapes[_PATCH_KERNEL][2:]
     has_class_token = "cls_token" in shapes
     num_registers = shapes["reg_token"][1] if "reg_token" in shapes else 0
@@ -94,12 +86,12 @@ def _fields(shapes, settings, arguments, hints):
     check_settings(settings, num_features=hidden_dim)
     has_table = arguments["use_abs_pos_emb"] and arguments.get("pos_embed") not in ("none", "")
     fields = {
-        "patch_size": patch_size_of(patch),
+        "patch_size": patch,
         "hidden_dim": hidden_dim,
         "num_layers": num_layers,
         "num_heads": num_heads,
         "mlp_dim": mlp_dim,
-        "stem": _stem(shapes, hints.source),
+        "stem": _stem(shapes),
         "class_token": has_class_token,
         "distillation_token": "dist_token" in shapes,
         "num_register_tokens": num_registers,
@@ -159,14 +151,14 @@ def _position_rows(shapes, fields):
     return num_rows, [number for number in choices if number <= num_rows]
 
 
-def _stem(shapes, source):
+def _stem(shapes):
     if _STEM_KERNEL not in shapes:
         if any(name.startswith("patch_embed.backbone.") for name in shapes):
             raise ValueError("The stem of the hybrid is not one of Google's. Other stems are not available.")
         return None
-    pattern = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.conv1\.weight")
-    units = [tuple(map(int, match.groups())) for name in shapes if (match := pattern.fullmatch(name))]
-    return StemConfig(stage_depths_of(units, source, "hybrid") if units else (), shapes[_STEM_KERNEL][0], 1e-5, 1e-8)
+    pattern = r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.conv1\.weight$"
+    depths = stage_depths_of(shapes, pattern, "hybrid", min_stages=0)
+    return StemConfig(depths, shapes[_STEM_KERNEL][0], 1e-5, 1e-8)
 
 
 def _pooling(shapes, config):

@@ -1,71 +1,56 @@
 """Reads and writes what timm's `config.json` contains about images and classes, mostly in its `pretrained_cfg`."""
 
-import typing
-
-from keras_vit.architectures.base import ANY
 from keras_vit.checks import shown
+from keras_vit.weights.catalogue.families import preprocessing_of
 from keras_vit.weights.formats.expressible import refuse
 from keras_vit.weights.formats.settings import (
     PREPARE_YOURSELF,
     activation_of_problem,
     check_settings,
     check_supported,
+    pair,
+    read_toml,
     usable_class_names,
 )
 
 _FILE = "config.json"
-_SETTINGS = (
-    *("architecture", "num_classes", "num_features", "global_pool", "model_args", "pretrained_cfg"),
-    *("label_names", "label_descriptions", "labels", "layer_norm_eps", "license", "problem_type"),
-    *("architectures", "model_type", "dtype", "torch_dtype", "transformers_version"),
-    *("initializer_range", "do_pooling"),
-)
-"""Settings of `config.json`. transformers adds some of them."""
-_LABELS = ("label_names", "label_descriptions", "labels")
-# By default, timm does not use the settings for tests.
-_WITHOUT_EFFECT = (
-    *("test_input_size", "test_crop_pct", "test_pool_size", "min_input_size", "fixed_input_size"),
-    *("pool_size", "first_conv", "classifier", "num_features", "custom_load", "url", "file", "state_dict"),
-    *("hf_hub_id", "hf_hub_filename", "source", "description", "origin_url", "paper_name", "paper_ids"),
-    "notes",
-)
-_PRETRAINED_CFG: dict[str, typing.Any] = {
-    **dict.fromkeys(("mean", "std", "crop_pct", "input_size", "num_classes", "tag", "architecture", "license"), ANY),
-    **dict.fromkeys((*_LABELS, *_WITHOUT_EFFECT), ANY),
-    "interpolation": ("bilinear", "bicubic"),
-    "crop_mode": ("center", "squash"),
-    "label_offset": (0,),
-}
-"""{setting of pretrained_cfg: supported values}"""
+_SUPPORTED = read_toml("timm/settings.toml")
 _DEFAULT_CROP_PCT = 0.875
 
 
-def read_config(config, classes, image_size):
+def read_image_size(config):
+    """(height, width) of the images of a model with this `config.json`, or `None`."""
+    size = config.get("model_args", {}).get("img_size") or pretrained_cfg(config).get("input_size", ())[1:]
+    return pair(size or None)
+
+
+def read_config(config, classes, image_size, family=None):
     """Reads what timm's `config.json` contains about images, classes and the activation.
 
     Args:
         config: Contents of the file, or `{}`.
         classes: Number of classes of the head, or `None`.
         image_size: (height, width) of the model's images.
+        family: Key of `FAMILIES` that defines `preprocessing` if the file has no mean, or `None`.
 
     Returns:
         `preprocessing`, `label_space`, `activation` and `ignored` of a `Checkpoint`, as a dictionary.
-        `preprocessing` is `None` if the file has no mean. `activation` is that of a classifier.
+        `preprocessing` is `None` without a mean and a family. `activation` is that of a classifier.
 
     Raises:
         ValueError: If a value is not supported, or if the file belongs to a model with another number of classes.
     """
     settings = pretrained_cfg(config)
-    ignored = check_supported("pretrained_cfg of config.json", settings, _PRETRAINED_CFG, PREPARE_YOURSELF)
+    ignored = check_supported("pretrained_cfg of config.json", settings, _SUPPORTED["pretrained_cfg"], PREPARE_YOURSELF)
     if "architecture" in config and settings is not config:
-        ignored |= check_supported(_FILE, config, dict.fromkeys(_SETTINGS, ANY))
+        ignored |= check_supported(_FILE, config, _SUPPORTED["config"])
     if classes is not None:
         check_settings({"num_classes": config.get("num_classes", settings.get("num_classes"))}, num_classes=classes)
     ignored |= _unsupported_crop(settings, image_size)
     names, unusable = _class_names(config, settings, classes)
     is_imagenet = classes == 1000 and str(settings.get("tag")).endswith("in1k")
     return {
-        "preprocessing": read_pretrained_cfg(settings, image_size),
+        "preprocessing": read_pretrained_cfg(settings, image_size) or (family and preprocessing_of(family, image_size)),
         "label_space": names or ("imagenet1k" if is_imagenet else None),
         "activation": activation_of_problem(config, classes),
         "ignored": ignored | unusable,

@@ -68,13 +68,17 @@ def test_other_settings_follow_from_the_name(architecture, num_heads, expected):
 @pytest.mark.parametrize(
     ("architecture", "arguments", "message"),
     [
-        ("eva02_base_patch14_448", {"rope_type": "mrope"}, "has rope_type='mrope'. This package supports only"),
-        ("eva02_base_patch14_448", {"num_kv_heads": 4}, "has num_kv_heads=4. This package supports only num_kv_heads"),
-        ("eva02_base_patch14_448", {"reg_tokens": 4}, "unknown argument reg_tokens=4. Did you mean 'num_reg_tokens'"),
+        ("eva02_base_patch14_448", {"rope_type": "mrope"}, "contains rope_type='mrope'. This package supports only"),
+        (
+            "eva02_base_patch14_448",
+            {"num_kv_heads": 4},
+            "contains num_kv_heads=4. This package supports only num_kv_heads",
+        ),
+        ("eva02_base_patch14_448", {"reg_tokens": 4}, "unknown setting reg_tokens=4. Did you mean 'num_reg_tokens'"),
         ("eva02_base_patch14_448", {"ref_feat_shape": 0.5}, r"reference_grid must be \(rows, columns\)"),
         ("vit_base_patch16_dinov3", {"rope_grid_offset": 0.5}, "rope_type='dinov3'.* rope_grid_offset=0.5"),
         ("vit_base_patch16_rope_mixed_224", {"rope_rotate_half": True}, "rope_type='mixed', rope_rotate_half=True"),
-        ("vit_base_patch16_224", {"ref_feat_shape": 16}, "unknown argument ref_feat_shape=16"),
+        ("vit_base_patch16_224", {"ref_feat_shape": 16}, "unknown setting ref_feat_shape=16"),
     ],
 )
 def test_refuses_arguments_of_other_rotary_positions(architecture, arguments, message):

@@ -138,9 +138,9 @@ def test_196_rows_are_never_195_and_one(num_rows, token):
     ("changes", "arguments", "message"),
     [
         ({}, {"act_layer": "relu"}, "activation 'relu' is not available. Accepted: gelu"),
-        ({}, {"proj_bias": False}, "has proj_bias=False. This package supports only proj_bias=True"),
-        ({}, {"dynamic_img_pad": True}, "has dynamic_img_pad=True"),
-        ({}, {"ref_feat_shape": [16, 16]}, r"has the unknown argument ref_feat_shape=\[16, 16\]"),
+        ({}, {"proj_bias": False}, "contains proj_bias=False. This package supports only proj_bias=True"),
+        ({}, {"dynamic_img_pad": True}, "contains dynamic_img_pad=True"),
+        ({}, {"ref_feat_shape": [16, 16]}, r"contains the unknown setting ref_feat_shape=\[16, 16\]"),
         ({"architecture": "samvit_base_patch16"}, {}, "samvit_base_patch16 has windowed attention"),
         ({"architecture": "mine_rope_small"}, {}, "mine_rope_small has rotary positions of an unknown kind"),
         ({"architecture": "mine", "model_args": {}}, {}, "'mine' is not a known .* at least patch_size, embed_dim"),
