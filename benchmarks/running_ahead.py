@@ -20,7 +20,7 @@ import numpy as np
 
 import keras_vit
 from benchmarks.provenance import in_words
-from training.engine.callbacks import Callbacks
+from training.engine.events import Callbacks
 from training.engine.step import TrainedModel
 
 BATCH, SIZE, CLASSES = 8, 64, 10

@@ -18,7 +18,7 @@ from benchmarks.accuracy import AT_LEAST, SEEDS
 from training import recipes
 from training.engine.train import train_once
 from training.recipe.assignments import override
-from training.studies.running import leave
+from training.studies.running import write_result
 
 DEPTHS = (18, 34, 50, 101)
 
@@ -27,7 +27,7 @@ def train(depth, seed, folder):
     """Trains a model. Returns the `result` of the run, or `None` if it was stopped."""
     recipe = override(recipes.load("digits_vt_r18"), [f"model.function=VTResNet{depth}", f"seed={seed}"])
     run = folder / f"layers-{depth}" / f"seed-{seed}"
-    if not train_once(recipe, folder, run, leave):
+    if not train_once(recipe, folder, run, write_result):
         return None
     return json.loads((run / "recipe.json").read_text())["result"]
 

@@ -1,6 +1,8 @@
-"""Reads files that the user names, and writes text files."""
+"""Reads files that the user names, and writes text files, tables and folders."""
 
+import csv
 import errno
+import io
 import pathlib
 import stat
 
@@ -25,6 +27,21 @@ def write_text(path, text):
             unfinished.write_bytes(text.encode())
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def write_csv(path, rows):
+    """Writes rows. The first row contains the column names. Raises an InputError if the file cannot be written."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_text(path, text.getvalue())
+
+
+def make_folder(folder, hint):
+    """Makes a folder, and the folders that contain it. Raises an InputError, with a hint, if it cannot be made."""
+    try:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made: {error.strerror}. {hint}") from None
 
 
 def check_name(name):

@@ -49,18 +49,18 @@ def _train(recipe_name, changes, evaluate, folder):
 
     outcome = {}
 
-    def leave(task, dataset, run, weights, keeper):
-        model, _ = save_model(task, dataset, run, weights, keeper.kept)
+    def write_result(task, dataset, run, weights, state):
+        model, _ = save_model(task, dataset, run, weights, state)
         outcome.update(
-            steps=keeper.step,
+            steps=state.step,
             parameters=model.count_params(),
-            seconds=round(keeper.seconds, 1),
-            images_per_second=round(keeper.throughput[-1], 1),
-            curve=[(row["step"], round(row["val_accuracy"], 4)) for row in keeper.history],
+            seconds=round(state.seconds, 1),
+            images_per_second=round(state.throughput[-1], 1),
+            curve=[(row["step"], round(row["val_accuracy"], 4)) for row in state.history],
             test_accuracy=round(task.evaluate(model, dataset, "test").accuracy, 4) if evaluate else None,
         )
 
-    train(override(recipes.load(recipe_name), changes), folder=pathlib.Path(folder) / "run", leave=leave)
+    train(override(recipes.load(recipe_name), changes), folder=pathlib.Path(folder) / "run", on_finished=write_result)
     (pathlib.Path(folder) / "outcome.json").write_text(json.dumps(outcome))
 
 

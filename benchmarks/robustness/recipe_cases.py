@@ -160,12 +160,12 @@ class Records:
         """Whether the run and its data set can be read."""
         from training import recipes
         from training.data.loading import load_dataset
-        from training.recipe.assignments import read_facts
+        from training.recipe.assignments import read_run_info
         from training.recipe.config import Data
         from training.runs.folder import Run, read_record
 
         run = Run(case / "run")
-        read_facts(run.recipe)
+        read_run_info(run.recipe)
         recipes.load(str(run.recipe))
         record = read_record(run)
         data = Data(dataset="records", directory=str(case / "shards"))

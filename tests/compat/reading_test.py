@@ -15,7 +15,7 @@ from training import recipes
 from training.data.loading import load_dataset
 from training.engine.train import train
 from training.recipe.assignments import override
-from training.runs.opening import open_model
+from training.runs.opening import open_source
 
 VERSIONS = sorted(path.name for path in FOLDER.iterdir() if path.name[0].isdigit())
 
@@ -60,7 +60,7 @@ def _digits(tfds_directory):
 
 @pytest.mark.slow
 def test_a_run_is_measured(folder, outputs, tfds_directory):
-    opened = open_model(folder / "run")
+    opened = open_source(folder / "run")
     assert opened.recipe == recipes.load(str(folder / "run")) == RECIPE
     images = _pixels(_digits(tfds_directory).splits["test"])
     assert_close(opened.model(images), outputs["run_probabilities"])
@@ -88,7 +88,7 @@ def test_a_run_goes_on(folder, tmp_path, tfds_directory):
     facts["recipe"]["data"]["tfds_directory"] = str(tfds_directory)
     (run / "recipe.json").write_text(json.dumps(facts))
     recipe = override(RECIPE, [f"data.tfds_directory={tfds_directory}"])
-    _, weights = train(recipe, folder=run, leave=lambda task, dataset, run, weights, keeper: weights)
+    _, weights = train(recipe, folder=run, on_finished=lambda task, dataset, run, weights, state: weights)
     finished = keras.models.load_model(folder / "run" / "model.keras")
     for array, variable in zip(weights, finished.variables, strict=True):
         np.testing.assert_allclose(array, variable, atol=1e-5)

@@ -15,7 +15,7 @@ import keras_vit
 from tests.pictures import encoded, noise
 from tests.training.fitting import keys_of, linear_model
 from training.data.loading import load_dataset
-from training.data.sources import Part
+from training.data.sources import BatchShard
 from training.engine.distribution import Engine
 from training.engine.fitting import Fitting, seed
 from training.engine.models import build_model
@@ -38,7 +38,7 @@ def splits(recipe):
 def order(recipe):
     """The order of the training images in an epoch."""
     source = load_dataset(recipe.data).splits["train"]
-    return [key["image"] for _, key in keys_of(source, Part(recipe.fit.batch_size), seed=recipe.seed)]
+    return [key["image"] for _, key in keys_of(source, BatchShard(recipe.fit.batch_size), seed=recipe.seed)]
 
 
 def images(recipe):
@@ -86,7 +86,8 @@ def model(recipe):
 def fitting(recipe):
     with linear_model():
         made = Fitting(TASKS[recipe.task](recipe), load_dataset(recipe.data), Engine(recipe.distribution))
-    return made.intervals, made.trained.accumulation_steps
+    steps = made.total_steps, made.report_steps, made.checkpoint_steps, made.images_per_step
+    return steps, made.trained.accumulation_steps
 
 
 def learner(recipe):

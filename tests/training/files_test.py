@@ -1,5 +1,6 @@
 """Only regular files are accepted, because reading others may never end."""
 
+import csv
 import os
 import pathlib
 import threading
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.files import read_file
+from training.errors import InputError
+from training.files import read_file, write_csv
 from training.inspection import predict as module
 from training.inspection.predict import predict
 
@@ -50,3 +52,12 @@ def test_predict_names_a_pipe_and_goes_on(pipe, monkeypatch, capsys):
     output = capsys.readouterr().out
     assert f"{pipe}: cannot be read: It is a pipe, a device or a socket, not a file" in output
     assert f"{__file__}: ant 50.0%" in output
+
+
+def test_rows_come_back_from_a_file(tmp_path):
+    path, rows = tmp_path / "rows.csv", [("class", "images"), ("a, b", "1,293"), ("d", "7")]
+    write_csv(path, rows)
+    with open(path, newline="") as file:
+        assert list(map(tuple, csv.reader(file))) == rows
+    with pytest.raises(InputError, match="cannot be written: No such file"):
+        write_csv(tmp_path / "absent" / "absent.csv", rows)

@@ -14,9 +14,9 @@ import sklearn.datasets
 import tensorflow as tf
 
 import keras_vit
-from training.data.labels import multi_hot
 from training.data.pipeline import read_once
-from training.data.sources import Part
+from training.data.sources import BatchShard
+from training.data.subsets import multi_hot
 from training.engine import fitting, train
 from training.engine.distribution import Engine
 from training.engine.step import TrainedModel
@@ -73,7 +73,7 @@ def array_pipeline(arrays=None):
         return tuple(array[: source.size] if split == "train" else array[-source.size :] for array in digits())
 
     def training_batches(source, changes, recipe):
-        part, (images, labels) = Part(recipe.fit.batch_size), of_split(source, "train")
+        part, (images, labels) = BatchShard(recipe.fit.batch_size), of_split(source, "train")
         steps_per_epoch = part.num_batches(len(images))
 
         def of_steps(steps):

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 
-def _finish(recipe, dataset, run, weights, keeper):
+def _finish(recipe, dataset, run, weights, state):
     from training.runs.folder import add_result
 
     np.savez(run.folder / "weights.npz", *weights)

@@ -184,7 +184,7 @@ def test_recipe_trains(name, shrink):
     # Batch norm statistics would change without an optimizer too.
     before = [keras.ops.convert_to_numpy(variable) for variable in fitting.model.trainable_variables]
     assert fitting.run()
-    [row] = fitting.keeper.history
+    [row] = fitting.state.history
     assert row["step"] == 2
     assert {"loss", task.metric, "val_loss", f"val_{task.metric}"} <= row.keys()
     assert all(map(math.isfinite, row.values()))

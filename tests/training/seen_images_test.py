@@ -275,15 +275,6 @@ def test_a_removed_record_is_missed(run):
     assert read_record(run, "continue") is None
 
 
-def test_a_run_without_a_record_needs_as_many_images_as_it_had(run):
-    run.splits.unlink()
-    run.recipe.write_text(run.recipe.read_text().replace('"has_splits": true,', ""))  # As in earlier versions.
-    removed = splits_of(run)["test"][0]
-    (photographs(run) / removed).unlink()
-    with pytest.raises(InputError, match=r"train images: were 14, are 13\nAn earlier version trained this run"):
-        splits_of(run)
-
-
 @pytest.mark.combination(
     "evaluate a run on a copy of its images with --split all",
     "refused; the number of training images among them is named",

@@ -92,7 +92,7 @@ def test_a_killed_worker_of_two_ends_the_other_and_both_go_on(tfds_directory, tm
     """If one worker is asked to stop, both stop together."""
     exact = ["model.config.dropout_rate=0", "optimizer.epsilon=0.001", "fit.batch_size=100"]
     assignments = [*BRIEF, *exact, "fit.epochs=4", f"data.tfds_directory={tfds_directory}"]
-    train(override(recipes.load("digits"), assignments), folder=tmp_path / "one", leave=lambda *arguments: None)
+    train(override(recipes.load("digits"), assignments), folder=tmp_path / "one", on_finished=lambda *arguments: None)
     several = [*assignments, "distribution.kind=multi_worker"]
 
     def start():

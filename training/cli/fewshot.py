@@ -28,8 +28,8 @@ def add_to(subparsers):
 
 
 def run(options):
+    from training.files import write_csv
     from training.inspection.fewshot import Accuracy, measure, table
-    from training.reports.tables import write_csv
 
     rows, sentences = measure(
         options.source, options.assignments, sorted(set(options.shots)), options.seeds, options.knn

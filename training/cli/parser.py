@@ -18,7 +18,10 @@ def parse(arguments):
 
     The attribute `command` of the options is the function that runs the command.
     """
-    parser = _parser()
+    parser = _Parser("python -m training", description="Train Vision Transformers and use them.")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        command.add_to(subparsers)
     arguments = sys.argv[1:] if arguments is None else arguments
     for argument in arguments:
         check_name(argument)
@@ -40,11 +43,3 @@ def parse(arguments):
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
         super().error(shortened_lines(message))
-
-
-def _parser():
-    parser = _Parser("python -m training", description="Train Vision Transformers and use them.")
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add_to(subparsers)
-    return parser

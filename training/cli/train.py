@@ -26,7 +26,7 @@ def add_to(subparsers):
 
 
 def run(options):
-    from training.recipe.assignments import describe, override, replaced_by_variant
+    from training.recipe.assignments import annotated_fields, override, replaced_by_variant
 
     assignments, folder = take("run", options.assignments)
     if options.recipe is None:
@@ -37,7 +37,7 @@ def run(options):
     if note := replaced_by_variant(original, recipe, assignments):
         print(note)
     if options.show:
-        print(describe(recipe))
+        print(annotated_fields(recipe))
         return
     from training.engine.train import train
     from training.runs.folder import program_path

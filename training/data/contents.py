@@ -12,12 +12,11 @@ import collections
 import csv
 import dataclasses
 import functools
-import io
 import math
 from typing import Literal
 
 from training.errors import InputError, shortened_names
-from training.files import write_text
+from training.files import write_csv
 
 NEW_SPLIT = "new"
 """The split of images that a run did not have."""
@@ -100,15 +99,11 @@ class Contents:
 
     def write(self, path):
         """Writes the contents as a CSV file."""
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(_COLUMNS)
-        for split, items in self.items.items():
-            rows.writerows([split, item.path, item.size, item.digest, item.label] for item in items)
-        write_text(path, text.getvalue())
+        rows = [(split, *dataclasses.astuple(item)) for split, items in self.items.items() for item in items]
+        write_csv(path, [_COLUMNS, *rows])
 
 
-def describe_changes(changes):
+def change_lines(changes):
     """Lines of text that describe the result of `Contents.changes_since`."""
     return [f"{kind}: {shortened_names(paths, 5)}" for kind, paths in changes.items()]
 

@@ -4,9 +4,9 @@ import dataclasses
 
 import tensorflow as tf
 
-from training.data.contents import describe_changes
+from training.data.contents import change_lines
 from training.data.dataset import Dataset
-from training.data.failures import IntactFiles
+from training.data.images import IntactFiles
 from training.data.sets import shapes
 from training.data.sets.folder import read_folder
 from training.data.sets.mask_folder import read_mask_folder
@@ -57,7 +57,7 @@ def _finish(dataset, data, disjoint, record):
         raise InputError(overlap)
     if record is not None:
         if record.is_measured_on(dataset.contents):
-            changes = describe_changes(dataset.contents.changes_since(record.contents))
+            changes = change_lines(dataset.contents.changes_since(record.contents))
             if changes:
                 print(f"The data have changed since the training of {record.run}:", *changes, sep="\n  ")
         if record.purpose == "continue":
@@ -88,7 +88,17 @@ def _load_folder(data, record):
         folder = folder.completed(record.contents, data.max_failures)
     splits = _file_sources(folder, _read_class)
     if data.max_failures and "train" in splits:
-        splits["train"] = _intact_files(folder, data.max_failures)
+        paths, labels = zip(*folder.splits["train"], strict=True)
+        files, labels = (
+            IntactFiles(paths, [folder.items[path] for path in paths], data.max_failures),
+            tf.constant(labels),
+        )
+
+        def read(index):
+            content, index = files.read(index)
+            return {"image": content, "label": _read_class(labels[index])}
+
+        splits["train"] = IndexedSource(len(paths), read)
     no_test_split = (
         f"{data.directory} has no test images, and too few images for a test split: {len(folder.items)} in "
         f"{len(folder.class_names)} classes. Copies of a file count as one image. Add images, or raise "
@@ -112,31 +122,17 @@ def _read(read, data, record):
 
 
 def _file_sources(folder, read_label):
-    return {name: _files(pairs, read_label) for name, pairs in folder.splits.items() if pairs}
+    def source(pairs):
+        paths, labels = map(tf.constant, zip(*pairs, strict=True))
+        return IndexedSource(
+            len(pairs), lambda index: {"image": tf.io.read_file(paths[index]), "label": read_label(labels[index])}
+        )
 
-
-def _files(pairs, read_label):
-    paths, labels = map(tf.constant, zip(*pairs, strict=True))
-    return IndexedSource(
-        len(pairs), lambda index: {"image": tf.io.read_file(paths[index]), "label": read_label(labels[index])}
-    )
+    return {name: source(pairs) for name, pairs in folder.splits.items() if pairs}
 
 
 def _read_class(label):
     return tf.cast(label, tf.int64)
-
-
-def _intact_files(folder, max_failures):
-    """The source of the training images of a folder, of which some may become unreadable during the run."""
-    paths, labels = zip(*folder.splits["train"], strict=True)
-    files = IntactFiles(paths, [folder.items[path] for path in paths], max_failures)
-    labels = tf.constant(labels)
-
-    def read(index):
-        content, index = files.read(index)
-        return {"image": content, "label": _read_class(labels[index])}
-
-    return IndexedSource(len(paths), read)
 
 
 def _load_mask_folder(data, record):
@@ -153,21 +149,21 @@ def _load_shapes(data, record):
     total = shapes.NUM_IMAGES["train"]
     num_train = total - round(data.validation_fraction * total)
     ranges = {"train": (0, num_train), "validation": (num_train, total), "test": (0, shapes.NUM_IMAGES["test"])}
-    splits = {name: _drawn_shapes(name, first, end) for name, (first, end) in ranges.items() if first < end}
+
+    def source(split, first, end):
+        base_split = "test" if split == "test" else "train"
+
+        def read(index):
+            drawn = tf.numpy_function(
+                lambda number: shapes.encoded(base_split, int(number)), [index + first], [tf.string] * 2, stateful=False
+            )
+            image, mask = (tf.ensure_shape(content, []) for content in drawn)
+            return {"image": image, "label": mask}
+
+        return IndexedSource(end - first, read)
+
+    splits = {name: source(name, first, end) for name, (first, end) in ranges.items() if first < end}
     return Dataset(shapes.CLASS_NAMES, splits)
-
-
-def _drawn_shapes(split, first, end):
-    base_split = "test" if split == "test" else "train"
-
-    def read(index):
-        drawn = tf.numpy_function(
-            lambda number: shapes.encoded(base_split, int(number)), [index + first], [tf.string] * 2, stateful=False
-        )
-        image, mask = (tf.ensure_shape(content, []) for content in drawn)
-        return {"image": image, "label": mask}
-
-    return IndexedSource(end - first, read)
 
 
 def _load_records(data, record):

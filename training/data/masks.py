@@ -22,7 +22,11 @@ def read_values(content):
         OSError: If the content cannot be decoded.
     """
     file = io.BytesIO(content)
-    with _open(file) as image:
+    try:
+        opened = PIL.Image.open(file, formats=["PNG"])
+    except PIL.Image.DecompressionBombError as error:
+        raise ValueError(f"it is too large: {error}") from None
+    with opened as image:
         if image.mode not in ("L", "P", "1"):
             raise ValueError(
                 f"its mode is {image.mode}, but a mask must have one channel of 8 bits, gray or with a palette"
@@ -31,13 +35,6 @@ def read_values(content):
     bits, color = file.getvalue()[24:26]
     # Pillow scales gray values of two or four bits to eight bits. The division restores the stored values.
     return values // (255 // (2**bits - 1)) if color == 0 and bits in (2, 4) else values
-
-
-def _open(file):
-    try:
-        return PIL.Image.open(file, formats=["PNG"])
-    except PIL.Image.DecompressionBombError as error:
-        raise ValueError(f"it is too large: {error}") from None
 
 
 def renumbered(content, offset, num_classes):
@@ -52,6 +49,11 @@ def encode_png(pixels):
     file = io.BytesIO()
     PIL.Image.fromarray(pixels).save(file, "png")
     return file.getvalue()
+
+
+def read_mask(content, image, num_classes=None):
+    """Decodes the mask of an image in a batch, at the size of the image (H, W, C): uint8 (H, W)."""
+    return decode_mask(content, image.shape[:2])
 
 
 def decode_mask(content, size):

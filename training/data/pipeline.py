@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from training.data.sources import PADDING, IndexedSource, Part
+from training.data.sources import PADDING, BatchShard, IndexedSource
 from training.errors import InputError
 
 _MEMORY_SHARE = 0.8  # Fraction of the available memory that cached images may use.
@@ -21,7 +21,7 @@ _ROWS = 64  # Number of images that are copied into memory at a time.
 
 def num_steps_per_epoch(dataset, recipe):
     """The number of steps in a pass over the training images. The last batch may contain padding."""
-    return Part(recipe.fit.batch_size).num_batches(dataset.splits["train"].size)
+    return BatchShard(recipe.fit.batch_size).num_batches(dataset.splits["train"].size)
 
 
 def training_batches(source, augmentation, recipe):
@@ -54,20 +54,20 @@ def training_batches(source, augmentation, recipe):
 
     def for_steps(steps):
         def make_dataset(index, count, size):
-            part = Part(recipe.fit.batch_size, index, count)
-            return _training_share(source, part, size, steps, recipe.seed, read, mix)
+            shard = BatchShard(recipe.fit.batch_size, index, count)
+            return _training_share(source, shard, size, steps, recipe.seed, read, mix)
 
         return make_dataset
 
     return for_steps
 
 
-def _training_share(source, part, size, steps, seed, read, mix):
+def _training_share(source, shard, size, steps, seed, read, mix):
     """A `tf.data.Dataset` with the part of each batch in `steps` that one process reads.
 
-    `read(epoch, position, key)` returns one example. `mix(step, batch)` mixes the examples of such a part.
+    `read(epoch, position, key)` returns one example. `mix(step, batch)` mixes the examples of such a shard.
     """
-    steps_per_epoch = part.num_batches(source.size)
+    steps_per_epoch = shard.num_batches(source.size)
     first_epoch, skipped = divmod(steps.start, steps_per_epoch)
 
     # `flat_map` calls `batches_of`, which shuffles. In deterministic mode, TensorFlow therefore runs `flat_map` and all
@@ -77,12 +77,12 @@ def _training_share(source, part, size, steps, seed, read, mix):
     def batches_of(epoch):
         first, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
         numbers = tf.data.Dataset.range(tf.maximum(first, steps.start), tf.minimum(end, steps.stop))
-        skip = tf.where(epoch == first_epoch, skipped * part.share, 0)
+        skip = tf.where(epoch == first_epoch, skipped * shard.share, 0)
         with _graph_seed(1):  # If the global seed is 0, `shuffle` does not accept a tensor as its seed.
-            keys = source.epoch(epoch, part, tf.cast(skip, tf.int64), seed)
+            keys = source.epoch(epoch, shard, tf.cast(skip, tf.int64), seed)
         images = keys.map(lambda position, key: read(epoch, position, key), tf.data.AUTOTUNE)
-        batches = tf.data.Dataset.zip(numbers, images.batch(part.share, drop_remainder=True))
-        return _elements(batches.map(mix, tf.data.AUTOTUNE), part, size)
+        batches = tf.data.Dataset.zip(numbers, images.batch(shard.share, drop_remainder=True))
+        return _elements(batches.map(mix, tf.data.AUTOTUNE), shard, size)
 
     epochs = tf.data.Dataset.range(first_epoch, -(-steps.stop // steps_per_epoch))
     return epochs.flat_map(batches_of).prefetch(tf.data.AUTOTUNE)
@@ -114,20 +114,20 @@ def evaluation_batches(source, decode, read_label, batch_size, cache=False):
     """
 
     def make_dataset(index, count, size):
-        part = Part(batch_size, index, count)
+        shard = BatchShard(batch_size, index, count)
 
         def read(position, key):
             example = source.read(key)
             image = decode(example["image"])
             return image, read_label(example["label"], image), _weight(position)
 
-        keys = source.epoch(tf.constant(0, tf.int64), part, tf.constant(0, tf.int64))
-        batches = keys.map(read, tf.data.AUTOTUNE).batch(part.share, drop_remainder=True)
+        keys = source.epoch(tf.constant(0, tf.int64), shard, tf.constant(0, tf.int64))
+        batches = keys.map(read, tf.data.AUTOTUNE).batch(shard.share, drop_remainder=True)
         if cache:
-            num_images = part.num_batches(source.size) * part.share
-            _check_memory(num_images, sum(map(_num_bytes, batches.element_spec)) / part.share)
+            num_images = shard.num_batches(source.size) * shard.share
+            _check_memory(num_images, sum(map(_num_bytes, batches.element_spec)) / shard.share)
             batches = batches.cache()
-        return _elements(batches, part, size)
+        return _elements(batches, shard, size)
 
     return make_dataset
 
@@ -150,9 +150,9 @@ def _weight(position):
     return tf.cast(position != PADDING, tf.float32)
 
 
-def _elements(batches, part, size):
-    """Splits the batches of a process, which have `part.share` images, into elements of `size` images."""
-    if size != part.share:
+def _elements(batches, shard, size):
+    """Splits the batches of a process, which have `shard.share` images, into elements of `size` images."""
+    if size != shard.share:
         batches = batches.rebatch(size, drop_remainder=True)
     return batches.prefetch(tf.data.AUTOTUNE)
 
@@ -196,9 +196,9 @@ class _MemorySource:
     def read(example):
         return example
 
-    def epoch(self, epoch, part, skip, seed):
+    def epoch(self, epoch, shard, skip, seed):
         """Same as `IndexedSource.epoch`."""
-        keys = IndexedSource(self.size, read=self.read).epoch(epoch, part, skip, seed)
+        keys = IndexedSource(self.size, read=self.read).epoch(epoch, shard, skip, seed)
         return keys.batch(_ROWS).map(self._rows, tf.data.AUTOTUNE).unbatch()
 
     def _rows(self, positions, indices):

@@ -16,7 +16,7 @@ _MAX_RUNS = 256  # A random subset of a stream consists of about this many runs 
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class BatchShard:
     """Process number `index` of `count` processes. It reads `share` images of each batch of `batch_size` images."""
 
     batch_size: int
@@ -37,13 +37,14 @@ class Part:
 
 
 class _Source:
-    # Subclasses define these.
+    # Subclasses define these. `map(change)` is a source of the same examples, each changed by a TensorFlow function.
     epoch: Callable
     read: Callable
+    map: Callable
 
     def in_order(self):
         """A `tf.data.Dataset` of all examples once, in order."""
-        keys = self.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64))
+        keys = self.epoch(tf.constant(0, tf.int64), BatchShard(batch_size=1), tf.constant(0, tf.int64))
         return keys.map(lambda _, key: self.read(key), tf.data.AUTOTUNE)
 
 
@@ -57,12 +58,12 @@ class IndexedSource(_Source):
     size: int
     read: Callable
 
-    def epoch(self, epoch, part, skip, seed=None):
+    def epoch(self, epoch, shard, skip, seed=None):
         """The keys that this process reads in one epoch.
 
         Args:
             epoch: Number of the epoch, int64 scalar.
-            part: `Part`
+            shard: `BatchShard`
             skip: Number of keys of this process to skip at the beginning of the epoch, int64 scalar.
             seed: Seed of the random order. `None`: the examples are in the order of their indices.
 
@@ -71,8 +72,8 @@ class IndexedSource(_Source):
         """
 
         def key(slot):
-            batch, row = slot // part.share, slot % part.share
-            position = batch * part.batch_size + part.index * part.share + row
+            batch, row = slot // shard.share, slot % shard.share
+            position = batch * shard.batch_size + shard.index * shard.share + row
             is_real = position < self.size
             index = position % self.size  # Padding consists of real images, because it affects batch statistics.
             if seed is not None:
@@ -80,8 +81,11 @@ class IndexedSource(_Source):
                 index = tf.random.experimental.index_shuffle(index, seeds, self.size - 1)
             return tf.where(is_real, position, PADDING), index
 
-        slots = part.num_batches(self.size) * part.share
+        slots = shard.num_batches(self.size) * shard.share
         return tf.data.Dataset.range(skip, slots).map(key)
+
+    def map(self, change):
+        return IndexedSource(self.size, lambda index: change(self.read(index)))
 
     def draw(self, count, seed):
         """A source of `count` random examples. If the seed stays the same, a larger `count` only adds examples."""
@@ -110,11 +114,11 @@ class StreamedSource(_Source):
     def read(example):
         return example
 
-    def epoch(self, epoch, part, skip, seed=None):
+    def epoch(self, epoch, shard, skip, seed=None):
         """Same as `IndexedSource.epoch`. Skipped examples are read but not decoded."""
-        first, end = part.range(self.size)
+        first, end = shard.range(self.size)
         size, ranges = end - first, [(first, end)]
-        slots = part.num_batches(self.size) * part.share
+        slots = shard.num_batches(self.size) * shard.share
         if seed is None:
             examples = self.stream(ranges, None)
         else:
@@ -125,6 +129,9 @@ class StreamedSource(_Source):
         fillers = self.stream(ranges, None).take(slots - size).repeat().take(slots - size)
         padding = fillers.map(lambda example: (tf.constant(PADDING, tf.int64), example))
         return tf.data.Dataset.zip(tf.data.Dataset.range(first, end), examples).concatenate(padding).skip(skip)
+
+    def map(self, change):
+        return dataclasses.replace(self, stream=lambda ranges, seed: self.stream(ranges, seed).map(change))
 
     def draw(self, count, seed):
         """A source of `count` examples. It consists of runs of consecutive examples at random positions.

@@ -1,4 +1,4 @@
-"""Subsets of a split, chosen by label before images are decoded. Shapes: N images."""
+"""Labels of classification, and subsets of a split that are chosen by label. Shapes: N images."""
 
 import dataclasses
 import textwrap
@@ -11,6 +11,17 @@ from training.data.sources import IndexedSource, StreamedSource
 from training.errors import InputError
 
 _ROWS = 4096  # Number of labels that are read at a time.
+
+
+def multi_hot(label, num_classes):
+    """Encodes a label as a vector (classes,): 1 for each right class, 0 for all other classes.
+
+    Args:
+        label: Index of the right class, a scalar, or the indices of all n right classes, (n,).
+        num_classes: Number of classes.
+    """
+    one_hot = tf.one_hot(label, num_classes)
+    return one_hot if label.shape.rank == 0 else tf.minimum(tf.reduce_sum(one_hot, axis=0), 1.0)
 
 
 def read_labels(source, description):
@@ -72,17 +83,6 @@ def with_classes(dataset, names):
         indices = np.flatnonzero(np.array(kept)[read_labels(source, f"the {split} split")])
         if not len(indices):
             raise InputError(f"The {split} split has no image of data.classes={','.join(names)}.")
-        splits[split] = _relabelled(select(source, indices), new_labels)
+        splits[split] = select(source, indices).map(lambda example: example | {"label": new_labels[example["label"]]})
     class_names = tuple(name for name in dataset.class_names if name in names)
     return dataclasses.replace(dataset, class_names=class_names, splits=splits)
-
-
-def _relabelled(source, labels):
-    """Replaces each label of a source by `labels[label]`."""
-
-    def change(example):
-        return example | {"label": labels[example["label"]]}
-
-    if isinstance(source, IndexedSource):
-        return dataclasses.replace(source, read=lambda index: change(source.read(index)))
-    return dataclasses.replace(source, stream=lambda ranges, seed: source.stream(ranges, seed).map(change))

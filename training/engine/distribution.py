@@ -109,7 +109,7 @@ class Engine:
         """Waits until all processes have called this method."""
         self.any_process(False)
 
-    def leave(self):
+    def release(self):
         """Ends the distribution. Models that are built afterwards use one device of this process."""
 
     def end(self):
@@ -239,7 +239,7 @@ class _JaxEngine(Engine):
     def any_process(self, flag):
         return bool(np.any(multihost_utils.process_allgather(np.array(bool(flag)))))
 
-    def leave(self):
+    def release(self):
         keras.distribution.set_distribution(None)
 
     def end(self):

@@ -1,4 +1,4 @@
-"""Fits the model of a run."""
+"""Fits the model of a run. `training.engine.events` shows what happens during the fit."""
 
 import functools
 
@@ -7,22 +7,15 @@ import tensorflow as tf
 
 from keras_vit.decoding import image_decoder
 from training.data.pipeline import evaluation_batches, num_steps_per_epoch, training_batches
-from training.data.sources import Part
-from training.engine.callbacks import (
-    Callbacks,
-    History,
-    Intervals,
-    Keeper,
-    Progress,
-    StopRequest,
-    TensorBoard,
-    write_history,
-)
-from training.engine.models import build_model, load_teacher
+from training.data.sources import BatchShard
+from training.engine.events import Callbacks, Events, TensorBoard, quality, saved_variables, use_averages, write_history
+from training.engine.models import build_model, description, load_teacher
 from training.engine.optimizers import build_optimizer
 from training.engine.schedules import build_schedule, num_steps, training_steps
 from training.engine.step import TrainedModel
-from training.runs.checkpoints import Checkpoints
+from training.engine.stopping import StopRequest
+from training.errors import InputError
+from training.runs.checkpoints import Checkpoints, RunState
 
 
 def seed(recipe):
@@ -30,14 +23,6 @@ def seed(recipe):
     keras.utils.set_random_seed(recipe.seed)
     tf.config.experimental.enable_op_determinism()
     keras.config.set_dtype_policy(recipe.fit.precision)
-
-
-def _freeze_unused(learner):
-    """Freezes the weights of a learner that it does not train, such as those of a pooling in pre-training."""
-    trained = {id(variable) for variable in learner.trainable_variables}
-    for variable in learner.variables:
-        if id(variable) not in trained:
-            variable.trainable = False
 
 
 class Fitting:
@@ -48,51 +33,73 @@ class Fitting:
         dataset: `training.data.dataset.Dataset`
         engine: `training.engine.distribution.Engine`
         run: `training.runs.folder.Run` to write to, or `None` to write nothing.
+
+    Attributes:
+        state: `training.runs.checkpoints.RunState`
+        model: The model, with logits as outputs.
+        learner: The task's learner, which contains the model. Checkpoints contain its weights.
+        trained: The `training.engine.step.TrainedModel`, which shares its weights with the learner.
+        stop: `training.engine.stopping.StopRequest`
+        schedule: Function from a step to its learning rate.
+        total_steps: Number of steps of the whole run.
+        report_steps: Number of steps between rows of the history.
+        checkpoint_steps: Number of steps between additional checkpoints, or `None` for no additional checkpoints.
+        images_per_step: Mean number of images in a step.
     """
 
     def __init__(self, task, dataset, engine, run=None):
         self.task, self.dataset, self.engine, self.run_folder = task, dataset, engine, run
         self.recipe = recipe = task.recipe
-        steps_per_epoch = num_steps_per_epoch(dataset, recipe)
-        total = training_steps(recipe, steps_per_epoch)
+        steps_per_epoch, num_classes = num_steps_per_epoch(dataset, recipe), len(dataset.class_names)
+        self.total_steps = total = training_steps(recipe, steps_per_epoch)
         durations = recipe.fit.report_every, recipe.fit.checkpoint_every
-        report, checkpoint = (text and max(num_steps(text, steps_per_epoch, total), 1) for text in durations)
-        self.intervals = Intervals(total, report, checkpoint, dataset.splits["train"].size / steps_per_epoch)
+        self.report_steps, self.checkpoint_steps = (
+            text and max(num_steps(text, steps_per_epoch, total), 1) for text in durations
+        )
+        self.images_per_step = dataset.splits["train"].size / steps_per_epoch
         self.checkpoints = run and Checkpoints(run.checkpoints)
-        built = self._built_before()
+        state = self._newest_state()
         with engine.scope():
             # The loss takes logits, because a saturated softmax has no gradient.
-            model = build_model(recipe, len(dataset.class_names), with_logits=True, built=built)
+            model = build_model(recipe, num_classes, with_logits=True, built=state and state.model)
             engine.prepare(model)
             learner = task.build_learner(model)
             outputs = model.outputs[0] if learner is model else learner(model.inputs[0])
-            _freeze_unused(learner)
+            trainable = {id(variable) for variable in learner.trainable_variables}
+            for variable in learner.variables:
+                if id(variable) not in trainable:  # The learner does not use it, like a pooling in pre-training.
+                    variable.trainable = False
             options = {"accumulation_steps": recipe.fit.accumulation_steps}
             options["teacher"] = load_teacher(recipe, model, dataset.class_names)
-            options["metric"] = task.build_metric(learner, len(dataset.class_names))
+            options["metric"] = task.build_metric(learner, num_classes)
             self.trained = TrainedModel(model.inputs[0], outputs, task.build_objective(learner), **options)
             self.trained.compile(build_optimizer(recipe, learner, steps_per_epoch))
         self.model, self.learner = model, learner
+        self.schedule = build_schedule(recipe, steps_per_epoch, total)
         self.stop = StopRequest()
-        schedule = build_schedule(recipe, steps_per_epoch, total)
-        self.keeper = Keeper(task.metric, learner, engine, self.checkpoints, self.intervals, schedule, self.stop)
-        self.keeper.set_model(self.trained)
+        self.state = state or RunState(description(learner))
+        # The steps of the last checkpoint and of the last finite loss, and the time of the last line of progress.
+        self.saved_step = self.finite_step = self.state.step
+        self.clock = self.printed = 0.0
+        self.stopped_metrics = self.timed = None
 
     def run(self):
         """Fits the model. Returns whether the last step was reached."""
-        self._resume()
-        validation = self._validation()
-        callbacks = [self.keeper, *self._chief_callbacks()] if self.engine.is_chief else [self.keeper]
+        if self.state.step:
+            self._resume()
+        validation, callbacks = self._validation(), [Events(self)]
+        if self.engine.is_chief and self.run_folder is not None:
+            callbacks.append(TensorBoard(self))
         with self.stop.listening():
-            if self.keeper.due:
-                self._finish_row(self.keeper.due, validation, callbacks)
+            if self.state.pending_row:
+                self._repeat_validation(validation, callbacks)
             changes = self.task.build_changes(self.model, len(self.dataset.class_names))
             batches = training_batches(self.dataset.splits["train"], changes, self.recipe)
-            while self.keeper.step < self.intervals.total and not self.stop.accepted:
+            while self.state.step < self.total_steps and not self.stop.accepted:
                 self._fit_segment(batches, validation, callbacks)
             # A stop may have been requested since the last check.
             self.stop.accepted = self.engine.any_process(self.stop.requested)
-        return self.keeper.step == self.intervals.total and not self.stop.accepted
+        return self.state.step == self.total_steps and not self.stop.accepted
 
     def _validation(self):
         """The arguments of `fit` for the validation. Empty if there is no validation split."""
@@ -103,22 +110,21 @@ class Fitting:
         make = evaluation_batches(source, image_decoder(self.model), read_label, batch_size, self.recipe.data.cache)
         # Keras cannot find the end of distributed batches, so they are repeated, and `fit` gets the number of steps.
         batches = self.engine.distribute(lambda *share: make(*share).repeat(), batch_size)
-        steps = Part(batch_size).num_batches(source.size)
-        return {"validation_data": batches, "validation_steps": steps}
+        return {"validation_data": batches, "validation_steps": BatchShard(batch_size).num_batches(source.size)}
 
-    def _finish_row(self, due, validation, callbacks):
+    def _repeat_validation(self, validation, callbacks):
         """Repeats the validation that was interrupted, and completes its row of the history."""
         callbacks = Callbacks(callbacks, self.trained)
         callbacks.on_train_begin()
         batches, steps = validation["validation_data"], validation["validation_steps"]
         logs = self.trained.evaluate(batches, steps=steps, callbacks=callbacks, verbose=0, return_dict=True)
-        logs = due | {f"val_{name}": value for name, value in logs.items()}
-        callbacks.on_epoch_end((self.keeper.step - 1) // self.intervals.report, logs)
+        logs = self.state.pending_row | {f"val_{name}": value for name, value in logs.items()}
+        callbacks.on_epoch_end((self.state.step - 1) // self.report_steps, logs)
         callbacks.on_train_end()
 
     def _fit_segment(self, batches, validation, callbacks):
         """Calls `fit` once: for whole intervals, the rest of an interrupted interval, or a shorter last interval."""
-        first, interval, total = self.keeper.step, self.intervals.report, self.intervals.total
+        first, interval, total = self.state.step, self.report_steps, self.total_steps
         epoch, done = divmod(first, interval)
         num_epochs = (total - first) // interval if not done else 0
         steps = interval if num_epochs else min(interval - done, total - first)
@@ -137,31 +143,39 @@ class Fitting:
 
     def final_weights(self):
         """The last or the best weights of the run, or their moving averages, as arrays."""
-        if self.recipe.fit.final_weights == "best" and self.keeper.best_step != self.keeper.step:
-            self.keeper.restore_state(self.checkpoints.read(self.keeper.best_step))
-        self.keeper.averages.use()
+        if self.recipe.fit.final_weights == "best" and self.state.best_step != self.state.step:
+            self._restore(self.state.best_step)
+        use_averages(self)
         return self.engine.to_host(self.learner.variables)
 
-    def _built_before(self):
-        """The `description` of the model in the newest checkpoint, or `None`. Removes damaged checkpoints."""
+    def _newest_state(self):
+        """The `RunState` of the newest checkpoint, or `None`. Removes damaged checkpoints."""
         if self.checkpoints is None:
             return None
         if self.engine.is_chief:
             self.checkpoints.clean()
         self.engine.barrier()
-        return self.checkpoints.newest_facts().get("model")  # Older checkpoints have no description.
+        steps = self.checkpoints.steps()
+        return self.checkpoints.read_state(max(steps)) if steps else None
 
     def _resume(self):
-        checkpoint = None if self.checkpoints is None else self.checkpoints.newest()
-        if checkpoint is not None:
-            self.keeper.restore(checkpoint)
-            if self.engine.is_chief:
-                # The history is rewritten, because the run may have been killed after writing only the checkpoint.
-                write_history(self.run_folder.history, self.keeper.history)
-                print(f"Resuming from step {checkpoint.step}.")
+        """Restores everything that the checkpoint of the last step contains."""
+        state = self.state
+        self.stopped_metrics = self._restore(state.step)["metrics"]
+        available = self.checkpoints.steps()
+        if state.best_step not in available:  # The checkpoint of the best step was damaged.
+            rows = [row for row in state.history if row["step"] in available]
+            state.best_step = max(rows, key=functools.partial(quality, self))["step"] if rows else None
+        if self.engine.is_chief:
+            write_history(self)  # The run may have been killed after writing only the checkpoint.
+            print(f"Resuming from step {state.step}.")
 
-    def _chief_callbacks(self):
-        yield Progress(self.keeper)
-        if self.run_folder is not None:
-            yield History(self.run_folder.history, self.keeper)
-            yield TensorBoard(self.run_folder.tensorboard, self.keeper)
+    def _restore(self, step):
+        """Assigns and returns the arrays of a checkpoint: weights, optimizer, random generators and metrics."""
+        arrays = self.checkpoints.read_arrays(step)
+        for group, variables in saved_variables(self).items():
+            values = arrays.get(group, [])
+            if [tuple(variable.shape) for variable in variables] != [array.shape for array in values]:
+                raise InputError(f"The checkpoint of step {step} is for another model: its {group} differ.")
+            self.engine.assign(variables, values)
+        return arrays

@@ -54,7 +54,7 @@ def is_out_of_memory(error):
     )
 
 
-def describe_shortage(recipe, model, engine, free):
+def shortage_message(recipe, model, engine, free):
     """Explains that memory was not enough for a training step, and which settings need less.
 
     Args:

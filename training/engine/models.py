@@ -55,7 +55,9 @@ def build_model(recipe, classes, with_logits=False, built=None):
             else:
                 model = keras_vit.ViT(options.config, **arguments)
             if options.resize is not None:
-                _cut_centre(model, options.resize)
+                layer, (height, width) = preprocessing_layer(model), model.input_shape[1:3]
+                protocol = layer.mean, layer.std, options.resize, (height, width), layer.interpolation
+                layer.set_protocol(*protocol, layer.label_space)
             if options.attention_initialization == "mimetic":
                 _initialize_attention(model, recipe.seed)
         else:
@@ -100,13 +102,6 @@ def _initialize_attention(model, seed):
         raise InputError(f"{error} Set model.attention_initialization=random.") from error
 
 
-def _cut_centre(model, short_side):
-    """Sets the preprocessing that the model stores: resizing of the short side, and a crop of the centre."""
-    layer = preprocessing_layer(model)
-    _, height, width, _ = model.input_shape
-    layer.set_protocol(layer.mean, layer.std, short_side, (height, width), layer.interpolation, layer.label_space)
-
-
 def without_weights(recipe):
     """Returns a copy of a recipe that builds the same architecture without loading pretrained weights.
 
@@ -117,7 +112,11 @@ def without_weights(recipe):
     if options.weights is None:
         return recipe
     try:
-        return _with_architecture(recipe, *_architecture(options.weights))
+        entry = entry_of_source(options.weights)
+        if entry is not None:  # In the catalogue, so nothing is downloaded.
+            return _with_architecture(recipe, entry.config, (entry.image_size, entry.image_size, 3))
+        checkpoint = open_checkpoint(options.weights)
+        return _with_architecture(recipe, checkpoint.config, (*checkpoint.image_size, checkpoint.channels))
     except (ValueError, TypeError, OSError) as error:
         raise InputError(f"model.weights={options.weights}: {error}") from error
 
@@ -137,15 +136,6 @@ def _with_architecture(recipe, config, shape):
         options, weights=None, changes={}, input_shape=options.input_shape or shape, **architecture
     )
     return dataclasses.replace(recipe, model=model)
-
-
-def _architecture(weights):
-    """The config and image shape of published weights. For weights in the catalogue, nothing is downloaded."""
-    entry = entry_of_source(weights)
-    if entry is not None:
-        return entry.config, (entry.image_size, entry.image_size, 3)
-    checkpoint = open_checkpoint(weights)
-    return checkpoint.config, (*checkpoint.image_size, checkpoint.channels)
 
 
 def load_teacher(recipe, student, class_names):
@@ -178,7 +168,16 @@ def load_teacher(recipe, student, class_names):
             f"distillation.teacher={source} expects normalised pixels, but the student takes pixels from 0 to 255. "
             f"Build the teacher with include_preprocessing=True."
         )
-    return _with_logits(model, source)
+    last = model.layers[-1]
+    activation = getattr(last, "activation", None)
+    if activation not in (keras.activations.softmax, keras.activations.linear):
+        raise InputError(
+            f"distillation.teacher={source} ends in {getattr(activation, '__name__', f'the layer {last.name}')}. A "
+            f"student learns from the logits of a softmax over all classes. Give a model that ends in a softmax or in "
+            f"logits, built with classifier_activation='softmax' or None."
+        )
+    last.activation = keras.activations.linear  # Removes the softmax.
+    return model
 
 
 def _load_saved(source):
@@ -196,17 +195,3 @@ def _load_published(source, student):
         return keras_vit.from_pretrained(source, input_shape=shape, include_preprocessing=True), None
     except (ValueError, OSError) as error:
         raise InputError(f"distillation.teacher={source}: {error}") from error
-
-
-def _with_logits(model, source):
-    """Removes the softmax at the end of a classifier."""
-    last = model.layers[-1]
-    activation = getattr(last, "activation", None)
-    if activation not in (keras.activations.softmax, keras.activations.linear):
-        raise InputError(
-            f"distillation.teacher={source} ends in {getattr(activation, '__name__', f'the layer {last.name}')}. A "
-            f"student learns from the logits of a softmax over all classes. Give a model that ends in a softmax or in "
-            f"logits, built with classifier_activation='softmax' or None."
-        )
-    last.activation = keras.activations.linear
-    return model

@@ -13,12 +13,12 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.atomic_files import replace_file_atomically
 from keras_vit.weights.assign import in_place_of_initial_values
-from training.data.contents import describe_changes, merge_records
+from training.data.contents import change_lines, merge_records
 from training.engine import distribution
-from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.fitting import Fitting, seed
-from training.engine.memory import describe_shortage, free_memory, is_out_of_memory
-from training.engine.models import build_model, description
+from training.engine.memory import free_memory, is_out_of_memory, shortage_message
+from training.engine.models import build_model
+from training.engine.stopping import sigterm_as_keyboard_interrupt
 from training.errors import InputError, raised_in_pipeline
 from training.runs.folder import (
     Run,
@@ -36,7 +36,7 @@ from training.runs.folder import (
 from training.tasks import TASKS
 
 
-def train(recipe, runs="runs", folder=None, leave=None):
+def train(recipe, runs="runs", folder=None, on_finished=None):
     """Trains the model of a recipe, and writes all results to a folder.
 
     Args:
@@ -44,8 +44,8 @@ def train(recipe, runs="runs", folder=None, leave=None):
         runs: Folder of all runs.
         folder: Folder of this run. If it contains a run of the same recipe, that run is resumed from its last
             checkpoint. `None`: a new folder in `runs`.
-        leave: Function that is called instead of `finish`, with the same arguments. It must write the results and
-            return the evaluation.
+        on_finished: Function that is called instead of `finish` after the last step, with the same arguments. It must
+            write the results and return the evaluation.
 
     Returns:
         The `training.runs.folder.Run`, and the task's evaluation on the test images. The evaluation is `None` if the
@@ -73,7 +73,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
             if engine.is_chief and not run.recipe.is_file():
                 stack.enter_context(removed_if_untrained(run, has_folder))
             open_run(recipe, dataset, runs, run.folder, engine)
-            return run, _fit_and_finish(Fitting(task, dataset, engine, run), leave or finish)
+            return run, _fit_and_finish(Fitting(task, dataset, engine, run), on_finished or finish)
     except KeyboardInterrupt:
         hint = "Nothing was trained yet." if is_untrained(run) else f"To resume: {resume_command(run)}"
         print(f"Stopped. {hint}")
@@ -92,9 +92,8 @@ def _load(task, run):
         record = read_record(run, "resume")
     else:
         model, teacher = task.recipe.model, task.recipe.distillation.teacher
-        record = merge_records(
-            list(_records_of(filter(None, [model.weights, model.arguments.get("weights"), teacher])))
-        )
+        sources = filter(None, [model.weights, model.arguments.get("weights"), teacher])
+        record = merge_records(list(_records_of(sources)))
     dataset = task.load(record=record)
     for split in ("train", "test"):
         dataset.source(split)
@@ -117,11 +116,11 @@ def _records_of(sources):
             print(f"There is no {run.splits.name} beside {source}. It may have been trained on test images.")
 
 
-def train_once(recipe, runs, folder, leave=None):
+def train_once(recipe, runs, folder, on_finished=None):
     """Trains one of several runs, unless it is already finished. Returns whether it is finished now."""
     if is_finished(recipe, runs, folder):
         return True
-    train(recipe, runs, folder, leave)
+    train(recipe, runs, folder, on_finished)
     keras.backend.clear_session()
     if is_finished(recipe, runs, folder):
         return True
@@ -129,22 +128,22 @@ def train_once(recipe, runs, folder, leave=None):
     return False
 
 
-def _fit_and_finish(fitting, leave):
-    engine, run, keeper = fitting.engine, fitting.run_folder, fitting.keeper
+def _fit_and_finish(fitting, on_finished):
+    engine, run, state = fitting.engine, fitting.run_folder, fitting.state
     free = free_memory()
     try:
         if not fitting.run():
             if engine.is_chief:
-                print(f"Stopped after step {keeper.step}, which is saved. To resume: {resume_command(run)}")
+                print(f"Stopped after step {state.step}, which is saved. To resume: {resume_command(run)}")
             return None
         weights = fitting.final_weights()
-        engine.leave()
-        evaluation = leave(fitting.task, fitting.dataset, run, weights, keeper) if engine.is_chief else None
+        engine.release()
+        evaluation = on_finished(fitting.task, fitting.dataset, run, weights, state) if engine.is_chief else None
         engine.end()
         return evaluation
     except Exception as error:
         if is_out_of_memory(error):  # The run itself cannot go on with other settings.
-            raise InputError(describe_shortage(fitting.task.recipe, fitting.model, engine, free)) from error
+            raise InputError(shortage_message(fitting.task.recipe, fitting.model, engine, free)) from error
         explanation = _explanation(fitting, error)
         if explanation is None:
             raise
@@ -164,7 +163,7 @@ def _explanation(fitting, error):
         changes = fitting.task.load(disjoint=False).contents.changes_since(fitting.dataset.contents)
         gone = {kind: paths for kind, paths in changes.items() if kind.startswith("missing")}
         if gone:
-            return "\n  ".join(["Images have changed since the run began.", *describe_changes(gone)]) + (
+            return "\n  ".join(["Images have changed since the run began.", *change_lines(gone)]) + (
                 "\nRestore them, or start a new run with data.max_failures=N, in which up to N training images may "
                 "become unreadable."
             )
@@ -174,7 +173,7 @@ def _explanation(fitting, error):
     return raised_in_pipeline(error)
 
 
-def finish(task, dataset, run, weights, keeper):
+def finish(task, dataset, run, weights, state):
     """Writes the trained model, its export, its evaluation and the report.
 
     Args:
@@ -182,37 +181,36 @@ def finish(task, dataset, run, weights, keeper):
         dataset: `training.data.dataset.Dataset`
         run: `training.runs.folder.Run`
         weights: Arrays of all weights.
-        keeper: `training.engine.callbacks.Keeper` with the history.
+        state: `training.runs.checkpoints.RunState`
 
     Returns:
         The task's evaluation on the test images.
     """
     exporting = "exporting, " if task.has_predictions else ""
     print(f"Evaluating {dataset.splits['test'].size:,} test images, {exporting}writing the report …", flush=True)
-    model, learner = save_model(task, dataset, run, weights, keeper.kept)
+    model, learner = save_model(task, dataset, run, weights, state)
     evaluation = task.evaluate(learner, dataset, "test")
     samples = task.write_samples(dataset, run)
     is_exported = task.has_predictions and export(task.recipe, run, model, dataset.class_names, samples)
-    result = task.report(run, dataset, keeper, evaluation, model)
+    result = task.report(run, dataset, state, evaluation, model)
     # Written last, because it marks the run as finished.
-    add_result(run, **result, seconds_of_training=round(keeper.seconds, 1))
+    add_result(run, **result, seconds_of_training=round(state.seconds, 1))
     if is_exported:
         predict_elsewhere(run, samples, task.predict_options(run))
     return evaluation
 
 
-def save_model(task, dataset, run, weights, fitted):
+def save_model(task, dataset, run, weights, state):
     """Saves a run's model, which returns probabilities or features, with the final weights.
 
     Args:
-        task, dataset, run, weights: As in `finish`.
-        fitted: The task's learner that was fitted.
+        task, dataset, run, weights, state: As in `finish`.
 
     Returns:
         The model, and the task's learner, which contains it.
     """
     with in_place_of_initial_values() as assign_later:
-        model = build_model(task.recipe, len(dataset.class_names), built=description(fitted))
+        model = build_model(task.recipe, len(dataset.class_names), built=state.model)
         learner = task.build_learner(model)
         paths = range(len(learner.variables))
         assign_later(dict(zip(paths, weights, strict=True)), dict(zip(paths, learner.variables, strict=True)))

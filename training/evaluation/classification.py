@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 
 from keras_vit.decoding import image_decoder
-from training.data.labels import multi_hot
 from training.data.pipeline import read_once
+from training.data.subsets import multi_hot
 from training.errors import InputError
 from training.evaluation.metrics import binary_cross_entropy, calibration, class_scores, evenly_spaced, top_k_is_right
 
@@ -18,7 +18,7 @@ _MIN_CLASSES_FOR_TOP_5 = 6
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class Classification:
     """A model's predictions for the images of a split.
 
     `labels` is bool (N, C), true for each right class. `probabilities` is (N, C), and `class_names` has C strings.
@@ -121,7 +121,7 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
             set's classes, (B, C). `None` if the model and the data set have the same classes.
 
     Returns:
-        An `Evaluation`.
+        A `Classification`.
 
     Raises:
         InputError: If no image of the split has a label.
@@ -136,12 +136,12 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
             probabilities = restrict(probabilities)
         is_labelled = is_real & labels.any(axis=1)
         collector.num_unlabelled += int(is_real.sum() - is_labelled.sum())
-        batch = Evaluation(labels[is_labelled], probabilities[is_labelled], dataset.class_names)
+        batch = Classification(labels[is_labelled], probabilities[is_labelled], dataset.class_names)
         collector.add(batch, images[is_labelled])
     if not collector.num_images:
         split = " and ".join(splits)
         raise InputError(f"None of the {collector.num_unlabelled:,} images of the {split} split has a label.")
-    return Evaluation(
+    return Classification(
         np.concatenate([batch.labels for batch in collector.batches]),
         np.concatenate([batch.probabilities for batch in collector.batches]),
         dataset.class_names,

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.decoding import image_decoder
-from training.data.masks import VOID, decode_mask
+from training.data.masks import VOID, read_mask
 from training.data.pipeline import read_once
 from training.evaluation.metrics import evenly_spaced
 
@@ -98,23 +98,14 @@ def evaluate(model, dataset, splits, recipe):
     example_indices = evenly_spaced(NUM_EXAMPLES, total)
     confusion, count, examples = np.zeros((num_classes, num_classes), "int64"), 0, []
     decode, size = image_decoder(model), recipe.fit.batch_size
-    batches = (read_once(dataset.splits[split], decode, _read_mask, size) for split in splits)
+    batches = (read_once(dataset.splits[split], decode, read_mask, size) for split in splits)
     for images, truths, is_real in itertools.chain.from_iterable(batches):
         predictions = np.asarray(segmenter.predict_on_batch(images)).astype("uint8")
-        confusion += _confusion(truths[is_real], predictions[is_real], num_classes)
+        is_known = is_real[:, None, None] & (truths != VOID)
+        pairs = truths[is_known].astype("int64") * num_classes + predictions[is_known]
+        confusion += np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
         for row in np.flatnonzero(is_real):
             if count in example_indices:
                 examples.append((images[row].copy(), truths[row].copy(), predictions[row].copy()))
             count += 1
     return Segmentation(confusion, tuple(dataset.class_names), count, tuple(model.input_shape[1:3]), tuple(examples))
-
-
-def _read_mask(label, image):
-    return decode_mask(label, image.shape[:2])
-
-
-def _confusion(truths, predictions, num_classes):
-    """Number of pixels of each pair (true class, predicted class), (C, C), without void pixels."""
-    is_known = truths != VOID
-    pairs = truths[is_known].astype("int64") * num_classes + predictions[is_known]
-    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)

@@ -11,13 +11,10 @@ from keras_vit.decoding import decode_upright
 from training.data.loading import load_dataset
 from training.data.sets.folder import read_folder
 from training.data.subsets import read_labels, select
-from training.errors import InputError
-from training.files import write_text
+from training.files import make_folder, write_csv, write_text
 from training.inspection.duplicates import CORRELATION, DISTANCE, KINDS, DuplicateFinder
 from training.reports import pages
-from training.reports.classification import number_list
-from training.reports.figures import SMALL_IMAGE, data_uri, encode_picture
-from training.reports.tables import write_csv
+from training.reports.classification import number_list, picture
 from training.tasks import require_task
 
 _COLUMNS = ("split", "image", "train_image", "kind", "distance", "correlation", "label", "train_label", "same_label")
@@ -51,16 +48,15 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
         images = _Images(others, split, other.data)
         results.append((images, finder.find(others.splits[split])))
     searched = [train, *(images for images, _ in results)]
-    has_labels = known.class_names == others.class_names and all(map(_has_one_label, searched))
+    has_labels = known.class_names == others.class_names and all(
+        images.source.in_order().element_spec["label"].shape.rank == 0 for images in searched
+    )
     rows = [_row(images, train, found, has_labels) for images, duplicates in results for found in duplicates]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written to: {error.strerror}. Choose another --to FOLDER.") from None
+    make_folder(folder, "Choose another --to FOLDER.")
     write_csv(folder / "duplicates.csv", [_COLUMNS, *([row.get(column) for column in _COLUMNS] for row in rows)])
     title = recipe.data.dataset if other == recipe else f"{other.data.dataset} in {recipe.data.dataset}"
-    facts = {"distance": distance, "correlation": correlation}
-    write_text(folder / "duplicates.html", _page(title, results, train, rows, facts))
+    limits = {"distance": distance, "correlation": correlation}
+    write_text(folder / "duplicates.html", _page(title, results, train, rows, limits))
     return "\n".join([*_verdict(results, train, rows), f"{folder / 'duplicates.html'}, {folder / 'duplicates.csv'}"])
 
 
@@ -105,10 +101,6 @@ def _shrunk(image_bytes):
     return tf.image.resize(image, tf.maximum(1, tf.cast(size, tf.int32)), antialias=True)
 
 
-def _has_one_label(images):
-    return images.source.in_order().element_spec["label"].shape.rank == 0
-
-
 def _row(images, train, duplicate, has_labels):
     row = {
         "split": images.split,
@@ -140,7 +132,7 @@ def _verdict(results, train, rows):
         yield "Training images are listed by their index in the subset that data.train_images selects, from 0."
 
 
-def _page(title, results, train, rows, facts):
+def _page(title, results, train, rows, limits):
     numbers = [
         (f"Duplicate {images.split} images", f"{len(duplicates):,}", f"of {images.source.size:,}")
         for images, duplicates in results
@@ -153,7 +145,7 @@ def _page(title, results, train, rows, facts):
         kind="Test images that duplicate training images",
         heading=title,
         title=f"{title}: {len(rows):,} duplicates",
-        **facts,
+        **limits,
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in _verdict(results, train, rows)),
         numbers=number_list(numbers),
         sections="\n".join(_section(images, train, found, rows) for images, found in results if found),
@@ -163,15 +155,17 @@ def _page(title, results, train, rows, facts):
 
 def _section(images, train, duplicates, rows):
     """The pairs of pictures of a split. Pairs with different labels come first, then the least similar pairs."""
-    own = [row for row in rows if row["split"] == images.split]
+    rows = [row for row in rows if row["split"] == images.split]
     pairs = sorted(
-        zip(duplicates, own, strict=True), key=lambda pair: (pair[1].get("same_label", True), pair[0].correlation)
+        zip(duplicates, rows, strict=True), key=lambda pair: (pair[1].get("same_label", True), pair[0].correlation)
     )[:_NUM_SHOWN]
     pictures = images.pictures([duplicate.index for duplicate, _ in pairs])
     known = train.pictures([duplicate.train_index for duplicate, _ in pairs])
     items = "\n".join(
-        f"<li>{_picture(pictures[duplicate.index], images.split, row['image'])}"
-        f"{_picture(known[duplicate.train_index], 'training', row['train_image'])}{_caption(duplicate, row)}"
+        "<li>"
+        + picture(pictures[duplicate.index], f"{images.split} image {row['image']}")
+        + picture(known[duplicate.train_index], f"training image {row['train_image']}")
+        + _caption(duplicate, row)
         for duplicate, row in pairs
     )
     which = "All duplicates" if len(pairs) == len(duplicates) else f"{len(pairs)} of {len(duplicates):,} duplicates"
@@ -180,11 +174,6 @@ def _section(images, train, duplicates, rows):
         f'<ul class="pictures pairs">\n{items}\n</ul>\n'
         f"<figcaption>Pairs with different labels come first, then the least similar pairs.</figcaption>\n</figure>\n"
     )
-
-
-def _picture(image, split, name):
-    size = "class=small " if max(image.shape[:2]) < SMALL_IMAGE else ""
-    return f'<img {size}src="{data_uri(*encode_picture(image))}" alt="{escape(split)} image {escape(str(name))}">'
 
 
 def _caption(duplicate, row):

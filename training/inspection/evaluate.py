@@ -7,9 +7,9 @@ from training.data.sets.objectnet import is_objectnet, shared_part
 from training.errors import InputError, shortened_names
 from training.evaluation.classification import evaluate
 from training.recipe.assignments import override
-from training.reports.text import describe_classification
+from training.reports.text import classification_text
 from training.runs.folder import read_record
-from training.runs.opening import load_data, open_model, recipe_for
+from training.runs.opening import load_data, open_source, recipe_for
 from training.tasks import TASKS, require_task
 
 _OTHER_DATA_FIELDS = (
@@ -22,7 +22,7 @@ def evaluate_source(source, assignments=(), split="test"):
     """Evaluates a model on a split, and describes the result as text.
 
     Args:
-        source: A run's folder, or weights with the classes of ImageNet-1k, as in `training.runs.opening.open_model`.
+        source: A run's folder, or weights with the classes of ImageNet-1k, as in `training.runs.opening.open_source`.
         assignments: Changes of the recipe's data, e.g. `data.directory=DIR`. `data.dataset=NAME` chooses another data
             set with the same classes. The fields of the splits can be changed only for another data set. A model of
             ImageNet-1k can also be evaluated on a folder with the classes of ObjectNet.
@@ -36,7 +36,7 @@ def evaluate_source(source, assignments=(), split="test"):
         InputError: If there is no such model, split or data set, if the data set has other classes than the model, or
             if `split` is `"all"` and contains images that the model was trained on.
     """
-    opened = open_model(source)
+    opened = open_source(source)
     recipe = recipe_for(opened, assignments, _OTHER_DATA_FIELDS)
     if opened.class_names is None:
         raise InputError(
@@ -44,7 +44,10 @@ def evaluate_source(source, assignments=(), split="test"):
             f"of a run, or the name of weights of ImageNet-1k in the catalogue, such as Ti/16@augreg-i21k-i1k-224."
         )
     if opened.recipe is None:
-        recipe = override(recipe, [f"fit.loss={_activation(opened)}"])
+        activation = getattr(getattr(opened.model.layers[-1], "activation", None), "__name__", None)
+        if activation not in ("softmax", "sigmoid"):
+            raise InputError(f"{source} does not output probabilities. Build it with classifier_activation='softmax'.")
+        recipe = override(recipe, [f"fit.loss={activation}"])
     is_own_data = opened.is_own_data(recipe.data)
     if split == "all" and is_own_data:
         raise InputError(
@@ -62,13 +65,20 @@ def evaluate_source(source, assignments=(), split="test"):
     title = f"{recipe.data.dataset}, {'all images' if split == 'all' else f'{split} split'}"
     imagenet1k_ids = [wnid for wnid, _ in imagenet1k_classes()]
     if opened.class_names == imagenet1k_ids and is_objectnet(dataset.class_names):
-        return f"{title}\n{_describe_objectnet(opened.model, shared_part(dataset, splits), splits, recipe)}"
+        shared = shared_part(dataset, splits)
+        restrict = functools.partial(shared.restrict, has_sigmoids=recipe.fit.loss == "sigmoid")
+        evaluation = evaluate(opened.model, shared.dataset, splits, recipe, restrict)
+        return (
+            f"{title}\nObjectNet: the model's {len(imagenet1k_ids):,} outputs are restricted to the "
+            f"{len(shared.dataset.class_names)} shared classes; {shared.num_left_out:,} images of other classes are "
+            f"left out.\n{classification_text(evaluation)}"
+        )
     if list(dataset.class_names) != opened.class_names:
         raise InputError(
             f"The model has the classes {shortened_names(opened.class_names)}, but the data set has the classes "
             f"{shortened_names(dataset.class_names)}."
         )
-    return f"{title}\n{task.describe(task.evaluate(opened.model, dataset, splits))}"
+    return f"{title}\n{task.evaluation_text(task.evaluate(opened.model, dataset, splits))}"
 
 
 def _refuse_seen(opened, dataset):
@@ -81,23 +91,3 @@ def _refuse_seen(opened, dataset):
             f"{opened.source} has seen {len(seen):,} of these {len(list(dataset.contents)):,} files in its training, "
             f"such as {seen[0].path}. Choose --split test{new}, or other data."
         )
-
-
-def _activation(opened):
-    """The name of the function that turns the model's logits into probabilities."""
-    name = getattr(getattr(opened.model.layers[-1], "activation", None), "__name__", None)
-    if name not in ("softmax", "sigmoid"):
-        raise InputError(
-            f"{opened.source} does not output probabilities. Build it with classifier_activation='softmax'."
-        )
-    return name
-
-
-def _describe_objectnet(model, shared, splits, recipe):
-    restrict = functools.partial(shared.restrict, has_sigmoids=recipe.fit.loss == "sigmoid")
-    evaluation = evaluate(model, shared.dataset, splits, recipe, restrict)
-    return (
-        f"ObjectNet: the model's {model.output_shape[-1]:,} outputs are restricted to the "
-        f"{len(shared.dataset.class_names)} shared classes; {shared.num_left_out:,} images of other classes are "
-        f"left out.\n{describe_classification(evaluation)}"
-    )

@@ -25,11 +25,11 @@ from training.data.loading import load_dataset
 from training.data.sources import IndexedSource, StreamedSource
 from training.data.subsets import select
 from training.errors import InputError, without_queries
+from training.files import make_folder, write_csv
 from training.inspection.predict import find_saved_model
 from training.reports.explain_page import Findings, write_page
-from training.reports.tables import write_csv
 from training.runs.folder import Run, load_model
-from training.runs.opening import load_data, open_model
+from training.runs.opening import load_data, open_source
 
 _BATCH_SIZE = 64
 _ROLLOUT_BATCH_SIZE = 8  # Small, because a rollout keeps the attention of all layers in memory.
@@ -38,6 +38,7 @@ _NUM_SEARCHED = 2000  # Maximum number of training images that are searched for 
 _MOST_ROWS = 12  # Maximum number of rows in the figures of neighbours and tokens. The data files contain all rows.
 _MOST_PAIRS = 40  # Maximum number of pairs in the figure of rollouts. The data file contains all pairs.
 _NUM_FILTERS = 28
+_ANOTHER_FOLDER = "Name another folder with --path."
 
 
 def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=None):
@@ -61,10 +62,16 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
     Raises:
         InputError: If there is no model or no readable picture, or the folder cannot be created.
     """
-    run = _run_of(source)
-    saved_model = None if run else _saved_model(source)
-    if saved_model:
-        return _explain_saved_model(saved_model, images, path, compare)
+    location = pathlib.Path(source)
+    run: Run | None = Run(location.parent if location.suffix == ".keras" else location)
+    if location.suffix != ".keras" and not Run(location).recipe.is_file():
+        run = None
+        try:
+            saved_model = find_saved_model(source)
+        except InputError:  # The source is the name or the path of weights.
+            pass
+        else:
+            return _explain_saved_model(saved_model, images, path, compare)
     subject, *compared = _subjects([source, *compare], image_size)
     if compared and _has_tokens(subject):
         raise InputError(
@@ -72,26 +79,21 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
             "neighbours. Leave --compare out."
         )
     pictures = _read_pictures(subject, images or (sorted(run.samples.glob("*")) if run else ()))
-    is_run = run is not None and run.folder == pathlib.Path(source)
-    examples = _training_examples(run) if is_run and neighbours else None
-    folder = _make_folder(path or (run.figures / "explain" if run else "explain"))
-    findings = _write_figures(folder, [subject, *compared], pictures, examples, neighbours)
+    examples = _training_examples(run) if neighbours and run is not None and run.folder == location else None
+    folder = pathlib.Path(path or (run.figures / "explain" if run else "explain"))
+    make_folder(folder, _ANOTHER_FOLDER)
+    findings = Findings(folder)
+    _write_filters(findings, subject)
+    if _has_tokens(subject):
+        _write_tokens(findings, subject, pictures)
+    else:
+        _write_positions(findings, [subject, *compared])
+        _write_heads(findings, [subject, *compared], pictures, examples)
+        compute = functools.partial(subject.analyse, keras_vit.attention_rollout)
+        _write_rollouts(findings, pictures, compute, pictures.pixels)
+    if examples is not None:
+        _write_neighbours(findings, subject, pictures, examples, neighbours)
     return write_page(folder / "explain.html", subject, pictures, findings), pictures.num_unreadable
-
-
-def _run_of(source):
-    """Returns the run with the folder `source`, or with the `.keras` file `source` in its folder, otherwise `None`."""
-    path = pathlib.Path(source)
-    if path.suffix == ".keras":
-        return Run(path.parent)
-    return Run(path) if Run(path).recipe.is_file() else None
-
-
-def _saved_model(source):
-    try:
-        return find_saved_model(source)
-    except InputError:
-        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,12 +146,18 @@ class _Examples:
 
 
 def _subjects(sources, image_size):
-    names = [_name(source) for source in sources]
+    paths = [pathlib.Path(source) for source in sources]
+    public_names = [without_queries(str(source)) for source in sources]
+    names = [
+        path.stem if path.suffix == ".keras" else path.resolve().name if path.exists() else name
+        for path, name in zip(paths, public_names, strict=True)
+    ]
     if len(set(names)) < len(names):
-        names = [without_queries(str(source)) for source in sources]
+        names = public_names
     subjects = []
-    for name, source in zip(names, sources, strict=True):
-        model = _load(source)
+    for name, path, source in zip(names, paths, sources, strict=True):
+        # `open_source` would refuse models that expect normalised pixels.
+        model = load_model(path) if path.suffix == ".keras" else open_source(source).model
         if is_segmenter(model):
             raise InputError(f"explain works with classifiers only, and {source} is a semantic segmentation model.")
         try:
@@ -159,20 +167,6 @@ def _subjects(sources, image_size):
             message = str(error).replace("image_size=(height, width)", "--image-size H W")
             raise InputError(f"{source}: {message}") from None
     return subjects
-
-
-def _name(source):
-    path = pathlib.Path(source)
-    if path.suffix == ".keras":
-        return path.stem
-    return path.resolve().name if path.exists() else without_queries(str(source))
-
-
-def _load(source):
-    path = pathlib.Path(source)
-    if path.suffix == ".keras":  # `open_model` would refuse models that expect normalised pixels.
-        return load_model(path)
-    return open_model(source).model
 
 
 def _stride(config):
@@ -209,31 +203,6 @@ def _training_examples(run):
         print(f"The run's training images are left out: {error}")
         return None
     return _Examples(dataset.class_names, dataset.splits["train"]) if "train" in dataset.splits else None
-
-
-def _make_folder(path):
-    folder = pathlib.Path(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be created: {error.strerror}. Name another folder with --path.") from None
-    return folder
-
-
-def _write_figures(folder, subjects, pictures, examples, neighbours):
-    """Writes every figure that the models support, and returns the `Findings` for the page."""
-    subject, findings = subjects[0], Findings(folder)
-    _write_filters(findings, subject)
-    if _has_tokens(subject):
-        _write_tokens(findings, subject, pictures)
-    else:
-        _write_positions(findings, subjects)
-        _write_heads(findings, subjects, pictures, examples)
-        compute = functools.partial(subject.analyse, keras_vit.attention_rollout)
-        _write_rollouts(findings, pictures, compute, pictures.pixels)
-    if examples is not None:
-        _write_neighbours(findings, subject, pictures, examples, neighbours)
-    return findings
 
 
 def _has_tokens(subject):
@@ -277,7 +246,11 @@ def _write_heads(findings, subjects, pictures, examples):
     """Writes the attention distances and entropies of all models, averaged over the same images."""
     for subject in subjects:
         with findings.trying("attention_distance"):
-            images = _averaged_images(subject, pictures, examples)
+            if examples is None:
+                images = np.stack([subject.decode(content) for content in pictures.contents[:_NUM_AVERAGED]])
+            else:
+                pairs, _ = examples.evenly_spaced(subject.decode, _NUM_AVERAGED)
+                images = np.stack([pixels for pixels, _ in pairs.as_numpy_iterator()])
             findings.num_averaged, findings.averaged_are_pictures = len(images), examples is None
             prepared = subject.prepared(images)
             findings.distances[subject.name] = keras_vit.mean_attention_distance(subject.model, prepared)
@@ -292,14 +265,6 @@ def _write_heads(findings, subjects, pictures, examples):
     findings.save("attention_distance", figure, "mean attention distance of every head, by depth")
     figure = plots.plot_attention_entropy(findings.entropies, findings.num_tokens)
     findings.save("attention_entropy", figure, "mean attention entropy of every head, by depth")
-
-
-def _averaged_images(subject, pictures, examples):
-    """The images over which attention is averaged, decoded to the input size of the model."""
-    if examples is None:
-        return np.stack([subject.decode(content) for content in pictures.contents[:_NUM_AVERAGED]])
-    images, _ = examples.evenly_spaced(subject.decode, _NUM_AVERAGED)
-    return np.stack([pixels for pixels, _ in images.as_numpy_iterator()])
 
 
 def _write_head_table(path, name, values):
@@ -346,19 +311,22 @@ def _explain_saved_model(saved_model, images, path, compare):
     """Explains an exported SavedModel with the rollout of its `explain` signature."""
     if compare:
         raise InputError("--compare works with a run or a .keras file. An exported SavedModel provides only a rollout.")
-    facts_file = saved_model / "keras_vit.json"
+    info_file = saved_model / "keras_vit.json"
     serve = tf.saved_model.load(str(saved_model)).signatures.get("explain")
-    if serve is None or not facts_file.is_file():
+    if serve is None or not info_file.is_file():
         raise InputError(
             f"{saved_model} has no keras_vit.json or no signature 'explain'. Give the run's folder, or a .keras file."
         )
-    subject = _served_subject(json.loads(facts_file.read_text()))
-    paths = [pathlib.Path(image) for image in images]
-    if not paths:
+    info = json.loads(info_file.read_text())
+    # The model contains only the preprocessing, which is enough for decoding.
+    model = keras.Sequential([keras.Input(info["input_shape"]), keras_vit.Preprocessing(**info["preprocessing"])])
+    decode = image_decoder(model, info["options"]["image_size"])
+    subject = Subject(info["name"], model, decode, _stride(read_architecture(info["config"])))
+    if not images:
         raise InputError("An exported SavedModel contains no pictures. Add the paths of image files to the command.")
-    folder = _make_folder(path or "explain")
-    pictures = _read_pictures(subject, paths)
-    findings = Findings(folder)
+    folder = pathlib.Path(path or "explain")
+    make_folder(folder, _ANOTHER_FOLDER)
+    pictures, findings = _read_pictures(subject, images), Findings(folder)
 
     def compute(contents):
         return serve(image_bytes=tf.constant(contents))["rollout"].numpy()
@@ -366,11 +334,3 @@ def _explain_saved_model(saved_model, images, path, compare):
     _write_rollouts(findings, pictures, compute, pictures.contents)
     findings.left_out["attention"] = "An exported SavedModel has a rollout, but not the attention of single heads."
     return write_page(folder / "explain.html", subject, pictures, findings), pictures.num_unreadable
-
-
-def _served_subject(facts):
-    """The `Subject` of a SavedModel. Its model contains only the preprocessing, which is enough for decoding."""
-    preprocessing = keras_vit.Preprocessing(**facts["preprocessing"])
-    preprocessor = keras.Sequential([keras.Input(facts["input_shape"]), preprocessing])
-    decode = image_decoder(preprocessor, facts["options"]["image_size"])
-    return Subject(facts["name"], preprocessor, decode, _stride(read_architecture(facts["config"])))

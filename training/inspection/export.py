@@ -11,7 +11,7 @@ from keras_vit.export.runtime_formats import FORMATS
 from training import recipes
 from training.data.images import decoded, read_image
 from training.errors import InputError
-from training.recipe.assignments import read_facts
+from training.recipe.assignments import read_run_info
 from training.runs.folder import Run, load_model, read_class_names
 from training.runs.opening import load_data
 from training.tasks import TASKS
@@ -50,10 +50,10 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
     file = run.model if source.is_dir() else source
     model = load_model(file)
     path = path or (run.export / format if format == "openvino" else run.export)
-    facts = read_facts(run.recipe) if run.recipe.is_file() else {"recipe": {}}
-    name = name or facts["recipe"].get("name") or source.stem
+    info = read_run_info(run.recipe) if run.recipe.is_file() else {"recipe": {}}
+    name = name or info["recipe"].get("name") or source.stem
     if card:
-        options["card"] = (file.resolve() == run.model.resolve() and _evaluation(facts)) or True
+        options["card"] = (file.resolve() == run.model.resolve() and _evaluation(info)) or True
     is_calibrated = options.get("precision") == "int8" and format != "saved_model"
     if images is None and run.recipe.is_file() and not is_calibrated:
         images = sorted(run.samples.glob("*")) or None
@@ -100,16 +100,16 @@ def _training_images(model, run, source):
     return np.stack([decoded(example["image"].numpy(), decode) for example in drawn.in_order()])
 
 
-def _evaluation(facts):
+def _evaluation(info):
     """The measured metrics in the `recipe.json` of a finished run, or `None`."""
     metrics = {
-        name: facts["result"][f"test_{name}"]
+        name: info["result"][f"test_{name}"]
         for name in ("accuracy", "mean_iou", "pixel_accuracy")
-        if f"test_{name}" in facts.get("result", {})
+        if f"test_{name}" in info.get("result", {})
     }
     if not metrics:
         return None
-    return keras_vit.Evaluation(facts["recipe"]["data"]["dataset"], metrics, "test", facts["result"]["test_images"])
+    return keras_vit.Evaluation(info["recipe"]["data"]["dataset"], metrics, "test", info["result"]["test_images"])
 
 
 def _export_saved_model(model, path, run, labels=None, version=None, **options):
@@ -118,12 +118,12 @@ def _export_saved_model(model, path, run, labels=None, version=None, **options):
     names = read_class_names(run) if labels is None else labels.read_text().splitlines()
     version = _next_version(path) if version is None else version
     folder = keras_vit.export_saved_model(model, path, labels=names, version=version, **options)
-    facts = json.loads((folder / "keras_vit.json").read_text())
-    parity = facts["parity"]
+    info = json.loads((folder / "keras_vit.json").read_text())
+    parity = info["parity"]
     difference = parity["max_difference"]["serving_default"]
     num_classes = len(parity["predicted_classes"])
     agreement = parity["top_1_agreement"]
-    return folder, _sentence(facts["bytes"]["weights"], parity["images"], difference, agreement, num_classes)
+    return folder, _sentence(info["bytes"]["weights"], parity["images"], difference, agreement, num_classes)
 
 
 def _next_version(path):

@@ -10,8 +10,8 @@ from training.data.subsets import read_labels
 from training.errors import InputError
 from training.evaluation.fewshot import choose_shots, fewshot_accuracy, neighbour_accuracy
 from training.evaluation.representations import features, features_of_some
-from training.reports.tables import lay_out
-from training.runs.opening import load_data, open_model, recipe_for
+from training.reports.text import lay_out
+from training.runs.opening import load_data, open_source, recipe_for
 from training.tasks import require_task
 
 
@@ -36,7 +36,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     """Trains classifiers on a model's frozen features and measures their accuracies.
 
     Args:
-        source: Model, as in `training.runs.opening.open_model`.
+        source: Model, as in `training.runs.opening.open_source`.
         assignments: Changes to the recipe's data. The data set's classes can differ from the model's classes.
         shots: Numbers of training images per class, such as `[1, 5]`. An accuracy is measured for each number.
         num_seeds: Number of seeds. Each seed selects different training images.
@@ -48,7 +48,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     Raises:
         InputError: If the model or the data cannot be loaded, or there are fewer training images than neighbours.
     """
-    opened = open_model(source)
+    opened = open_source(source)
     recipe = recipe_for(opened, assignments)
     require_task(recipe, "fewshot", "classification", "pretraining")
     load = functools.partial(load_dataset, recipe.data)
@@ -64,7 +64,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     test_features = features(opened.model, test, recipe)
 
     accuracies = fewshot_accuracy(train_features, labels, test_features, test_labels, shots, seeds)
-    per_class = np.bincount(labels)
+    per_class = np.bincount(labels, minlength=len(dataset.class_names))
     rows = [
         Accuracy("ridge", count, seed, accuracy, int(np.minimum(per_class, count).sum()), len(test_labels))
         for count in shots
@@ -74,19 +74,14 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
         accuracy = neighbour_accuracy(train_features, labels, test_features, test_labels, neighbours)
         rows.append(Accuracy("neighbours", neighbours, None, accuracy, len(labels), len(test_labels)))
     title = f"{recipe.data.dataset}: {test_features.shape[1]:,} features of an image, {len(test_labels):,} test images"
-    return rows, [title, *_shortages(labels, max(shots), dataset.class_names)]
-
-
-def _shortages(labels, shots, class_names):
-    """Yields a sentence if some classes have fewer than `shots` training images."""
-    counts = np.bincount(labels, minlength=len(class_names))
-    short = np.flatnonzero(counts < shots)
+    sentences, short = [title], np.flatnonzero(per_class < max(shots))
     if len(short):
-        least = short[counts[short].argmin()]
-        yield (
-            f"{len(short):,} of {len(counts):,} classes have fewer than {shots} training images, so all their "
-            f"images are used. {class_names[least]} has the fewest: {counts[least]:,}."
+        least = short[per_class[short].argmin()]
+        sentences.append(
+            f"{len(short):,} of {len(per_class):,} classes have fewer than {max(shots)} training images, so all their "
+            f"images are used. {dataset.class_names[least]} has the fewest: {per_class[least]:,}."
         )
+    return rows, sentences
 
 
 def table(rows):

@@ -1,6 +1,5 @@
 """Predicts the classes or the masks of image files with a SavedModel. Needs TensorFlow, not keras_vit."""
 
-import functools
 import itertools
 import pathlib
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import tensorflow as tf
 from training.data.masks import MAX_CLASSES
 from training.errors import InputError
 from training.files import read_file
-from training.reports.overlays import legend, overlay
+from training.reports.overlays import legend, overlay_mask
 
 
 def predict(source, paths, top=5, to=None):
@@ -40,11 +39,15 @@ def predict(source, paths, top=5, to=None):
     if serve is None or "image_bytes" not in serve.structured_input_signature[1]:
         raise InputError(f"{folder} does not take encoded images. Export the model with: python -m training export")
     if "mask" in serve.structured_outputs:
-        describe: Callable = _MaskDescriber(folder, top, to)
+        predicted: Callable = _PredictedMask(folder, top, to)
     elif to is not None:
         raise InputError(f"{folder} is a classifier and has no masks to write. Leave --to out.")
     else:
-        describe = functools.partial(_describe_classes, top=top)
+
+        def predicted(path, outputs):
+            classes = zip(outputs["labels"][:top], outputs["scores"][:top], strict=True)
+            return ", ".join(f"{label.decode()} {score:.1%}" for label, score in classes)
+
     unreadable = 0
     for path in map(pathlib.Path, paths):
         try:
@@ -58,16 +61,11 @@ def predict(source, paths, top=5, to=None):
             unreadable += 1
             print(f"{path}: is not an image that can be decoded (JPEG, PNG, GIF, BMP or WebP)")
         else:
-            print(f"{path}: {describe(path, outputs)}")
+            print(f"{path}: {predicted(path, outputs)}")
     return unreadable
 
 
-def _describe_classes(path, outputs, top):
-    classes = zip(outputs["labels"][:top], outputs["scores"][:top], strict=True)
-    return ", ".join(f"{label.decode()} {score:.1%}" for label, score in classes)
-
-
-class _MaskDescriber:
+class _PredictedMask:
     """Describes an image by its most common classes and their shares. Writes the mask if a folder is given."""
 
     def __init__(self, folder, top, to):
@@ -87,9 +85,8 @@ class _MaskDescriber:
         shares = np.bincount(mask.ravel(), minlength=len(self.names)) / mask.size
         commonest = [label for label in np.argsort(-shares, kind="stable")[: self.top] if shares[label]]
         text = ", ".join(f"{self.names[label]} {shares[label]:.1%} of the pixels" for label in commonest)
-        return text if self.to is None else f"{text}; {self._write(path, mask)}"
-
-    def _write(self, path, mask):
+        if self.to is None:
+            return text
         with PIL.Image.open(path) as image:
             pixels = np.asarray(PIL.ImageOps.exif_transpose(image).convert("RGB"))
         name = f"{path.stem}.png"
@@ -98,8 +95,8 @@ class _MaskDescriber:
                 break
             name = f"{path.stem}-{number}.png"
         self.written.add(name)
-        PIL.Image.fromarray(overlay(pixels, mask, len(self.names))).save(self.to / name)
-        return self.to / name
+        PIL.Image.fromarray(overlay_mask(pixels, mask, len(self.names))).save(self.to / name)
+        return f"{text}; {self.to / name}"
 
 
 def find_saved_model(source):

@@ -24,7 +24,7 @@ from training.engine.memory import activations
 from training.engine.models import without_weights
 from training.errors import InputError
 from training.planning.plan_report import Memory, Plan
-from training.recipe.datasets import BUILT_IN, IN_DIRECTORY
+from training.recipe.images import BUILT_IN, IN_DIRECTORY
 from training.tasks import TASKS, require_task
 
 if keras.backend.backend() == "jax":
@@ -74,7 +74,10 @@ def plan(recipe, images=None, classes=None):
 
 
 def _plan(recipe, dataset, images_origin, engine):
-    fitting = _abstract_fitting(recipe, dataset, engine)
+    fittings = []
+    # The initial values are traced, not computed. The variables have shapes and layouts, but no values.
+    jax.eval_shape(lambda: fittings.append(Fitting(TASKS[recipe.task](recipe), dataset, engine)))
+    [fitting] = fittings
     trained = fitting.trained
     weights = trained.trainable_variables, trained.non_trainable_variables
     groups = (*weights, trained.optimizer.variables, trained.metrics_variables)
@@ -90,7 +93,7 @@ def _plan(recipe, dataset, images_origin, engine):
         num_replicas=engine.num_replicas,
         images=dataset.splits["train"].size,
         images_origin=images_origin,
-        steps=fitting.intervals.total,
+        steps=fitting.total_steps,
         parameters=profile.parameters,
         macs=profile.macs,
         memory=Memory(
@@ -125,17 +128,13 @@ def count_collectives(program, parts):
         match = _COLLECTIVE.search(line)
         if match:
             times = 1 if is_entry else parts  # The program's only loop is the one over the parts.
+            sizes = (
+                math.prod(map(int, filter(None, array["shape"].split(",")))) * int(array["bits"])
+                for array in _ARRAY.finditer(match["results"])
+            )
             count, size = collectives[match["kind"]]
-            collectives[match["kind"]] = count + times, size + times * _result_bytes(match["results"])
+            collectives[match["kind"]] = count + times, size + times * (sum(sizes) // 8)
     return dict(collectives)
-
-
-def _result_bytes(results):
-    sizes = (
-        math.prod(map(int, filter(None, array["shape"].split(",")))) * int(array["bits"])
-        for array in _ARRAY.finditer(results)
-    )
-    return sum(sizes) // 8
 
 
 def with_devices(recipe, devices):
@@ -156,7 +155,7 @@ def _dataset(data, images, classes):
     images_origin = "given"
     if images is None or names is None:
         is_here = data.dataset in BUILT_IN and data.dataset not in IN_DIRECTORY
-        if data.directory is not None or is_here or _is_prepared(data):
+        if data.directory is not None or is_here or (data.dataset not in IN_DIRECTORY and _builder(data).is_prepared()):
             dataset = load_dataset(data)
             names = names or dataset.class_names
             if images is None:
@@ -164,31 +163,20 @@ def _dataset(data, images, classes):
         elif data.dataset in IN_DIRECTORY:
             raise InputError(f"data.dataset={data.dataset} needs data.directory, or --images=N and --classes=N.")
         else:
-            names = names or _class_names(data)
+            names = names or find_label(_builder(data), data.label).class_names
+            if not names:
+                raise InputError(
+                    f"The classes of {data.dataset} are unknown until it is downloaded. Give --classes=N (classes)."
+                )
             if images is None:
-                images, images_origin = _known_images(data)
+                if data.dataset not in _TRAIN_IMAGES or data.train_split is not None:
+                    raise InputError(
+                        f"{data.dataset} is not prepared on this machine. Give --images=N (training images)."
+                    )
+                total = _TRAIN_IMAGES[data.dataset]
+                images = data.train_images or total - round(data.validation_fraction * total)
+                images_origin = f"assumed from the {total:,} images of {data.dataset}, which is not on this machine"
     return Dataset(tuple(map(str, names)), {"train": IndexedSource(images, read=None)}), images_origin  # type: ignore[arg-type]
-
-
-def _known_images(data):
-    if data.dataset not in _TRAIN_IMAGES or data.train_split is not None:
-        raise InputError(f"{data.dataset} is not prepared on this machine. Give --images=N (training images).")
-    total = _TRAIN_IMAGES[data.dataset]
-    kept = data.train_images or total - round(data.validation_fraction * total)
-    return kept, f"assumed from the {total:,} images of {data.dataset}, which is not on this machine"
-
-
-def _is_prepared(data):
-    return data.dataset not in IN_DIRECTORY and _builder(data).is_prepared()
-
-
-def _class_names(data):
-    names = find_label(_builder(data), data.label).class_names
-    if not names:
-        raise InputError(
-            f"The classes of {data.dataset} are unknown until it is downloaded. Give --classes=N (classes)."
-        )
-    return names
 
 
 def _builder(data):
@@ -197,14 +185,6 @@ def _builder(data):
     except (ValueError, tfds.core.registered.DatasetNotFoundError):
         hint = did_you_mean(data.dataset, _TRAIN_IMAGES)
         raise InputError(f"data.dataset={data.dataset} is unknown.{hint} Give --images=N and --classes=N.") from None
-
-
-def _abstract_fitting(recipe, dataset, engine):
-    """The run's `Fitting`. Its variables have shapes and layouts, but no values."""
-    fittings = []
-    # The initial values are traced, not computed.
-    jax.eval_shape(lambda: fittings.append(Fitting(TASKS[recipe.task](recipe), dataset, engine)))
-    return fittings[0]
 
 
 def _abstract_variable(variable):

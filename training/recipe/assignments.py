@@ -29,7 +29,7 @@ _ABBREVIATIONS = {
 }
 
 
-class _Facts(pydantic.BaseModel, extra="allow"):
+class _RunInfo(pydantic.BaseModel, extra="allow"):
     """The fields of a `recipe.json` that this package reads. All other fields are information for people."""
 
     recipe: dict[str, Any]
@@ -38,10 +38,10 @@ class _Facts(pydantic.BaseModel, extra="allow"):
     result: dict[str, Any] = {}
 
 
-def read_facts(path):
+def read_run_info(path):
     """The `recipe.json` of a run, as a dictionary. Raises an InputError if it cannot be read."""
     try:
-        return _Facts.model_validate_json(path.read_bytes()).model_dump(exclude_unset=True)
+        return _RunInfo.model_validate_json(path.read_bytes()).model_dump(exclude_unset=True)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except pydantic.ValidationError as error:
@@ -55,7 +55,10 @@ def from_dict(fields):
         recipe = validate(fields)
     except pydantic.ValidationError as error:
         raise InputError(explain(error, fields)) from None
-    _check_integers(fields)
+    for name, value in leaves(fields):
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int) and abs(number) >= _INTEGER_LIMIT:  # Too large for TensorFlow.
+                raise InputError(f"{name} must be below {_INTEGER_LIMIT:,}. Received: {value!r}")
     return recipe
 
 
@@ -82,7 +85,10 @@ def override(recipe, assignments):
             raise InputError(f"{assignment!r} is not an assignment. Write section.field=value.")
         section, name = _find_section(path, fields)
         section[name] = _parse(path, text, is_section=isinstance(section.get(name), dict))
-    _clear_other_duration(fields["fit"], {assignment.partition("=")[0] for assignment in assignments})
+    fit, assigned = fields["fit"], {assignment.partition("=")[0] for assignment in assignments}
+    for name, other in (("epochs", "steps"), ("steps", "epochs")):
+        if f"fit.{name}" in assigned and f"fit.{other}" not in assigned and fit[name] is not None:
+            fit[other] = None
     return from_dict(fields)
 
 
@@ -133,13 +139,6 @@ def _names(*classes):
     return [field.name for each in classes for field in dataclasses.fields(each)]
 
 
-def _clear_other_duration(fit, assigned):
-    """Removes the recipe's steps if only epochs were assigned, or its epochs if only steps were assigned."""
-    for name, other in (("epochs", "steps"), ("steps", "epochs")):
-        if f"fit.{name}" in assigned and f"fit.{other}" not in assigned and fit[name] is not None:
-            fit[other] = None
-
-
 def leaves(fields, prefix=""):
     """Yields (dotted name, value) for each field, section by section."""
     for name, value in fields.items():
@@ -149,7 +148,7 @@ def leaves(fields, prefix=""):
             yield f"{prefix}{name}", value
 
 
-def describe(recipe):
+def annotated_fields(recipe):
     """The recipe as lines `section.field=value`, each with a description."""
     rows = [(f"{name}={as_text(value)}", _description(name)) for name, value in leaves(to_dict(recipe))]
     width = max(len(assignment) for assignment, _ in rows)
@@ -220,14 +219,6 @@ def _check_names(fields, section=Recipe, prefix=""):
         section_type = _section_type(name, known[name], value) if isinstance(value, dict) else None
         if section_type:
             _check_names(value, section_type, f"{prefix}{name}.")
-
-
-def _check_integers(fields):
-    """Checks that no integer is too large for TensorFlow."""
-    for name, value in leaves(fields):
-        for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, int) and abs(number) >= _INTEGER_LIMIT:
-                raise InputError(f"{name} must be below {_INTEGER_LIMIT:,}. Received: {value!r}")
 
 
 def _unknown_field(path, names):

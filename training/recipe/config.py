@@ -16,16 +16,14 @@ from training.recipe.images import Augment, Data
 from training.recipe.model_functions import check_function
 from training.recipe.section import Duration, Fraction, section
 
-
-def _variant_or_fields(value):
-    return get_variant(value) if isinstance(value, str) else value
+_VARIANT_OR_FIELDS = pydantic.BeforeValidator(lambda value: get_variant(value) if isinstance(value, str) else value)
 
 
 @section
 class Model:
     """The model to train. Its inputs are pixels from 0 to 255, which it normalises itself."""
 
-    config: Annotated[ViTConfig | None, pydantic.BeforeValidator(_variant_or_fields)] = Field(
+    config: Annotated[ViTConfig | None, _VARIANT_OR_FIELDS] = Field(
         None, description="to train from scratch: a published variant such as B/16, or fields of keras_vit.ViTConfig"
     )
     weights: str | None = Field(
@@ -68,12 +66,9 @@ class Model:
             self._check_config()
         else:
             refuse_unused(self, ["resize", "attention_initialization"], "without model.weights")
-            self._check_changes()
-
-    def _check_changes(self):
-        """Checks each change. Whether the changes fit each other depends on the weights, which are opened later."""
-        ViTConfig.check_names(self.changes)
-        dict(ViTConfig.checked(self.changes))
+            # Whether the changes fit each other depends on the weights, which are opened later.
+            ViTConfig.check_names(self.changes)
+            dict(ViTConfig.checked(self.changes))
 
     def _check_config(self):
         if self.function is not None:

@@ -28,7 +28,17 @@ def check_recipe(recipe):
         )
     _check_task(recipe)
     if recipe.model.function is not None:
-        _check_function(recipe)
+        function = recipe.model.function
+        if recipe.fit.rematerialize:
+            raise ValueError(
+                f"fit.rematerialize recomputes encoder blocks, but {function} has none. To save memory, set "
+                f"fit.accumulation_steps. Batch norms then compute their statistics for each part of a batch separately"
+            )
+        if recipe.distribution.kind == "model_parallel":
+            raise ValueError(
+                f"distribution.kind=model_parallel splits the heads of a Vision Transformer, but {function} is not a "
+                f"Vision Transformer. Choose data_parallel"
+            )
     if recipe.schedule.end > recipe.optimizer.learning_rate:
         raise ValueError(
             f"schedule.end must not be above optimizer.learning_rate. Received: {recipe.schedule.end} and "
@@ -55,36 +65,18 @@ def _check_task(recipe):
     refuse_unused(recipe.fit, ["loss", "label_smoothing"], condition)
     refuse_unused(recipe.distillation, ["teacher"], condition)
     if recipe.task == "pretraining":
-        _check_pretraining(recipe)
+        if recipe.model.function is not None:
+            raise ValueError(
+                f"task=pretraining trains a Vision Transformer. Set model.config or model.weights. Received: "
+                f"model.function={recipe.model.function}"
+            )
+        if recipe.distribution.kind == "model_parallel":
+            raise ValueError(
+                "distribution.kind=model_parallel does not split the layers that predict patches. Choose data_parallel"
+            )
+        refuse_unused(recipe.augment, ["mixup", "cutmix"], "with task=classification")
         return
     refuse_unused(recipe.model, ["resize"], condition)
     refuse_unused(recipe.data, ["label", "classes", "max_failures"], condition)
     unused = [field.name for field in dataclasses.fields(recipe.augment) if field.name not in _SEGMENTATION_FIELDS]
     refuse_unused(recipe.augment, unused, condition)
-
-
-def _check_pretraining(recipe):
-    if recipe.model.function is not None:
-        raise ValueError(
-            f"task=pretraining trains a Vision Transformer. Set model.config or model.weights. Received: "
-            f"model.function={recipe.model.function}"
-        )
-    if recipe.distribution.kind == "model_parallel":
-        raise ValueError(
-            "distribution.kind=model_parallel does not split the layers that predict patches. Choose data_parallel"
-        )
-    refuse_unused(recipe.augment, ["mixup", "cutmix"], "with task=classification")
-
-
-def _check_function(recipe):
-    function = recipe.model.function
-    if recipe.fit.rematerialize:
-        raise ValueError(
-            f"fit.rematerialize recomputes encoder blocks, but {function} has none. To save memory, set "
-            f"fit.accumulation_steps. Batch norms then compute their statistics for each part of a batch separately"
-        )
-    if recipe.distribution.kind == "model_parallel":
-        raise ValueError(
-            f"distribution.kind=model_parallel splits the heads of a Vision Transformer, but {function} is not a "
-            f"Vision Transformer. Choose data_parallel"
-        )

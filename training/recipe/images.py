@@ -1,12 +1,35 @@
 """The sections of a recipe about images: where they come from, and how they are changed in training."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from training.recipe.consistency import refuse_unused
-from training.recipe.datasets import BUILT_IN, IN_DIRECTORY
 from training.recipe.section import Fraction, section
+
+
+class BuiltIn(NamedTuple):
+    """Properties of a data set that determine which fields of a recipe are used.
+
+    Args:
+        has_directory: Whether its files are in `data.directory`.
+        is_tfds: Whether TFDS prepares it and defines its splits.
+        is_stream: Whether it can be read as a stream, through a shuffle buffer.
+    """
+
+    has_directory: bool = False
+    is_tfds: bool = False
+    is_stream: bool = False
+
+
+BUILT_IN = {
+    "digits": BuiltIn(is_tfds=True, is_stream=True),
+    "folder": BuiltIn(has_directory=True),
+    "records": BuiltIn(has_directory=True, is_stream=True),
+    "shapes": BuiltIn(),
+}
+"""{value of `data.dataset`: properties}"""
+IN_DIRECTORY = [name for name, properties in BUILT_IN.items() if properties.has_directory]
 
 
 @section

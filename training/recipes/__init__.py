@@ -17,13 +17,13 @@ def load(name):
     """
     if name in NAMES:
         return importlib.import_module(f"training.recipes.{name}").RECIPE
-    from training.recipe.assignments import from_dict, read_facts
+    from training.recipe.assignments import from_dict, read_run_info
 
     path = pathlib.Path(name)
     if path.is_dir():
         path = path / "recipe.json"
     if path.suffix == ".json" and path.is_file():
-        return from_dict(read_facts(path)["recipe"])
+        return from_dict(read_run_info(path)["recipe"])
     from keras_vit.checks import did_you_mean
 
     raise InputError(

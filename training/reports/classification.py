@@ -17,7 +17,7 @@ from keras_vit.analysis.attention import BLOCKS, has_rollout
 from training.errors import without_queries
 from training.evaluation.metrics import wilson_interval
 from training.files import write_text
-from training.recipe.assignments import as_text, leaves, read_facts
+from training.recipe.assignments import as_text, leaves, read_run_info
 from training.recipe.config import to_dict
 from training.reports import pages
 from training.reports.figures import (
@@ -25,7 +25,7 @@ from training.reports.figures import (
     SMALL_IMAGE,
     data_uri,
     encode_picture,
-    overlay,
+    overlay_attention,
     plot_calibration,
     plot_confidence,
     plot_confusion_matrix,
@@ -36,14 +36,14 @@ _DPI = 150
 _MAX_CLASSES = 1000  # Confusion matrices with more classes are not drawn.
 
 
-def write_report(run, recipe, keeper, evaluation, neighbour, model):
+def write_report(run, recipe, state, evaluation, neighbour, model):
     """Writes the figures of a run and its `report.html`.
 
     Args:
         run: `training.runs.folder.Run` with its `recipe.json`.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper` of the training.
-        evaluation: `training.evaluation.classification.Evaluation` on the test images.
+        state: `training.runs.checkpoints.RunState`
+        evaluation: `training.evaluation.classification.Classification` on the test images.
         neighbour: Accuracy of a nearest-neighbour classifier on the test images, from 0 to 1. `None`: not reported.
         model: The Keras model.
     """
@@ -53,8 +53,8 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
         "report",
         **origin(run, recipe, "Classification", f"{evaluation.accuracy:.2%} test accuracy"),
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in judge(evaluation, neighbour)),
-        numbers=number_list([*_numbers(evaluation, neighbour), *cost_numbers(model, keeper)]),
-        curves=curves(run, recipe, keeper, ("accuracy", "accuracy (% of the images)"), least_loss=least_loss),
+        numbers=number_list([*_numbers(evaluation, neighbour), *cost_numbers(model, state)]),
+        curves=curves(run, recipe, state, ("accuracy", "accuracy (% of the images)"), least_loss=least_loss),
         mistakes=_mistakes(evaluation),
         attention=_attention(evaluation, model),
         calibration=_calibration(run, evaluation.calibration),
@@ -68,8 +68,8 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
 
 def origin(run, recipe, task, result):
     """The template values that identify a run and describe how to repeat it."""
-    facts = read_facts(run.recipe)
-    started = datetime.datetime.fromisoformat(facts["started"])
+    info = read_run_info(run.recipe)
+    started = datetime.datetime.fromisoformat(info["started"])
     directory = recipe.data.directory and pathlib.PurePath(recipe.data.directory).name
     name = f"{recipe.name}: {directory}" if directory else recipe.name
     dataset = f"the {recipe.data.dataset} {directory}" if directory else recipe.data.dataset
@@ -81,8 +81,8 @@ def origin(run, recipe, task, result):
         "origin": pages.part(
             "origin",
             recipe=_rows(leaves(to_dict(recipe))),
-            command=escape(without_queries(facts["command"])),
-            provenance=_rows(_provenance(facts)),
+            command=escape(without_queries(info["command"])),
+            provenance=_rows(_provenance(info)),
         ),
     }
 
@@ -132,12 +132,12 @@ def _numbers(evaluation, neighbour):
     ]
 
 
-def cost_numbers(model, keeper):
+def cost_numbers(model, state):
     """(label, value, note) of each cost of a model and its training."""
     cost = keras_vit.profile(model)
     return [
-        ("Training time", datetime.timedelta(seconds=round(keeper.seconds)), "hours:minutes:seconds"),
-        ("Throughput", f"{statistics.median(keeper.throughput):,.0f}", _throughput_note(keeper.throughput)),
+        ("Training time", datetime.timedelta(seconds=round(state.seconds)), "hours:minutes:seconds"),
+        ("Throughput", f"{statistics.median(state.throughput):,.0f}", _throughput_note(state.throughput)),
         ("Parameters", f"{cost.parameters / 1e6:,.2f} M", f"{cost.parameters:,}"),
         ("Multiply-accumulates", f"{cost.macs / 1e6:,.2f} M", f"{cost.macs:,} for one image"),
     ]
@@ -157,18 +157,18 @@ def _throughput_note(throughput):
     return f"images per second in training: the median of {len(throughput)} intervals, {spread}"
 
 
-def curves(run, recipe, keeper, quality, unit_of_loss="nats", least_loss=0.0):
+def curves(run, recipe, state, quality, unit_of_loss="nats", least_loss=0.0):
     """Writes the learning curves, and returns their section of the page as HTML.
 
     Args:
         run: `training.runs.folder.Run` that the figures are written to.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper`
+        state: `training.runs.checkpoints.RunState`
         quality: (name in the history, label) of a metric from 0 to 1, which is shown beside the loss.
         unit_of_loss: Unit of the loss, or what it measures.
         least_loss: Lowest possible loss, drawn as a line. 0: no line.
     """
-    history = {name: [row[name] for row in keeper.history] for name in keeper.history[0]}
+    history = {name: [row[name] for row in state.history] for name in state.history[0]}
     unit = "epoch" if recipe.fit.report_every == "1 epoch" else "step"
     panels = {
         "loss": ("loss", f"loss ({unit_of_loss})", 1),
@@ -183,7 +183,7 @@ def curves(run, recipe, keeper, quality, unit_of_loss="nats", least_loss=0.0):
         ends = ", ".join(f"{curve} {values[-1]:.4g}" for curve, values in drawn.items())
         image = plot_curve(history[unit], drawn, unit, label, least)
         images.append(figure(run, name, image, f"{label} by {unit}; at the end: {ends}"))
-    image = plot_curve(history[unit], {"training": keeper.throughput}, unit, "images per second")
+    image = plot_curve(history[unit], {"training": state.throughput}, unit, "images per second")
     images.append(figure(run, "throughput", image, f"images per second in training, by {unit}"))
     note = f"With label smoothing, the loss cannot be lower than {least_loss:.3f} nats." if least_loss else ""
     return pages.part("curves", curves="\n".join(images), note=note)
@@ -211,8 +211,8 @@ def _attention(evaluation, model):
         return "<p>Attention rollout is not defined for this model's pooling, so there is no attention to show.</p>"
     maps = keras_vit.attention_rollout(model, np.stack(list(evaluation.examples.values())))
     items = "\n".join(
-        f"<li>{picture(image, _caption(evaluation, index))}"
-        f"{picture(overlay(image, attention), f'attention for the image beside it: {_caption(evaluation, index)}')}"
+        f"<li>{picture(image, caption := _caption(evaluation, index))}"
+        f"{picture(overlay_attention(image, attention), f'attention for the image beside it: {caption}')}"
         f"{_caption_element(evaluation, index)}"
         for (index, image), attention in zip(evaluation.examples.items(), maps, strict=True)
     )
@@ -279,16 +279,16 @@ def _class_row(score):
     )
 
 
-def _provenance(facts):
+def _provenance(info):
     """Yields (name, text) pairs that describe the code, the package versions and the machine of a run."""
-    git = facts["git"] or {"commit": "unknown: not run from a git repository", "changed_files": []}
+    git = info["git"] or {"commit": "unknown: not run from a git repository", "changed_files": []}
     yield "git commit", git["commit"]
     if git["changed_files"]:
         yield "files changed since the commit", ", ".join(line.split(maxsplit=1)[-1] for line in git["changed_files"])
-    yield from facts["versions"].items()
+    yield from info["versions"].items()
     backend = keras.backend.backend()
     yield "Keras backend", f"{backend} {sys.modules[backend].__version__}"
-    yield "machine", facts["machine"]
+    yield "machine", info["machine"]
     yield "CPU cores", str(os.cpu_count())
     accelerators = collections.Counter(_accelerators(backend))
     yield "accelerators", ", ".join(f"{count} x {name}" for name, count in accelerators.items()) or "none"

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import pathlib
 from html import escape
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -119,7 +120,9 @@ def _attention(subject, pictures, findings):
     bytes_per_query = num_layers * num_heads * grid[0] * grid[1]
     num_pictures = int(np.clip(MOST_BYTES // bytes_per_query, 1, min(len(pictures.names), MOST_PICTURES)))
     patches = query_patches(grid, MOST_BYTES // (bytes_per_query * num_pictures) - num_prefix)
-    prefix_names = _prefix_token_names(keras_vit.describe(subject.model).config)
+    config: Any = keras_vit.describe(subject.model).config
+    prefix_names = ["class token"] * config.has_class_token + ["distillation token"] * config.distillation_token
+    prefix_names += [f"register token {number + 1}" for number in range(config.num_register_tokens)]
     tokens = [*range(num_prefix), *(num_prefix + patch for patch in patches)]
     return {
         "layers": num_layers,
@@ -134,12 +137,6 @@ def query_patches(grid, most):
     step = next(step for step in range(1, max(grid) + 1) if -(-grid[0] // step) * -(-grid[1] // step) <= max(most, 1))
     rows, columns = (range(min((step - 1) // 2, size - 1), size, step) for size in grid)
     return [row * grid[1] + column for row in rows for column in columns]
-
-
-def _prefix_token_names(config):
-    names = ["class token"] if config.has_class_token else []
-    names += ["distillation token"] if config.distillation_token else []
-    return names + [f"register token {number + 1}" for number in range(config.num_register_tokens)]
 
 
 def _quantized(subject, pixels, tokens, num_prefix):

@@ -100,7 +100,7 @@ def plot_confusion_matrix(counts, class_names):
     return figure
 
 
-def overlay(image, attention):
+def overlay_attention(image, attention):
     """Overlays an image, converted to gray, with the colours of an attention map. Light colours are high values.
 
     Args:
@@ -139,7 +139,7 @@ def data_uri(content, media_type="image/png"):
 def _name_classes(axes, class_names, side):
     step = -(-len(class_names) // 100)  # One side of the matrix has room for 100 names.
     positions = range(0, len(class_names), step)
-    names = [_shortened(class_names[position]) for position in positions]
+    names = [name if len(name) <= 18 else f"{name[:17]}…" for name in map(class_names.__getitem__, positions)]
     size = min(10.0, 72 * side / len(positions) * 0.8)
     upright = len(names) <= FEW_CLASSES and max(map(len, names)) <= 5
     axes.set_xticks(positions, names, size=size, rotation=0 if upright else 90, parse_math=False)
@@ -147,7 +147,3 @@ def _name_classes(axes, class_names, side):
     note = f" (1 in {step} is named)" if step > 1 else ""
     axes.set_xlabel(f"predicted class{note}")
     axes.set_ylabel(f"true class{note}")
-
-
-def _shortened(name, length=18):
-    return name if len(name) <= length else f"{name[: length - 1]}…"

@@ -35,7 +35,7 @@ def palette(num_classes):
     return table
 
 
-def overlay(pixels, mask, num_classes):
+def overlay_mask(pixels, mask, num_classes):
     """Overlays a picture, converted to gray, with the colours of a mask.
 
     Args:

@@ -8,16 +8,16 @@ from training.files import write_text
 from training.reports import pages
 from training.reports.classification import cost_numbers, curves, figure, number_list, origin, picture
 from training.reports.figures import FEW_CLASSES, plot_confusion_matrix
-from training.reports.overlays import legend, overlay
+from training.reports.overlays import legend, overlay_mask
 
 
-def write_segmentation_report(run, recipe, keeper, segmentation, model):
+def write_segmentation_report(run, recipe, state, segmentation, model):
     """Writes the figures of a run and its `report.html`.
 
     Args:
         run: `training.runs.folder.Run` with its `recipe.json`.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper` of the training.
+        state: `training.runs.checkpoints.RunState`
         segmentation: `training.evaluation.segmentation.Segmentation` of the test images.
         model: The Keras model.
     """
@@ -26,13 +26,13 @@ def write_segmentation_report(run, recipe, keeper, segmentation, model):
         "segmentation",
         **origin(run, recipe, "Semantic segmentation", f"{segmentation.mean_iou:.2%} mean IoU"),
         verdict=escape(judge(segmentation)),
-        numbers=number_list([*_numbers(segmentation), *cost_numbers(model, keeper)]),
+        numbers=number_list([*_numbers(segmentation), *cost_numbers(model, state)]),
         legend=picture(np.asarray(legend(names)), "the colour of each class: " + ", ".join(names)),
         examples="\n".join(_triple(len(names), *example) for example in segmentation.examples),
         num_classes=len(names),
         open="open" if len(names) <= FEW_CLASSES else "",
         classes="\n".join(map(_class_row, segmentation.by_class)),
-        curves=curves(run, recipe, keeper, ("mean_iou", "mean IoU (%)")),
+        curves=curves(run, recipe, state, ("mean_iou", "mean IoU (%)")),
         confusion_matrix=_confusion_matrix(run, segmentation),
     )
     write_text(run.report, page)
@@ -64,7 +64,7 @@ def _numbers(segmentation):
 
 def _triple(num_classes, image, truth, prediction):
     masks = {"true mask": truth, "predicted mask": prediction}
-    drawn = [picture(overlay(image, mask, num_classes), name) for name, mask in masks.items()]
+    drawn = [picture(overlay_mask(image, mask, num_classes), name) for name, mask in masks.items()]
     return f"<li>{picture(image, 'test image')}{''.join(drawn)}"
 
 

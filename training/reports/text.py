@@ -1,12 +1,11 @@
 """Evaluations as lines of text."""
 
 from training.evaluation.metrics import wilson_interval
-from training.reports.tables import lay_out
 
 _NUM_WORST_CLASSES = 20
 
 
-def describe_classification(evaluation):
+def classification_text(evaluation):
     """Formats an evaluation as lines of text, with the least accurate classes."""
     total = len(evaluation.labels)
     lines = [_accuracy_line("top-1 accuracy", evaluation.accuracy, total)]
@@ -42,7 +41,7 @@ def _classes(scores):
     return f"{which}, worst first:\n{lay_out(rows, texts=(0, 4))}"
 
 
-def describe_segmentation(segmentation):
+def segmentation_text(segmentation):
     """Formats a `Segmentation` as lines of text, with the intersection over union of each class."""
     height, width = segmentation.size
     images, pixels = segmentation.num_images, segmentation.confusion.sum()
@@ -55,4 +54,21 @@ def describe_segmentation(segmentation):
         f"input size)\n"
         f"pixel accuracy  {segmentation.pixel_accuracy:.2%} of {pixels:,} pixels that are not void\n\n"
         f"Classes, worst first:\n{lay_out(rows, texts=(0, 3))}"
+    )
+
+
+def lay_out(rows, texts=(0,)):
+    """Formats rows of strings as text, one line for each row.
+
+    Args:
+        rows: Tuples of equal length. The first tuple contains the column names.
+        texts: Indices of the left-aligned columns. Other columns are right-aligned, as is usual for numbers.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            f"{cell:<{width}}" if number in texts else f"{cell:>{width}}"
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
     )

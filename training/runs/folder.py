@@ -1,21 +1,23 @@
-"""The folder of a run, and the facts in its `recipe.json`."""
+"""The folder of a run, and its `recipe.json`."""
 
 import contextlib
 import dataclasses
 import datetime
+import errno
 import itertools
 import json
-import os
 import pathlib
 import platform
 import shlex
 import shutil
 import sys
 
-from training.data.contents import Record, describe_changes, read_contents
+import filelock
+
+from training.data.contents import Record, change_lines, read_contents
 from training.errors import InputError, shortened_names
-from training.files import write_text
-from training.recipe.assignments import as_text, from_dict, leaves, read_facts
+from training.files import make_folder, write_text
+from training.recipe.assignments import as_text, from_dict, leaves, read_run_info
 from training.recipe.config import to_dict
 from training.runs.provenance import git_state, installed_version, processor
 
@@ -28,6 +30,10 @@ _PACKAGES = (
     "scikit-learn",
     "matplotlib",
 )
+
+_ANOTHER_FOLDER = "Name another folder with --runs or run=PATH."
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+"""Errors of file systems that do not support locks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +65,7 @@ def is_finished(recipe, runs, folder):
         InputError: If the folder contains a run of another recipe (the message lists the differences) or other files.
     """
     if folder is None:
-        _make_folder(pathlib.Path(runs))
+        make_folder(runs, _ANOTHER_FOLDER)
         return False
     run = Run(pathlib.Path(folder))
     if not run.recipe.is_file():
@@ -70,9 +76,9 @@ def is_finished(recipe, runs, folder):
         if others:
             raise InputError(f"run={folder} contains other files: {', '.join(others[:5])}. Name an empty folder.")
         return False
-    facts = read_facts(run.recipe)
+    info = read_run_info(run.recipe)
     # `from_dict` adds the fields that did not exist when the run began.
-    old, new = (dict(leaves(to_dict(each))) for each in (from_dict(facts["recipe"]), recipe))
+    old, new = (dict(leaves(to_dict(each))) for each in (from_dict(info["recipe"]), recipe))
     differences = [
         f"\n  {name}: was {as_text(old.get(name))}, is {as_text(new.get(name))}"
         for name in sorted(old.keys() | new.keys())
@@ -80,7 +86,7 @@ def is_finished(recipe, runs, folder):
     ]
     if differences:
         raise InputError(f"run={folder} was started with another recipe:{''.join(differences)}\nName another folder.")
-    return "result" in facts
+    return "result" in info
 
 
 def new_folder(recipe, runs, engine):
@@ -112,37 +118,28 @@ def hold(run):
     Raises:
         InputError: If another process holds the lock, or the folder cannot be written to.
     """
-    _make_folder(run.folder)
-    with _locked(run):
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                run.lock.unlink()  # Removed before the lock is released.
-
-
-def _locked(run):
-    """Opens the lock file of a run and locks it, if the file system supports locks."""
-    while True:
-        try:
-            file = open(run.lock, "a")  # noqa: SIM115  The caller closes it.
-        except OSError as error:
+    make_folder(run.folder, _ANOTHER_FOLDER)
+    lock = filelock.FileLock(run.lock)
+    try:
+        lock.acquire(timeout=0)
+        is_used = not run.lock.exists()  # Another process has removed it, and releases it now.
+    except filelock.Timeout:
+        is_used = True
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
             raise InputError(f"{run.lock} cannot be written: {error.strerror}.") from None
-        try:
-            import fcntl  # Not available on Windows.
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            file.close()
-            raise InputError(f"run={run.folder} is in use by another process. Wait for it, or stop it.") from None
-        except (ImportError, OSError) as error:
-            # Some file systems do not support locks.
-            problem = getattr(error, "strerror", error)
-            print(f"{run.folder} cannot be locked: {problem}. Make sure that no other process uses it.")
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(run.lock)):
-                return file
-        file.close()  # Another process removed the lock file after this process opened it. Open a new one.
+        problem = getattr(error, "strerror", error)
+        print(f"{run.folder} cannot be locked: {problem}. Make sure that no other process uses it.")
+        is_used = False
+    if is_used:
+        lock.release()
+        raise InputError(f"run={run.folder} is in use by another process. Wait for it, or stop it.")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            run.lock.unlink()  # Removed before the lock is released.
+        lock.release()
 
 
 def open_run(recipe, dataset, runs, folder, engine):
@@ -159,32 +156,36 @@ def open_run(recipe, dataset, runs, folder, engine):
     if run.recipe.is_file():
         if is_finished(recipe, runs, run.folder):
             raise InputError(f"run={run.folder} was finished by another process in the meantime. See {run.report}.")
-        _check_data(run, dataset)
+        if changes := data_changes(run, dataset):
+            raise InputError(
+                "\n  ".join([f"run={run.folder} was started with other data:", *changes])
+                + "\nTo resume it, restore the data. For a new run, name another folder, or omit run=PATH."
+            )
     if engine.is_chief:
         for subfolder in run.subfolders:
-            _make_folder(subfolder)
+            make_folder(subfolder, _ANOTHER_FOLDER)
         if not run.recipe.is_file():
             dataset.contents.write(run.splits)
-            write_text(run.recipe, json.dumps(_initial_facts(recipe, dataset), indent=2) + "\n")
+            info = {
+                "recipe": to_dict(recipe),
+                "class_names": dataset.class_names,
+                "num_images": _sizes(dataset),
+                "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
+                "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+                "git": git_state(),
+                "versions": {"python": platform.python_version(), **{n: installed_version(n) for n in _PACKAGES}},
+                "machine": platform.platform(),
+                "processor": processor(),
+            }
+            write_text(run.recipe, json.dumps(info, indent=2) + "\n")
     engine.barrier()
     return run
 
 
-def _check_data(run, dataset):
-    """Raises an InputError if the data have changed since the run began. Labels and batches would change, too."""
-    changes = data_changes(run, dataset)
-    if changes:
-        raise InputError(
-            "\n  ".join([f"run={run.folder} was started with other data:", *changes])
-            + "\nTo resume it, restore the data. For a new run, name another folder, or omit run=PATH."
-        )
-
-
 def data_changes(run, dataset):
-    """Describes how a data set differs from the data set of a run, in lines of text. Older runs recorded less of it."""
-    facts, names, sizes = read_facts(run.recipe), list(dataset.class_names), _sizes(dataset)
-    # Older runs did not record the sizes.
-    old_names, old_sizes = facts.get("class_names", names), facts.get("num_images", sizes)
+    """Describes how a data set differs from the data set of a run, in lines of text."""
+    info, names, sizes = read_run_info(run.recipe), list(dataset.class_names), _sizes(dataset)
+    old_names, old_sizes = info["class_names"], info["num_images"]
     differences = [
         f"{split} images: were {old_sizes.get(split, 0):,}, are {sizes.get(split, 0):,}"
         for split in sorted(old_sizes.keys() | sizes.keys())
@@ -194,20 +195,17 @@ def data_changes(run, dataset):
         changes = {"gone": set(old_names) - set(names), "new": set(names) - set(old_names)}
         texts = [f"{kind}: {shortened_names(sorted(classes))}" for kind, classes in changes.items() if classes]
         differences.append(f"classes, {'; '.join(texts) or 'in another order'}")
-    if run.splits.is_file():
-        differences += describe_changes(dataset.contents.changes_since(read_contents(run.splits)))
-    return differences
+    return differences + change_lines(dataset.contents.changes_since(read_contents(run.splits)))
 
 
 def read_record(run, purpose="measure"):
-    """The `training.data.contents.Record` of a run, or `None` if there is none, as in older runs.
+    """The `training.data.contents.Record` of a run, or `None` if there is none beside its model.
 
     Raises:
         InputError: If the record is damaged, or if it was removed and is needed for the purpose.
     """
     if not run.splits.is_file():
-        is_needed = purpose in ("measure", "resume") and run.recipe.is_file()
-        if is_needed and read_facts(run.recipe).get("has_splits"):
+        if purpose in ("measure", "resume") and run.recipe.is_file():
             raise InputError(
                 f"{run.splits} is missing. It lists the images that the run was trained on. Restore it, or choose data "
                 f"that the run was not trained on, such as data.dataset=folder data.directory=PATH."
@@ -218,21 +216,6 @@ def read_record(run, purpose="measure"):
 
 def _sizes(dataset):
     return {name: source.size for name, source in dataset.splits.items()}
-
-
-def _initial_facts(recipe, dataset):
-    return {
-        "recipe": to_dict(recipe),
-        "class_names": dataset.class_names,
-        "num_images": _sizes(dataset),
-        "has_splits": True,  # Runs of earlier versions have no splits.csv.
-        "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
-        "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "git": git_state(),
-        "versions": {"python": platform.python_version(), **{name: installed_version(name) for name in _PACKAGES}},
-        "machine": platform.platform(),
-        "processor": processor(),
-    }
 
 
 @contextlib.contextmanager
@@ -246,8 +229,8 @@ def removed_if_untrained(run, keeps_folder):
     try:
         yield
     except BaseException:
-        own = {run.recipe, run.splits, run.lock, *run.subfolders, *run.tensorboard.rglob("*")}
-        if own.issuperset(run.folder.rglob("*")):
+        created = {run.recipe, run.splits, run.lock, *run.subfolders, *run.tensorboard.rglob("*")}
+        if created.issuperset(run.folder.rglob("*")):
             shutil.rmtree(run.folder, ignore_errors=True)
             if keeps_folder:
                 run.folder.mkdir(exist_ok=True)
@@ -270,23 +253,15 @@ def program_path(program="python"):
     return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))
 
 
-def _make_folder(folder):
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        hint = "Name another folder with --runs or run=PATH."
-        raise InputError(f"{folder} cannot be made: {error.strerror}. {hint}") from None
-
-
 def add_result(run, **result):
     """Adds the results of a run to its `recipe.json`."""
-    facts = read_facts(run.recipe)
-    write_text(run.recipe, json.dumps(facts | {"result": result}, indent=2) + "\n")
+    info = read_run_info(run.recipe)
+    write_text(run.recipe, json.dumps(info | {"result": result}, indent=2) + "\n")
 
 
 def read_class_names(run):
     """The class names of a run, or `None` if the folder contains no run."""
-    return read_facts(run.recipe).get("class_names") if run.recipe.is_file() else None
+    return read_run_info(run.recipe).get("class_names") if run.recipe.is_file() else None
 
 
 def load_model(path):

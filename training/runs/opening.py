@@ -9,10 +9,11 @@ import keras
 import keras_vit
 from keras_vit.label_spaces import NUM_CLASSES, imagenet1k_classes
 from training import recipes
+from training.data.contents import Contents
 from training.errors import InputError, without_queries
 from training.recipe.assignments import override
 from training.recipe.config import Data, Recipe
-from training.runs.folder import Run, data_changes, load_model, read_class_names, read_record
+from training.runs.folder import Run, load_model, read_class_names, read_record
 
 # Fields that may be changed for every model. Splits are not among them, because a changed test split may contain
 # training images.
@@ -34,11 +35,12 @@ class Opened:
         """Whether the model was trained on these data."""
         if self.recipe is None:
             return False
-        own = self.recipe.data
-        return _is_same(own.dataset, data.dataset) and _resolve(own.directory) == _resolve(data.directory)
+        run_data = self.recipe.data
+        is_same_directory = _resolve(run_data.directory) == _resolve(data.directory)
+        return is_same_directory and _is_same_dataset(run_data.dataset, data.dataset)
 
 
-def _is_same(dataset, other):
+def _is_same_dataset(dataset, other):
     """Whether two names refer to the same data set, in any version, e.g. `cifar10` and `cifar10:3.0.2`."""
     return re.split("[/:]", dataset)[0] == re.split("[/:]", other)[0]
 
@@ -50,7 +52,7 @@ def _resolve(directory):
     return pathlib.Path(directory).expanduser().resolve()
 
 
-def open_model(source):
+def open_source(source):
     """Opens a model to be measured.
 
     Args:
@@ -77,7 +79,18 @@ def open_model(source):
         except ValueError as error:
             hint = "" if path.is_file() else f" {source} is not the folder of a run: it has no {run.recipe.name}."
             raise InputError(f"{str(error).rstrip('.')}.{hint}") from error
-    return Opened(without_queries(str(source)), model, run, class_names=_checked_class_names(model, source))
+    try:
+        description = keras_vit.describe(model)
+    except ValueError as error:
+        raise InputError(f"{source}: {error}") from error
+    if not description.pixels["normalize"]:
+        raise InputError(
+            f"{source} expects normalised pixels, but pixels from 0 to 255 are given. Build the model with "
+            f"include_preprocessing=True."
+        )
+    is_known = description.label_space == "imagenet1k" and model.output_shape[-1] == NUM_CLASSES["imagenet1k"]
+    class_names = [wnid for wnid, _ in imagenet1k_classes()] if is_known else None
+    return Opened(without_queries(str(source)), model, run, class_names=class_names)
 
 
 def load_data(load, run, is_own_data=True, disjoint=True):
@@ -90,45 +103,19 @@ def load_data(load, run, is_own_data=True, disjoint=True):
         disjoint: As in `training.data.loading.load_dataset`.
 
     Raises:
-        InputError: If the data set of the run contains none of its images. If the run is of an earlier version, which
-            did not record its images: if their numbers have changed.
+        InputError: If the data set of the run contains none of its images.
     """
     record = read_record(run, "measure" if is_own_data else "measure_elsewhere")
     if record is None and not is_own_data and run.model.is_file():
         print(f"{run.folder} has no {run.splits.name}, so images that it was trained on are not recognised.")
     dataset = load(disjoint=disjoint, record=record)
-    if not is_own_data:
-        return dataset
-    if record is None:
-        changes = data_changes(run, dataset)
-        if changes:
-            raise InputError(
-                "\n  ".join([f"The data have changed since the training of {run.folder}:", *changes])
-                + "\nAn earlier version trained this run and did not record its splits, so its test images cannot be "
-                "identified. Restore the data, or choose other data."
-            )
-    elif record.contents.items and not any(record.contents.split_of(item) for item in dataset.contents):
+    recorded = record.contents if is_own_data else Contents({})
+    if recorded.items and not any(recorded.split_of(item) for item in dataset.contents):
         raise InputError(
             f"The data set of {run.folder} contains none of the images that it had when the run began. Restore them, "
             f"or choose other data."
         )
     return dataset
-
-
-def _checked_class_names(model, source):
-    """Checks that a model normalises its pixels. Returns the class names of its label space, or `None` if unknown."""
-    try:
-        description = keras_vit.describe(model)
-    except ValueError as error:
-        raise InputError(f"{source}: {error}") from error
-    if not description.pixels["normalize"]:
-        raise InputError(
-            f"{source} expects normalised pixels, but pixels from 0 to 255 are given. Build the model with "
-            f"include_preprocessing=True."
-        )
-    if description.label_space == "imagenet1k" and model.output_shape[-1] == NUM_CLASSES["imagenet1k"]:
-        return [wnid for wnid, _ in imagenet1k_classes()]
-    return None
 
 
 def recipe_for(opened, assignments, extra_fields=DATA_FIELDS):
@@ -143,14 +130,14 @@ def recipe_for(opened, assignments, extra_fields=DATA_FIELDS):
         InputError: If there is no data set, or an assignment changes a field that may not be changed.
     """
     changed = dict(assignment.partition("=")[::2] for assignment in assignments)
-    own = opened.recipe and opened.recipe.data
-    name = changed.get("data.dataset", own and own.dataset)
+    run_data = opened.recipe and opened.recipe.data
+    name = changed.get("data.dataset", run_data and run_data.dataset)
     if name is None:
         raise InputError(f"{opened.source} is not a run and has no data of its own. Name a data set: data.dataset=NAME")
     recipe, accepted = opened.recipe or recipes.load("digits"), _CHANGEABLE
-    if own is None or not _is_same(name, own.dataset):
+    if run_data is None or not _is_same_dataset(name, run_data.dataset):
         # The directory and splits of one data set do not apply to another.
-        tfds_directory = own.tfds_directory if own and name not in ("folder", "records") else None
+        tfds_directory = run_data.tfds_directory if run_data and name not in ("folder", "records") else None
         recipe = dataclasses.replace(recipe, data=Data(dataset=name, tfds_directory=tfds_directory))
         accepted = tuple(dict.fromkeys((*_CHANGEABLE, *extra_fields)))
     for field in changed.keys() - set(accepted):

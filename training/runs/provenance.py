@@ -31,10 +31,12 @@ def installed_version(package):
 
 def processor(cores=None):
     """The processor and a number of cores. `None`: the number that this process may use."""
-    facts = _processor_facts()
+    path = pathlib.Path("/proc/cpuinfo")
+    first = path.read_text().split("\n\n")[0] if path.is_file() else ""  # What Linux reports for the first processor.
+    info = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
     # On many virtual machines the name is only a brand, and generations of a brand differ by a factor of two.
-    generation = [f"{key.removeprefix('cpu ')} {facts[key]}" for key in ("cpu family", "model") if key in facts]
-    name = facts.get("model name", platform.machine()) + (f" ({', '.join(generation)})" if generation else "")
+    generation = [f"{key.removeprefix('cpu ')} {info[key]}" for key in ("cpu family", "model") if key in info]
+    name = info.get("model name", platform.machine()) + (f" ({', '.join(generation)})" if generation else "")
     cores = cores or len(usable_cores())
     return f"{name}, {cores} core{'s' if cores > 1 else ''}"
 
@@ -44,10 +46,3 @@ def usable_cores():
     if hasattr(os, "sched_getaffinity"):  # Not available on macOS and Windows.
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def _processor_facts():
-    """{key: value} that Linux reports for the first processor."""
-    path = pathlib.Path("/proc/cpuinfo")
-    first = path.read_text().split("\n\n")[0] if path.is_file() else ""
-    return {key.strip(): fact.strip() for key, _, fact in (line.partition(":") for line in first.splitlines())}

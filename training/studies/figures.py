@@ -62,9 +62,12 @@ class Panel:
 def plot_panels(shown):
     """A figure of panels side by side. Points of several seeds have whiskers from the lowest to the highest value."""
     figure, all_axes = _axes_of(shown)
+    names = dict.fromkeys(name for panel in shown for name in panel.series)
+    looks = zip(itertools.cycle(_COLORS), itertools.cycle(_MARKERS), strict=False)
+    styles = {name: {"color": color, "marker": marker} for name, (color, marker) in zip(names, looks, strict=False)}
     for panel, axes in zip(shown, all_axes, strict=True):
         draw = _draw_curves if panel.is_numeric else _draw_categories
-        draw(axes, panel, {name: _style_of(shown, name) for name in panel.series})
+        draw(axes, panel, styles)
         axes.grid(axis="y", color=FAINT, lw=0.6)
         if len(panel.series) > 1:
             _add_legend(axes, panel)
@@ -173,11 +176,6 @@ def _axes_of(shown):
             axes.yaxis.set_major_formatter(FuncFormatter(_as_number))
             axes.yaxis.set_minor_formatter(NullFormatter())
     return figure, all_axes
-
-
-def _style_of(shown, name):
-    number = list(dict.fromkeys(name for panel in shown for name in panel.series)).index(name)
-    return {"color": _COLORS[number % len(_COLORS)], "marker": _MARKERS[number % len(_MARKERS)]}
 
 
 def _draw(axes, name, positions, values, style, line):

@@ -29,15 +29,21 @@ def write_page(experiment, command):
         _MEANS,
         _result_table(points, study.measures if study.shown is None else study.shown, metric),
     ]
-    if candidates := _candidate_table(experiment):
-        parts += ["## Learning rates", _RATES, candidates]
-    parts += [
-        "## How it was run",
-        f"```\n{command}\n```",
-        _provenance(experiment, rows),
-        _not_run(experiment),
-        _recipe(experiment),
+    candidates = [
+        (series, f"{row.learning_rate:g}", f"{100 * row.validation:.2f}")
+        for series, jobs in experiment.candidate_jobs().items()
+        for row in experiment.rows(jobs)
     ]
+    if candidates:
+        header = ("series", "learning rate", "best validation result (%)")
+        parts += ["## Learning rates", _RATES, _table(header, candidates)]
+    parts += ["## How it was run", f"```\n{command}\n```", _provenance(experiment, rows)]
+    if missing := collections.Counter(str(job.point) for job in experiment.missing()):
+        runs = (f"{point} ({count} run{'s' if count > 1 else ''})" for point, count in missing.items())
+        parts.append(f"Not run: {'; '.join(runs)}.")
+    fields = leaves(to_dict(experiment.recipe, exclude_defaults=True))
+    recipe = "\n".join(f"{name}={as_text(value)}" for name, value in fields)
+    parts.append(f"The recipe, without the changes of the points:\n\n```\n{recipe}\n```")
     path = experiment.path.with_suffix(".md")
     path.write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
     return path
@@ -68,16 +74,12 @@ def _verdict_table(verdicts):
             difference = f"{100 * verdict.difference:+.2f}"
             bounds = f"{100 * verdict.bounds[0]:+.2f} to {100 * verdict.bounds[1]:+.2f}"
         word = "**the opposite shows**" if verdict.word == "reversed" else verdict.word
-        rows.append((_claim(verdict), difference, bounds, str(verdict.seeds), word))
+        comparison = verdict.comparison
+        pairs = zip((comparison.first, comparison.second), verdict.points, strict=True)
+        chosen = [f"{series}: {label}" for (_, given), (series, label) in pairs if given is None and label is not None]
+        claim = comparison.claim + (f" ({', '.join(chosen)})" if chosen else "")
+        rows.append((claim, difference, bounds, str(verdict.seeds), word))
     return _table(("claim", "difference", "95 % interval", "seeds", "verdict"), rows)
-
-
-def _claim(verdict):
-    """The claim, with the labels of the points that the validation images have chosen."""
-    comparison = verdict.comparison
-    pairs = zip((comparison.first, comparison.second), verdict.points, strict=True)
-    chosen = [f"{series}: {label}" for (_, given), (series, label) in pairs if given is None and label is not None]
-    return f"{comparison.claim} ({', '.join(chosen)})" if chosen else comparison.claim
 
 
 def _percent(summary, column):
@@ -100,14 +102,6 @@ def _result_table(points, measures, metric):
     return _table((*header, *(f"{name} (%)" for name in measures)), rows)
 
 
-def _candidate_table(experiment):
-    rows = []
-    for series, jobs in experiment.candidate_jobs().items():
-        for row in experiment.rows(jobs):
-            rows.append((series, f"{row.learning_rate:g}", f"{100 * row.validation:.2f}"))
-    return _table(("series", "learning rate", "best validation result (%)"), rows) if rows else ""
-
-
 def _provenance(experiment, rows):
     def listed(name):
         return ", ".join(sorted({getattr(row, name) for row in rows}))
@@ -118,21 +112,4 @@ def _provenance(experiment, rows):
         f"{len(rows)} runs{hours}. Processors: {listed('processor')}. Commits: "
         f"{listed('commit')}. Keras {listed('keras')}, TensorFlow {listed('tensorflow')}. Every run is a row of "
         f"[{experiment.path.name}]({experiment.path.name})."
-    )
-
-
-def _not_run(experiment):
-    missing = collections.Counter(str(job.point) for job in experiment.missing())
-    if not missing:
-        return ""
-    runs = (f"{point} ({count} run{'s' if count > 1 else ''})" for point, count in missing.items())
-    return f"Not run: {'; '.join(runs)}."
-
-
-def _recipe(experiment):
-    values = leaves(to_dict(experiment.recipe, exclude_defaults=True))
-    return (
-        "The recipe, without the changes of the points:\n\n```\n"
-        + "\n".join(f"{name}={as_text(value)}" for name, value in values)
-        + "\n```"
     )

@@ -9,9 +9,10 @@ import typing
 
 from training.errors import InputError
 from training.evaluation.metrics import wilson_interval
+from training.files import write_csv
 from training.recipe.assignments import leaves
 from training.recipe.config import to_dict
-from training.reports.tables import lay_out, write_csv
+from training.reports.text import lay_out
 from training.studies.figures import Panel, Value
 from training.studies.verdicts import interval
 
@@ -91,12 +92,8 @@ def write_rows(path, rows):
     measures = list(rows[0].measures)
     header = [*_TYPES, *measures]
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [[_text(row.value(name)) for name in header] for row in rows]
-    write_csv(path, [header, *lines])
-
-
-def _text(value):
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    values = [[row.value(name) for name in header] for row in rows]
+    write_csv(path, [header, *([f"{v:.6g}" if isinstance(v, float) else str(v) for v in line] for line in values)])
 
 
 @dataclasses.dataclass(frozen=True)

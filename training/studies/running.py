@@ -16,13 +16,13 @@ import keras
 import keras_vit
 from training import recipes
 from training.data.pipeline import num_steps_per_epoch
-from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.models import build_model, without_weights
 from training.engine.schedules import build_schedule, training_steps
+from training.engine.stopping import sigterm_as_keyboard_interrupt
 from training.engine.train import save_model, train_once
 from training.errors import InputError
 from training.planning.plan_report import training_flops
-from training.recipe.assignments import override, read_facts
+from training.recipe.assignments import override, read_run_info
 from training.recipe.config import Recipe
 from training.runs.folder import Run, add_result, load_model
 from training.runs.provenance import processor, usable_cores
@@ -107,11 +107,9 @@ class Experiment:
         self.path = options.results / f"{name}.csv"
         # A row without all columns is measured again, if the folder of its run is there.
         self._rows = {row.run: row for row in read_rows(self.path) if row.measures.keys() >= {*study.measures}}
-        self._load = functools.cache(self._load_data)
+        task = TASKS[self.recipe.task]
+        self._load = functools.cache(lambda data: task(dataclasses.replace(self.recipe, data=data)).load())
         self._flops = {}
-
-    def _load_data(self, data):
-        return TASKS[self.recipe.task](dataclasses.replace(self.recipe, data=data)).load()
 
     def candidate_jobs(self):
         """{series: the `Job`s from which the learning rate of the series is chosen}"""
@@ -169,12 +167,12 @@ class Experiment:
         for job in jobs:
             if job.point not in self._flops:
                 try:
-                    self._flops[job.point] = self._flops_of(job)
+                    self._flops[job.point] = self._training_flops(job)
                 except InputError as error:
                     raise InputError(f"{job.point}: {error}") from None
         return sum(self._flops[job.point] for job in jobs)
 
-    def _flops_of(self, job):
+    def _training_flops(self, job):
         recipe = job.recipe
         dataset = self._load(recipe.data)
         steps_per_epoch = num_steps_per_epoch(dataset, recipe)
@@ -190,8 +188,8 @@ class Experiment:
     def speed(self):
         """FLOPs per second of a run: the median of the recorded runs, of this processor if there are any."""
         recorded = [row for row in self._recorded() if row.seconds]
-        own = [row for row in recorded if row.processor == processor(self._cores)]
-        speeds = [row.flops / row.seconds for row in own or recorded]
+        comparable = [row for row in recorded if row.processor == processor(self._cores)]
+        speeds = [row.flops / row.seconds for row in comparable or recorded]
         return statistics.median(speeds) if speeds else _ASSUMED_SPEED * self._cores
 
     def _recorded(self):
@@ -327,10 +325,10 @@ def _received(result, job, process):
 
 def train_job(name, job):
     """Trains a `Job` of a study, unless it is trained. Returns its `Row`, or `None` if it was stopped."""
-    if not train_once(job.recipe, job.run.folder.parent, job.run.folder, leave):
+    if not train_once(job.recipe, job.run.folder.parent, job.run.folder, write_result):
         return None
     study = papers.load(name)
-    result = read_facts(job.run.recipe)["result"]
+    result = read_run_info(job.run.recipe)["result"]
     measures = result.get("measures", {})
     if not measures.keys() >= set(study.measures):
         measures |= study.measure(load_model(job.run.model), job.recipe)
@@ -338,7 +336,7 @@ def train_job(name, job):
     return _row(job, {name: measures[name] for name in study.measures})
 
 
-def leave(task, dataset, run, weights, keeper):
+def write_result(task, dataset, run, weights, state):
     """Writes the model and the result of a run of a study. It is used instead of `training.engine.train.finish`.
 
     It writes no export and no report, because they would take longer than the run.
@@ -346,16 +344,17 @@ def leave(task, dataset, run, weights, keeper):
     Returns:
         The task's evaluation on the test images.
     """
-    model, learner = save_model(task, dataset, run, weights, keeper.kept)
+    model, learner = save_model(task, dataset, run, weights, state)
     evaluation = task.evaluate(learner, dataset, "test")
     cost = keras_vit.profile(model)
-    images = round(keeper.intervals.total * keeper.intervals.images)
-    validation = [row[f"val_{task.metric}"] for row in keeper.history if f"val_{task.metric}" in row]
+    images_per_step = dataset.splits["train"].size / num_steps_per_epoch(dataset, task.recipe)
+    images = round(state.step * images_per_step)
+    validation = [row[f"val_{task.metric}"] for row in state.history if f"val_{task.metric}" in row]
     add_result(
         run,
         **task.results(evaluation),
         best_validation=max(validation, default=None),
-        seconds_of_training=round(keeper.seconds, 1),
+        seconds_of_training=round(state.seconds, 1),
         parameters=cost.parameters,
         macs=cost.macs,
         images_seen=images,
@@ -365,8 +364,8 @@ def leave(task, dataset, run, weights, keeper):
 
 
 def _row(job, measures):
-    facts = read_facts(job.run.recipe)
-    result, git, versions = facts["result"], facts["git"] or {}, facts["versions"]
+    info = read_run_info(job.run.recipe)
+    result, git, versions = info["result"], info["git"] or {}, info["versions"]
     is_changed = any(line.endswith(".py") for line in git.get("changed_files", ()))
     validation = result["best_validation"]
     return Row(
@@ -379,13 +378,13 @@ def _row(job, measures):
         gmacs=result["macs"] / 1e9,
         flops=result["flops"],
         learning_rate=job.recipe.optimizer.learning_rate,
-        train_images=facts["num_images"]["train"],
+        train_images=info["num_images"]["train"],
         test_images=result["test_images"],
         seconds=result["seconds_of_training"],
         run=job.key,
-        date=facts["started"][:10],
+        date=info["started"][:10],
         commit=git.get("commit", "")[:8] + "+" * is_changed,
-        processor=facts["processor"],
+        processor=info["processor"],
         keras=versions["keras"],
         tensorflow=versions["tensorflow"],
         measures=measures,

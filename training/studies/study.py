@@ -57,10 +57,6 @@ class Comparison:
     expected: str = "shows"
 
 
-def _none(recipe):
-    return ()
-
-
 @dataclasses.dataclass(frozen=True)
 class Study:
     """Defines what a study varies, and how it is shown.
@@ -93,7 +89,7 @@ class Study:
     changes: tuple[str, ...] = ()
     claim: str = ""
     method: str = ""
-    comparisons: Callable = _none
+    comparisons: Callable = lambda recipe: ()
     rates: Callable = lambda recipe: {}
     measures: tuple[str, ...] = ()
     shown: tuple[str, ...] | None = None

@@ -9,9 +9,10 @@ from training import recipes
 from training.data.loading import load_dataset
 from training.engine.train import train_once
 from training.errors import InputError, without_queries
-from training.recipe.assignments import from_dict, override, read_facts
+from training.files import write_csv
+from training.recipe.assignments import from_dict, override, read_run_info
 from training.reports import published
-from training.reports.tables import lay_out, write_csv
+from training.reports.text import lay_out
 from training.runs.folder import Run, is_finished
 from training.studies.figures import plot_bars
 
@@ -147,7 +148,9 @@ def run_vtab(weights, assignments, folder, tasks=None, images=1000):
     Raises:
         InputError: If a task is unknown, or the folder contains a run of these weights with another recipe.
     """
-    folder, chosen = pathlib.Path(folder), _chosen_tasks(tasks)
+    if unknown := [name for name in tasks or () if name not in NAMES]:
+        raise InputError(f"{', '.join(unknown)}: not a task of VTAB-1k. Tasks: {', '.join(NAMES)}")
+    folder, chosen = pathlib.Path(folder), [task for task in TASKS if tasks is None or task.name in tasks]
     weights = weights or [recipes.load("finetune_vtab").model.weights]
     planned = _plan(weights, assignments, folder, images)
     results = Results({without_queries(source): {} for source in weights} | _finished_accuracies(folder), {})
@@ -196,18 +199,11 @@ def _finished_accuracies(folder):
     accuracy = {}
     for task in TASKS:
         for path in sorted(folder.glob(f"*/{task.folder}/recipe.json")):
-            facts = read_facts(path)
-            if "result" in facts:
-                scores = accuracy.setdefault(without_queries(from_dict(facts["recipe"]).model.weights), {})
-                scores[task.name] = facts["result"]["test_accuracy"]
+            info = read_run_info(path)
+            if "result" in info:
+                scores = accuracy.setdefault(without_queries(from_dict(info["recipe"]).model.weights), {})
+                scores[task.name] = info["result"]["test_accuracy"]
     return accuracy
-
-
-def _chosen_tasks(tasks):
-    unknown = [name for name in tasks or () if name not in NAMES]
-    if unknown:
-        raise InputError(f"{', '.join(unknown)}: not a task of VTAB-1k. Tasks: {', '.join(NAMES)}")
-    return [task for task in TASKS if tasks is None or task.name in tasks]
 
 
 def _write_csv(path, results):
@@ -224,7 +220,7 @@ def figure(results):
     A group has no bar if one of its tasks is missing.
     """
     groups = (MEAN, *GROUPS)
-    own = {
+    measured = {
         weights: [None if mean is None else 100 * mean for mean in map(means_of(scores).get, groups)]
         for weights, scores in results.accuracy.items()
     }
@@ -233,6 +229,6 @@ def figure(results):
         for row in published.read("vit_table9").rows
     }
     names = [f"VTAB ({len(NAMES)} tasks)", *(f"{group} ({len(tasks)})" for group, tasks in GROUPS.items())]
-    series = {name: (values, False) for name, values in own.items()}
+    series = {name: (values, False) for name, values in measured.items()}
     series |= {name: (values, True) for name, values in printed.items()}
     return plot_bars("VTAB-1k, after fine-tuning to each task", names, series, "mean test accuracy (%)")

@@ -6,7 +6,7 @@ A `Task` defines the labels, loss, metric, evaluation and report of a run. Every
 from training.errors import InputError
 from training.tasks import classification, pretraining, segmentation
 
-TASKS: dict[str, type[classification.Task | segmentation.Task]] = {
+TASKS: dict[str, type[classification.Task]] = {
     "classification": classification.Task,
     "segmentation": segmentation.Task,
     "pretraining": pretraining.Task,

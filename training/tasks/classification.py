@@ -7,11 +7,11 @@ import numpy as np
 
 from training.data.augment import Augmentation, build_augmentation
 from training.data.images import image_suffix
-from training.data.labels import multi_hot
 from training.data.loading import load_dataset
+from training.data.subsets import multi_hot
 from training.evaluation.classification import evaluate, nearest_neighbour_accuracy
 from training.reports.classification import write_report
-from training.reports.text import describe_classification
+from training.reports.text import classification_text
 from training.tasks.losses import Objective
 
 NUM_SAMPLES = 8
@@ -71,12 +71,12 @@ class Task:
         return keras.metrics.CategoricalAccuracy(name=self.metric)
 
     def evaluate(self, model, dataset, splits):
-        """The `training.evaluation.classification.Evaluation` of a model on one split or several."""
+        """The `training.evaluation.classification.Classification` of a model on one split or several."""
         return evaluate(model, dataset, splits, self.recipe)
 
-    def describe(self, evaluation):
+    def evaluation_text(self, evaluation):
         """Describes an evaluation in lines of text."""
-        return describe_classification(evaluation)
+        return classification_text(evaluation)
 
     def write_samples(self, dataset, run):
         """Writes one test image of each class, for at most `NUM_SAMPLES` classes. Returns the paths.
@@ -104,10 +104,10 @@ class Task:
             "test_images": len(evaluation.labels),
         }
 
-    def report(self, run, dataset, keeper, evaluation, model):
+    def report(self, run, dataset, state, evaluation, model):
         """Writes the report of a run. Returns the test results for its `recipe.json`."""
         neighbour = nearest_neighbour_accuracy(model, dataset, self.recipe)
-        write_report(run, self.recipe, keeper, evaluation, neighbour, model)
+        write_report(run, self.recipe, state, evaluation, neighbour, model)
         return self.results(evaluation) | {"nearest_neighbour_accuracy": neighbour}
 
     def predict_options(self, run):

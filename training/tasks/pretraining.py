@@ -58,8 +58,8 @@ class Task(classification.Task):
             "test_images": evaluation.num_images,
         }
 
-    def report(self, run, dataset, keeper, evaluation, model):
-        write_pretraining_report(run, self.recipe, keeper, evaluation, model)
+    def report(self, run, dataset, state, evaluation, model):
+        write_pretraining_report(run, self.recipe, state, evaluation, model)
         return self.results(evaluation)
 
 

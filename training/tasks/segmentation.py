@@ -5,16 +5,15 @@ import itertools
 from training.data.augment.masked import build_masked_augmentation
 from training.data.images import image_suffix
 from training.data.loading import load_masks
-from training.data.masks import decode_mask
+from training.data.masks import read_mask
 from training.evaluation.segmentation import evaluate
 from training.reports.segmentation import write_segmentation_report
-from training.reports.text import describe_segmentation
+from training.reports.text import segmentation_text
+from training.tasks import classification
 from training.tasks.pixel_losses import MeanIoU, PixelCrossEntropy
 
-NUM_SAMPLES = 8
 
-
-class Task:
+class Task(classification.Task):
     """The task of classifying pixels, with the methods of `training.tasks.classification.Task`.
 
     A label is an encoded mask (`training.data.masks`). The labels of a batch are decoded masks, uint8 (B, H, W), at the
@@ -25,22 +24,14 @@ class Task:
     """
 
     metric = "mean_iou"
-    has_predictions = True
-
-    def __init__(self, recipe):
-        self.recipe = recipe
 
     def load(self, disjoint=True, record=None):
         return load_masks(self.recipe.data, disjoint, record)
 
-    def read_label(self, label, image, num_classes):
-        return decode_mask(label, image.shape[:2])
+    read_label = staticmethod(read_mask)
 
     def build_changes(self, model, num_classes):
         return build_masked_augmentation(model, self.recipe.augment)
-
-    def build_learner(self, model):
-        return model
 
     def build_objective(self, learner):
         return PixelCrossEntropy()
@@ -51,12 +42,12 @@ class Task:
     def evaluate(self, model, dataset, splits):
         return evaluate(model, dataset, splits, self.recipe)
 
-    def describe(self, evaluation):
-        return describe_segmentation(evaluation)
+    def evaluation_text(self, evaluation):
+        return segmentation_text(evaluation)
 
     def write_samples(self, dataset, run):
         paths = []
-        examples = itertools.islice(dataset.splits["test"].in_order().as_numpy_iterator(), NUM_SAMPLES)
+        examples = itertools.islice(dataset.splits["test"].in_order().as_numpy_iterator(), classification.NUM_SAMPLES)
         for number, example in enumerate(examples):
             paths.append(run.samples / f"{number}{image_suffix(example['image'])}")
             paths[-1].write_bytes(example["image"])
@@ -69,8 +60,8 @@ class Task:
             "test_images": evaluation.num_images,
         }
 
-    def report(self, run, dataset, keeper, evaluation, model):
-        write_segmentation_report(run, self.recipe, keeper, evaluation, model)
+    def report(self, run, dataset, state, evaluation, model):
+        write_segmentation_report(run, self.recipe, state, evaluation, model)
         return self.results(evaluation)
 
     def predict_options(self, run):

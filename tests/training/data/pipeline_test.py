@@ -15,10 +15,10 @@ from tests.training.fitting import keys_of
 from training.data import pipeline
 from training.data.augment import Augmentation
 from training.data.dataset import Dataset
-from training.data.labels import multi_hot
 from training.data.loading import load_dataset
 from training.data.pipeline import num_steps_per_epoch, training_batches
-from training.data.sources import PADDING, IndexedSource, Part
+from training.data.sources import PADDING, BatchShard, IndexedSource
+from training.data.subsets import multi_hot
 from training.engine.fitting import seed
 from training.engine.models import build_model
 from training.errors import InputError
@@ -135,7 +135,7 @@ def joined(parts):
 def test_an_indexed_order_is_a_permutation():
     for size in (1, 2, 100):
         source = IndexedSource(size, None)
-        keys = [keys_of(source, Part(batch_size=3), epoch, seed=5) for epoch in range(2)]
+        keys = [keys_of(source, BatchShard(batch_size=3), epoch, seed=5) for epoch in range(2)]
         for epoch in keys:
             assert len(epoch) == 3 * math.ceil(size / 3)
             assert [position for position, _ in epoch if position != PADDING] == list(range(size))

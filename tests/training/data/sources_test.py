@@ -11,7 +11,7 @@ from tests.training.fitting import keys_of
 from tests.training.tiny_sets import TinySet
 from training.data.loading import load_dataset
 from training.data.sets.records import write_records
-from training.data.sources import IndexedSource, Part, StreamedSource, random_runs
+from training.data.sources import BatchShard, IndexedSource, StreamedSource, random_runs
 from training.errors import InputError
 from training.recipe.assignments import override
 
@@ -51,7 +51,7 @@ def recipe(request, tmp_path_factory, brief_recipe):
 
 def numbers(source, part=None, seed=None):
     """The indices of an epoch's images, without padding."""
-    keys = keys_of(source, part or Part(batch_size=1), seed=seed)
+    keys = keys_of(source, part or BatchShard(batch_size=1), seed=seed)
     images = (tf.constant(source.read(key)["image"]) for position, key in keys if position >= 0)
     return [int(tf.io.decode_image(image)[0, 0, 0]) for image in images]
 
@@ -67,11 +67,11 @@ def test_so_many_images_are_drawn_once(recipe):
         assert source.size == len(found) == len(set(found)) == count
         assert numbers(drawn(recipe, count).splits["train"]) == found
         # A shuffled epoch that is shared by two processes has the same images.
-        shares = [numbers(source, Part(batch_size=4, index=index, count=2), seed=5) for index in range(2)]
+        shares = [numbers(source, BatchShard(batch_size=4, index=index, count=2), seed=5) for index in range(2)]
         assert sorted(shares[0] + shares[1]) == sorted(found)
     # The last batch is filled up with other images.
     source = load_dataset(recipe.data).splits["train"]
-    keys = keys_of(source, Part(batch_size=16), seed=5)
+    keys = keys_of(source, BatchShard(batch_size=16), seed=5)
     padding = [int(tf.io.decode_image(tf.constant(source.read(key)["image"]))[0, 0, 0]) for at, key in keys if at < 0]
     assert len(padding) == len(set(padding)) == 48 - TOTAL
     with pytest.raises(InputError, match=r"data\.train_images=38, but .* has 37 images for training\. Choose fewer"):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.training.fitting import keys_of
 from training.data.dataset import Dataset
-from training.data.sources import IndexedSource, Part, StreamedSource
+from training.data.sources import BatchShard, IndexedSource, StreamedSource
 from training.data.subsets import read_labels, select, with_classes
 from training.errors import InputError
 
@@ -39,7 +39,7 @@ def test_a_selection_holds_the_chosen_images_alone(make):
     assert part.size == 5
     contents = [(example["image"], example["label"]) for example in part.in_order().as_numpy_iterator()]
     assert contents == [(f"image {i}".encode(), LABELS[i]) for i in chosen]
-    keys = keys_of(part, Part(batch_size=4))
+    keys = keys_of(part, BatchShard(batch_size=4))
     assert [position for position, _ in keys] == [0, 1, 2, 3, 4, -1, -1, -1]
 
 
@@ -53,7 +53,7 @@ def test_a_selection_of_a_stream_is_shuffled_and_drawn_from():
     part = select(streamed(), [2, 5, 7, 11])
     names = [f"image {i}".encode() for i in (2, 5, 7, 11)]
     orders = [
-        [example["image"] for _, example in keys_of(part, Part(batch_size=4), seed=seed)] for seed in (0, 0, 1, 2)
+        [example["image"] for _, example in keys_of(part, BatchShard(batch_size=4), seed=seed)] for seed in (0, 0, 1, 2)
     ]
     assert orders[0] == orders[1]
     assert all(sorted(order) == sorted(names) for order in orders)

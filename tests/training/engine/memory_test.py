@@ -8,7 +8,7 @@ import tensorflow as tf
 import keras_vit
 from tests.training.conftest import BRIEF
 from training import recipes
-from training.engine.memory import activations, describe_shortage, is_out_of_memory
+from training.engine.memory import activations, is_out_of_memory, shortage_message
 from training.recipe.assignments import override
 
 ONE_DEVICE = types.SimpleNamespace(num_replicas=1)
@@ -27,17 +27,17 @@ def test_a_shortage_is_explained(model):
     recipe = override(recipes.load("digits"), [*BRIEF, "fit.batch_size=100"])
     gradients = 4 * model.count_params()
     per_image = activations(recipe, model, ONE_DEVICE) / 100
-    text = describe_shortage(recipe, model, ONE_DEVICE, gradients + 30.5 * per_image)
+    text = shortage_message(recipe, model, ONE_DEVICE, gradients + 30.5 * per_image)
     assert text == (
         "The memory was not enough for a training step with fit.batch_size=100. 0.0 GB were free before the first "
         "step. By the estimate of `plan`, at most 30 images fit. Start a new run with fit.batch_size=30 or "
         "fit.accumulation_steps=4 (the same batch in more parts) or fit.rematerialize=true (slower)."
     )
     # An estimate that is too high is not printed.
-    too_high = describe_shortage(recipe, model, ONE_DEVICE, gradients + 200 * per_image)
+    too_high = shortage_message(recipe, model, ONE_DEVICE, gradients + 200 * per_image)
     assert "before the first step. Start a new run with fit.batch_size=50 or" in too_high
     resnet = keras_vit.ResNet18(weights=None, input_shape=(32, 32, 3), classes=2)
-    assert describe_shortage(recipe, resnet, ONE_DEVICE, None).endswith(
+    assert shortage_message(recipe, resnet, ONE_DEVICE, None).endswith(
         "size=100. Start a new run with fit.batch_size=50 or fit.accumulation_steps=2 (the same batch in more parts)."
     )
 
@@ -53,7 +53,7 @@ def test_a_shortage_is_explained(model):
 )
 def test_remedies_are_settings_that_a_recipe_accepts(model, size, parts, replicas, remedies):
     recipe = override(recipes.load("digits"), [*BRIEF, f"fit.batch_size={size}", f"fit.accumulation_steps={parts}"])
-    text = describe_shortage(recipe, model, types.SimpleNamespace(num_replicas=replicas), None)
+    text = shortage_message(recipe, model, types.SimpleNamespace(num_replicas=replicas), None)
     assert f"Start a new run with {remedies}" in text
 
 

@@ -18,7 +18,7 @@ from training.engine.train import export, save_model, train
 from training.errors import InputError
 from training.recipe.assignments import override
 from training.recipe.config import to_dict
-from training.runs.checkpoints import Checkpoints
+from training.runs.checkpoints import Checkpoints, RunState
 from training.runs.folder import Run, program_path
 from training.tasks.classification import Task
 
@@ -38,7 +38,7 @@ def test_rows_of_the_history(brief_recipe):
         (["fit.steps=10", "fit.epochs=none", "fit.report_every=3 steps"], [1, 2, 3, 4], [3, 6, 9, 10]),
         (["fit.epochs=1", "fit.report_every=1.5 epochs"], [1], [4]),
     ):
-        history = fitted(override(brief_recipe, [FOUR_STEPS, *durations])).keeper.history
+        history = fitted(override(brief_recipe, [FOUR_STEPS, *durations])).state.history
         assert [row["epoch"] for row in history] == epochs
         assert [row["step"] for row in history] == steps
         assert all(set(row) == set(COLUMNS) for row in history)
@@ -50,10 +50,10 @@ COLUMNS = ("epoch", "step", "learning_rate", "loss", "accuracy", "val_loss", "va
 def left_by(recipe, runs):
     """The rows of the history, {column: value}, and the final weights of a run."""
 
-    def leave(task, dataset, run, weights, keeper):
-        return keeper.history, weights
+    def history_and_weights(task, dataset, run, weights, state):
+        return state.history, weights
 
-    return train(recipe, runs, leave=leave)[1]
+    return train(recipe, runs, on_finished=history_and_weights)[1]
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_the_trained_model_is_saved_without_reading_initial_weights(fine_tuning,
     path.unlink()
     weights = [np.array(variable) for variable in fitted.variables]
     dataset = Dataset(tuple("0123456789"), {})
-    saved, learner = save_model(Task(recipe), dataset, Run(tmp_path), weights, fitted)
+    saved, learner = save_model(Task(recipe), dataset, Run(tmp_path), weights, RunState(description(fitted)))
     assert learner is saved
     images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 1)).astype("float32")
     assert_close(saved(images), keras.ops.softmax(fitted(images)))
@@ -144,10 +144,10 @@ def test_a_run_resumes_without_its_initial_weights(fine_tuning, tmp_path):
     run.checkpoints.mkdir(parents=True)
     first = fitted(recipe, eagerly=True, run=run)
     # Checkpoints do not contain the mean and the standard deviation, so that older ones fit.
-    assert len(Checkpoints(run.checkpoints).newest().state["weights"]) == len(first.model.variables) - 1
+    assert len(Checkpoints(run.checkpoints).read_arrays(2)["weights"]) == len(first.model.variables) - 1
     path.unlink()
     second = fitted(recipe, eagerly=True, run=run)
-    assert second.keeper.step == 2
+    assert second.state.step == 2
     for resumed, trained in zip(second.model.variables, first.model.variables, strict=True):
         np.testing.assert_array_equal(resumed, trained)
     assert description(second.model) == description(first.model)

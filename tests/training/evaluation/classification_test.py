@@ -12,10 +12,10 @@ from training.data.dataset import Dataset
 from training.data.sources import IndexedSource
 from training.errors import InputError
 from training.evaluation import classification
-from training.evaluation.classification import NUM_MISTAKES, Evaluation, evaluate, nearest_neighbour_accuracy
+from training.evaluation.classification import NUM_MISTAKES, Classification, evaluate, nearest_neighbour_accuracy
 from training.evaluation.metrics import calibration
 from training.recipe.assignments import override
-from training.reports.text import describe_classification
+from training.reports.text import classification_text
 from training.tasks.losses import build_loss
 
 NAMES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
@@ -117,7 +117,7 @@ def test_images_without_a_right_class_are_left_out(with_logits, brief_recipe):
 def test_figures_are_scikit_learns():
     rng = np.random.default_rng(0)
     labels, probabilities = rng.integers(0, 7, 60), rng.dirichlet(np.ones(7), 60)
-    found = Evaluation(np.eye(7, dtype=bool)[labels], probabilities, NAMES)
+    found = Classification(np.eye(7, dtype=bool)[labels], probabilities, NAMES)
     predictions = probabilities.argmax(axis=1)
     assert found.accuracy == pytest.approx(sklearn.metrics.accuracy_score(labels, predictions))
     assert found.top5_accuracy == pytest.approx(sklearn.metrics.top_k_accuracy_score(labels, probabilities, k=5))
@@ -125,33 +125,35 @@ def test_figures_are_scikit_learns():
     assert found.mean_confidence == pytest.approx(probabilities.max(axis=1).mean())
     np.testing.assert_array_equal(found.confusion, sklearn.metrics.confusion_matrix(labels, predictions))
     assert f"accuracy {found.accuracy:.2%}" in str(found)
-    assert Evaluation(np.eye(5, dtype=bool), np.eye(5), NAMES[:5]).top5_accuracy is None
+    assert Classification(np.eye(5, dtype=bool), np.eye(5), NAMES[:5]).top5_accuracy is None
 
 
 def test_one_of_several_right_classes_is_enough():
     labels = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 0]], bool)
     probabilities = np.array([[0.2, 0.7, 0.1], [0.2, 0.5, 0.3], [0.1, 0.8, 0.1]])
-    found = Evaluation(labels, probabilities, NAMES[:3])
+    found = Classification(labels, probabilities, NAMES[:3])
     np.testing.assert_array_equal(found.is_right, [True, False, True])
     assert found.loss == pytest.approx(-np.log([0.9, 0.5, 0.8]).mean())
     assert found.calibration.expected_error == pytest.approx((abs(0.7 - 1) + abs(0.5 - 0) + abs(0.8 - 1)) / 3)
     with pytest.raises(ValueError, match="one right class per image"):
         _ = found.confusion
-    assert "right classes, as in ReaL (arXiv 2006.07159); any of them counts." in describe_classification(found)
+    assert "right classes, as in ReaL (arXiv 2006.07159); any of them counts." in classification_text(found)
 
 
 def test_of_sigmoids_the_cross_entropies_of_all_classes_are_added_up():
     rng = np.random.default_rng(0)
     labels, probabilities = rng.uniform(size=(60, 7)) < 0.3, rng.uniform(size=(60, 7)).astype("float32")
     labels[:, 0] |= ~labels.any(axis=1)
-    found = Evaluation(labels, probabilities, NAMES, has_sigmoids=True)
+    found = Classification(labels, probabilities, NAMES, has_sigmoids=True)
     of_classes = [sklearn.metrics.log_loss(labels[:, c], probabilities[:, c].astype(float)) for c in range(7)]
     assert found.loss == pytest.approx(sum(of_classes), rel=1e-5)
     scores = probabilities.max(axis=1)
     assert found.calibration.expected_error == pytest.approx(calibration(scores, found.is_right).expected_error)
-    saturated = Evaluation(np.eye(3, dtype=bool)[:1], np.array([[1, 1, 0]], "float32"), NAMES[:3], has_sigmoids=True)
+    saturated = Classification(
+        np.eye(3, dtype=bool)[:1], np.array([[1, 1, 0]], "float32"), NAMES[:3], has_sigmoids=True
+    )
     assert saturated.loss == pytest.approx(24 * np.log(2), rel=1e-5)  # The largest value below 1 is 1 - 2**-24.
-    assert describe_classification(found).splitlines()[2].endswith(" nats, summed over the sigmoids of all classes")
+    assert classification_text(found).splitlines()[2].endswith(" nats, summed over the sigmoids of all classes")
 
 
 def test_nearest_neighbour_equals_numpy(model, brief_recipe):

@@ -246,7 +246,7 @@ def test_refusals(tmp_path, monkeypatch):
     of_any_size.save("any.keras")
     for source, images, options, message in (
         ("model.keras", [], {}, "There is no readable picture. Add the paths of image files"),
-        ("model.keras", ["picture 0.png"], {"path": "picture 0.png"}, r"0.png cannot be created: File exists"),
+        ("model.keras", ["picture 0.png"], {"path": "picture 0.png"}, r"0.png cannot be made: File exists"),
         ("nothing", [], {}, "'nothing' is not the name of published weights"),
         ("other.keras", [], {}, "other.keras does not exist"),
         ("any.keras", ["picture 0.png"], {}, r"any.keras: The model takes images of any size.*Give --image-size H W"),

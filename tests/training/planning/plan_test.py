@@ -57,8 +57,9 @@ def test_devices_decide_the_distribution():
 def test_what_is_given_is_completed_from_known_data_sets():
     dataset, origin = module._dataset(recipes.load("digits").data, 1600, None)
     assert (len(dataset.class_names), dataset.splits["train"].size, origin) == (10, 1600, "given")
-    images, origin = module._known_images(recipes.load("pretrain_imagenet_b16").data)  # It holds out 1 %.
-    assert (images, origin[:33]) == (1_281_167 - 12_812, "assumed from the 1,281,167 images")
+    dataset, origin = module._dataset(recipes.load("pretrain_imagenet_b16").data, None, 1000)  # It holds out 1 %.
+    assert dataset.splits["train"].size == 1_281_167 - 12_812
+    assert origin[:33] == "assumed from the 1,281,167 images"
 
 
 def _plan(expected, compiled):

@@ -9,7 +9,7 @@ from keras_vit import ConvStemConfig, RotaryConfig, StemConfig
 from keras_vit.architectures.vision_transformer import VARIANTS
 from training import recipes
 from training.errors import InputError
-from training.recipe.assignments import describe, from_dict, leaves, override, replaced_by_variant
+from training.recipe.assignments import annotated_fields, from_dict, leaves, override, replaced_by_variant
 from training.recipe.config import Augment, Data, Fit, Model, Recipe, to_dict
 
 DIGITS = recipes.load("digits")
@@ -84,7 +84,7 @@ def test_a_stem_that_the_recipe_does_not_have():
         override(DIGITS, ["model.config=none", "model.config.stem.widths=32"])
     convolution = override(recipe, [*changes[:2], "model.config.stem.stage_depths="])
     assert convolution.model.config.stem == StemConfig((), 32)
-    assert "model.config.stem.stage_depths=  " in describe(convolution)
+    assert "model.config.stem.stage_depths=  " in annotated_fields(convolution)
 
 
 def test_arguments_of_another_function():
@@ -103,7 +103,7 @@ def test_fields_of_rotary_positions():
     assert changed.model.config == config.replace(
         rotary=dataclasses.replace(ROTARY, base=50.0, reference_grid=None), qkv_bias="no_key", mlp_inner_norm=True
     )
-    assert "model.config.rotary.reference_grid=4,7" in describe(recipe)
+    assert "model.config.rotary.reference_grid=4,7" in annotated_fields(recipe)
     assert override(recipe, ["model.config.rotary=none"]).model.config.rotary is None
     assert override(DIGITS, ["model.config.rotary.base=50"]).model.config.rotary == RotaryConfig(base=50.0)
     with pytest.raises(InputError, match=r"model\.config\.rotary is a section\..* Fields: kind, base, .*, axis_order"):
@@ -252,7 +252,7 @@ def test_impossible_recipes_cannot_be_written_in_python_either():
 @pytest.mark.parametrize("name", ["digits", "digits_vt_r18", "pretrain_imagenet21k_r50_b16", "shapes_vt_fpn"])
 def test_every_field_says_what_it_means(name):
     recipe = recipes.load(name)
-    lines = describe(recipe).splitlines()
+    lines = annotated_fields(recipe).splitlines()
     assert len(lines) == len(list(leaves(to_dict(recipe))))
     assert all(len(line.split("  ", 1)[1].strip()) > 3 for line in lines)
 

@@ -15,7 +15,7 @@ from training.engine.optimizers import layer_scales
 from training.errors import InputError
 from training.planning.plan import activations
 from training.planning.plan_report import ACCELERATORS, Memory, Plan
-from training.recipe.assignments import describe, from_dict, override
+from training.recipe.assignments import annotated_fields, from_dict, override
 from training.recipe.config import to_dict
 
 BIT = ["model.config=none", "model.function=BiTResNet", "model.arguments.stage_depths=1,1", "model.arguments.width=32"]
@@ -63,7 +63,7 @@ def test_arguments_have_the_types_of_json():
 
 def test_survives_json_and_says_what_it_is(recipe):
     assert from_dict(json.loads(json.dumps(to_dict(recipe)))) == recipe
-    said = [line.split()[0] for line in describe(recipe).splitlines() if line.startswith("model.")]
+    said = [line.split()[0] for line in annotated_fields(recipe).splitlines() if line.startswith("model.")]
     assert {*BIT[1:], "model.config=none"} <= set(said)
 
 

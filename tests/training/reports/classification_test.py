@@ -18,12 +18,12 @@ import keras_vit
 from training import recipes
 from training.data.dataset import Dataset
 from training.engine.distribution import Engine
-from training.evaluation.classification import Evaluation
+from training.evaluation.classification import Classification
 from training.recipe.assignments import leaves, override
 from training.recipe.config import to_dict
 from training.reports import classification as report
 from training.reports.classification import judge, write_report
-from training.reports.figures import overlay
+from training.reports.figures import overlay_attention
 from training.runs.folder import open_run
 from training.tasks.losses import build_loss
 
@@ -47,9 +47,9 @@ def written(model, tmp_path):
         recipe = override(recipes.load("digits"), changes)
         run = open_run(recipe, Dataset(evaluation.class_names, {}), tmp_path, None, Engine(None))
         run.recipe.write_text(json.dumps(json.loads(run.recipe.read_text()) | dict(facts)))
-        keeper = types.SimpleNamespace(history=history, throughput=[50.0, 1234.4, 1250.0], seconds=3725.4)
-        keeper.throughput = keeper.throughput[: len(history)]
-        write_report(run, recipe, keeper, evaluation, neighbour, model)
+        state = types.SimpleNamespace(history=history, throughput=[50.0, 1234.4, 1250.0], seconds=3725.4)
+        state.throughput = state.throughput[: len(history)]
+        write_report(run, recipe, state, evaluation, neighbour, model)
         return run, run.report.read_text(encoding="utf-8")
 
     return write
@@ -73,10 +73,10 @@ def evaluation_of(labels, probabilities, names=None, shape=(9, 6, 1)):
     labels, probabilities = np.asarray(labels, bool), np.asarray(probabilities, "float32")
     images = np.random.default_rng(0).integers(0, 256, (len(labels), *shape), "uint8")
     names = tuple(names or (f"class_{i}" for i in range(labels.shape[1])))
-    found = Evaluation(labels, probabilities, names)
+    found = Classification(labels, probabilities, names)
     order = np.argsort(-found.confidence, kind="stable")
     wrong = [i for i in order.tolist() if not found.is_right[i]][:15]
-    return Evaluation(labels, probabilities, names, {i: images[i] for i in wrong}, {i: images[i] for i in (0, 1)})
+    return Classification(labels, probabilities, names, {i: images[i] for i in wrong}, {i: images[i] for i in (0, 1)})
 
 
 def random_evaluation(classes=5, images=60, **options):
@@ -151,7 +151,7 @@ def test_attention_lies_beside_its_image(page, model):
     assert maps.shape == (2, 3, 2)
     for i, (picture, attention) in enumerate(((first, first_map), (second, second_map))):
         np.testing.assert_array_equal(picture[1], images[i, ..., 0])
-        np.testing.assert_array_equal(attention[1], overlay(images[i], maps[i]))
+        np.testing.assert_array_equal(attention[1], overlay_attention(images[i], maps[i]))
         assert attention[0] == f"attention for the image beside it: {picture[0]}"
 
 

@@ -11,7 +11,7 @@ from training.evaluation.metrics import Calibration
 from training.reports.figures import (
     data_uri,
     encode_picture,
-    overlay,
+    overlay_attention,
     plot_calibration,
     plot_confidence,
     plot_confusion_matrix,
@@ -95,7 +95,7 @@ def test_large_pictures_are_encoded_with_little_loss():
 def test_attention_lies_over_its_place(channels):
     attention = np.zeros((3, 2), "float32")
     attention[2, 0] = 1
-    drawn = overlay(np.full((27, 12, channels), 100, "uint8"), attention).astype(int).sum(axis=-1)
+    drawn = overlay_attention(np.full((27, 12, channels), 100, "uint8"), attention).astype(int).sum(axis=-1)
     assert drawn.shape == (27, 12)
     assert np.unravel_index(drawn.argmax(), drawn.shape)[0] > 18
     assert np.unravel_index(drawn.argmax(), drawn.shape)[1] < 6
@@ -105,5 +105,5 @@ def test_attention_lies_over_its_place(channels):
 def test_the_image_shines_through_the_attention():
     image = np.zeros((8, 8, 3), "uint8")
     image[:, 4:] = 200
-    drawn = overlay(image, np.full((2, 2), 0.5)).astype(int)
+    drawn = overlay_attention(image, np.full((2, 2), 0.5)).astype(int)
     np.testing.assert_allclose(drawn[:, 4:] - drawn[:, :4], 0.35 * 200, atol=1)

@@ -3,21 +3,21 @@
 import numpy as np
 import scipy.stats
 
-from training.evaluation.classification import Evaluation
-from training.reports.text import describe_classification
+from training.evaluation.classification import Classification
+from training.reports.text import classification_text, lay_out
 
 NAMES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
 
 
 def lines_of(evaluation):
-    return describe_classification(evaluation).splitlines()
+    return classification_text(evaluation).splitlines()
 
 
 def test_words_say_what_the_figures_are():
     probabilities = np.full((200, 6), 0.05)
     probabilities[:, 2] = 0.75
     labels = np.eye(6, dtype=bool)[[2] * 160 + [4] * 40]
-    lines = lines_of(Evaluation(labels, probabilities, NAMES[:6], num_unlabelled=3))
+    lines = lines_of(Classification(labels, probabilities, NAMES[:6], num_unlabelled=3))
     interval = scipy.stats.binomtest(160, 200).proportion_ci(method="wilson")
     interval = f"95% Wilson interval {interval.low:.2%} to {interval.high:.2%}"
     assert lines[0] == f"top-1 accuracy     80.00% (160 of 200 images; {interval})"
@@ -41,7 +41,12 @@ def test_words_say_what_the_figures_are():
 def test_of_many_classes_the_worst_are_named():
     probabilities = np.eye(30)
     probabilities[17] = probabilities[3]
-    lines = lines_of(Evaluation(np.eye(30, dtype=bool), probabilities, tuple(f"class {i}" for i in range(30))))
+    lines = lines_of(Classification(np.eye(30, dtype=bool), probabilities, tuple(f"class {i}" for i in range(30))))
     [heading] = [i for i, line in enumerate(lines) if line == "The 20 worst of 30 classes, worst first:"]
     assert lines[heading + 2].split("  ")[0] == "class 17"
     assert len(lines[heading + 2 :]) == 20
+
+
+def test_text_starts_together_and_numbers_end_together():
+    rows = [("class", "images", "taken for"), ("a, b", "1,293", "c"), ("d", "7", "")]
+    assert lay_out(rows, texts=(0, 2)).split("\n") == ["class  images  taken for", "a, b    1,293  c", "d           7"]

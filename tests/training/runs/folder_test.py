@@ -1,10 +1,12 @@
 """The folder of a run. A run resumes only with the settings and data that it began with."""
 
+import errno
 import importlib.metadata
 import importlib.util
 import json
-import sys
+import os
 
+import filelock
 import pytest
 
 from training import recipes
@@ -13,9 +15,8 @@ from training.data.sources import IndexedSource
 from training.engine.distribution import Engine
 from training.errors import InputError
 from training.recipe.assignments import override
-from training.runs import folder as runs
 from training.runs import provenance
-from training.runs.folder import Run, is_finished, open_run
+from training.runs.folder import hold, is_finished, open_run
 
 SIZES = {"train": 10, "validation": 2, "test": 2}
 OTHER_SIZES = {"train": 14, "validation": 2, "test": 3}
@@ -70,24 +71,22 @@ def test_a_run_begun_before_a_field_was_added_goes_on(begin):
         is_finished(changed, run.folder.parent, run.folder)
 
 
-def test_a_run_that_wrote_no_sizes_goes_on(begin):
+@pytest.mark.parametrize("problem", [OSError(errno.ENOLCK, os.strerror(errno.ENOLCK)), NotImplementedError("no flock")])
+def test_a_file_system_without_locks_is_said(begin, monkeypatch, capsys, problem):
+    def refuse(lock, timeout):
+        raise problem
+
     run = begin()
-    facts = json.loads(run.recipe.read_text())
-    assert facts["num_images"] == SIZES
-    facts.pop("num_images")
-    run.recipe.write_text(json.dumps(facts))
-    assert begin() == Run(run.folder)
+    monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
+    with hold(run):
+        assert f"{run.folder} cannot be locked: {getattr(problem, 'strerror', problem)}" in capsys.readouterr().out
 
 
-def test_without_locks_a_run_is_held_with_a_word_of_caution(begin, monkeypatch, capsys):
-    """Windows has no fcntl, so a run is used without a lock and a warning is printed."""
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    specification = importlib.util.spec_from_file_location("runs_without_locks", runs.__file__)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+def test_a_folder_that_cannot_be_written_to(begin, monkeypatch):
     run = begin()
-    with module.hold(run):
-        assert f"{run.folder} cannot be locked: import of fcntl" in capsys.readouterr().out
+    run.lock.mkdir()
+    with pytest.raises(InputError, match=r"run\.lock cannot be written: Is a directory"), hold(run):
+        pass
 
 
 @pytest.mark.combination("tensorflow-cpu in place of tensorflow", "trains; the version is recorded")

@@ -11,7 +11,7 @@ from training.engine.distribution import Engine
 from training.errors import InputError
 from training.recipe.config import Data
 from training.runs.folder import open_run
-from training.runs.opening import Opened, open_model, recipe_for
+from training.runs.opening import Opened, open_source, recipe_for
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def run(model, brief_recipe, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def opened(run):
-    return open_model(run.folder)
+    return open_source(run.folder)
 
 
 @pytest.mark.combination("evaluate a run with another data.test_fraction", "refused")
@@ -96,7 +96,7 @@ def test_published_weights_have_no_data_of_their_own(model, monkeypatch):
     monkeypatch.setattr(
         keras_vit, "from_pretrained", lambda source, include_preprocessing: published[source, include_preprocessing]
     )
-    opened = open_model("Ti/16@name")
+    opened = open_source("Ti/16@name")
     assert opened.model is model
     assert opened.recipe is opened.class_names is None
     with pytest.raises(InputError, match=r"has no data of its own\. Name a data set: data\.dataset=NAME"):
@@ -108,10 +108,10 @@ def test_what_takes_normalised_pixels_is_refused(model, tmp_path):
     config = keras_vit.describe(model).config
     keras_vit.ViT(config, input_shape=(8, 8, 3), classes=3).save(tmp_path / "model.keras")
     with pytest.raises(InputError, match="expects normalised pixels"):
-        open_model(tmp_path / "model.keras")
+        open_source(tmp_path / "model.keras")
 
 
 def test_what_is_not_there_is_named():
     for source in ("X/99@nowhere", "missing.keras", "missing.npz"):
         with pytest.raises(InputError, match=source.split("@")[0]):
-            open_model(source)
+            open_source(source)

@@ -28,7 +28,7 @@ from training.engine.train import train
 from training.errors import InputError
 from training.evaluation.segmentation import Segmentation
 from training.recipe.assignments import override
-from training.reports.overlays import legend, overlay, palette
+from training.reports.overlays import legend, overlay_mask, palette
 from training.reports.segmentation import judge
 from training.tasks import TASKS
 
@@ -281,7 +281,7 @@ def test_colours_can_be_told_apart():
 def test_an_overlay_has_the_pictures_size():
     pixels = np.full((8, 12, 3), 100, "uint8")
     mask = np.array([[0, 1], [2, VOID]], "uint8")
-    drawn = overlay(pixels, mask, 3)
+    drawn = overlay_mask(pixels, mask, 3)
     for row, column, value in ((0, 0, 0), (0, 11, 1), (7, 0, 2), (7, 11, VOID)):
         np.testing.assert_allclose(drawn[row, column], 0.55 * palette(3)[value] + 45, atol=1)
 

@@ -37,8 +37,8 @@ def trained(monkeypatch):
     """The recipes that a fake training trained. It writes the results of a run."""
     recipes = []
 
-    def train_once(recipe, runs, folder, leave):
-        assert leave is running.leave
+    def train_once(recipe, runs, folder, on_finished):
+        assert on_finished is running.write_result
         if recipe.seed == 66:
             return False  # Training was stopped.
         if folder.exists():

@@ -116,7 +116,7 @@ def stubbed(monkeypatch):
     """A fake training that writes an accuracy, with data in which DTD is unavailable; the list of trained tasks."""
     trained = []
 
-    def train(recipe, runs, folder, leave):
+    def train(recipe, runs, folder, on_finished):
         if recipe.data.dataset == "svhn_cropped":
             return None, None  # Training was stopped.
         trained.append((recipe.model.weights, recipe.data.dataset))

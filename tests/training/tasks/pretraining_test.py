@@ -76,7 +76,7 @@ def test_only_what_runs_is_trained(recipe, changes):
         run = fitted(recipe, eagerly=True)
     assert isinstance(run.learner, MaskedAutoencoder if changes else MaskedPatchPrediction)
     assert run.learner.model is run.model
-    assert run.keeper.history[-1].keys() >= {"loss", "val_loss", Task(recipe).metric}
+    assert run.state.history[-1].keys() >= {"loss", "val_loss", Task(recipe).metric}
     frozen = [variable for variable in run.model.variables if not variable.trainable]
     assert {variable.path.split("/")[0] for variable in frozen} - {"preprocessing"} == {"pooling"}
     assert len(run.trained.trainable_variables) == len(run.learner.trainable_variables)
@@ -98,7 +98,7 @@ def test_a_resumed_run_hides_the_same_patches(recipe, tmp_path):
             last = fitted(recipe, eagerly=True, run=run)
         weights = [np.array(variable) for variable in last.learner.variables]
         whole = whole or weights
-    assert last.keeper.step == 4
+    assert last.state.step == 4
     for one, other in zip(whole, weights, strict=True):
         np.testing.assert_array_equal(one, other)
 

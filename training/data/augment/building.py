@@ -53,7 +53,7 @@ def build_augmentation(model, config):
         changes = keras_cv_layers.changes(config, size, channels, protocol.interpolation)
         mix_batch = keras_cv_layers.mixer(config)
     else:
-        changes = _crops(config, size, channels, protocol.interpolation) + _changes(config)
+        changes = _changes(config, size, channels, protocol.interpolation)
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
@@ -85,17 +85,13 @@ def _decoder(model, config):
     return lambda image_bytes: resize_image(decode_upright(image_bytes, channels), [side, side], protocol.interpolation)
 
 
-def _crops(config, size, channels, interpolation):
-    if config.crop == "random":
-        return [functools.partial(random_window, size=size)]
-    if config.crop == "inception":
-        crop = functools.partial(inception_crop, size=size, channels=channels, area=config.crop_area)
-        return [functools.partial(crop, interpolation=interpolation)]
-    return []
-
-
-def _changes(config):
+def _changes(config, size, channels, interpolation):
     changes: list[Callable] = []
+    if config.crop == "random":
+        changes.append(functools.partial(random_window, size=size))
+    elif config.crop == "inception":
+        options = {"size": size, "channels": channels, "area": config.crop_area, "interpolation": interpolation}
+        changes.append(functools.partial(inception_crop, **options))
     if config.translation or config.rotation or config.scale:
         changes.append(functools.partial(move, config=config))
     elif config.flip:

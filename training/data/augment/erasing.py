@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from training.data.augment.windows import paste
+from training.data.augment.cropping import paste
 
 AREAS = (0.02, 1 / 3)
 ASPECT_RATIOS = (0.3, 1 / 0.3)

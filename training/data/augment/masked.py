@@ -6,8 +6,8 @@ from keras_vit.decoding import decode_upright, image_decoder, input_protocol
 from keras_vit.images.resizing import resize_image
 from training.data.augment.affine import flip
 from training.data.augment.building import Augmentation
+from training.data.augment.cropping import paste
 from training.data.augment.operations import brightness, color, contrast
-from training.data.augment.windows import paste
 from training.data.masks import VOID, decode_mask
 
 
@@ -39,7 +39,10 @@ def build_masked_augmentation(model, config):
         if config.flip:
             image, mask = flip(image, flip_seed), flip(mask, flip_seed)
         if config.color_jitter:
-            image = _jitter(image, jitter_seed, config.color_jitter)
+            low, high = 1 - config.color_jitter, 1 + config.color_jitter
+            factors = tf.unstack(tf.random.stateless_uniform([3], jitter_seed, low, high))
+            for change_color, factor in zip((brightness, contrast, color), factors, strict=True):
+                image = change_color(image, factor)
         return image, mask
 
     return Augmentation(decode, change, lambda images, masks, seed, num_real: (images, masks))
@@ -65,11 +68,3 @@ def _scaled_window(image, mask_bytes, seed, size, scale_range, protocol):
     image = tf.slice(image, [*tf.unstack(begin), 0], [*tf.unstack(extent), channels])
     mask = tf.slice(mask, begin, extent)[..., None]
     return paste(ground, image, top, left), paste(void, mask, top, left)[..., 0]
-
-
-def _jitter(image, seed, strength):
-    """Changes brightness, contrast and saturation, each by a random factor from 1 - `strength` to 1 + `strength`."""
-    factors = tf.unstack(tf.random.stateless_uniform([3], seed, 1 - strength, 1 + strength))
-    for change, factor in zip((brightness, contrast, color), factors, strict=True):
-        image = change(image, factor)
-    return image

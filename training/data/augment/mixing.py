@@ -8,7 +8,7 @@ import functools
 
 import tensorflow as tf
 
-from training.data.augment.windows import paste
+from training.data.augment.cropping import paste
 
 
 def mix(images, labels, seed, num_real, config):
@@ -37,33 +37,33 @@ def mix(images, labels, seed, num_real, config):
 
 
 def _mixup(images, labels, partners, concentration, seed):
-    own = beta(concentration, seed)
-    own = tf.maximum(own, 1.0 - own)  # At least half of each mixed image is the original image.
+    weight = beta(concentration, seed)
+    weight = tf.maximum(weight, 1.0 - weight)  # At least half of each mixed image is the original image.
     partner_images = tf.gather(images, partners)
-    mixed = own * tf.cast(images, tf.float32) + (1.0 - own) * tf.cast(partner_images, tf.float32)
-    return tf.cast(tf.round(mixed), tf.uint8), _mix_labels(labels, partners, own)
+    mixed = weight * tf.cast(images, tf.float32) + (1.0 - weight) * tf.cast(partner_images, tf.float32)
+    return tf.cast(tf.round(mixed), tf.uint8), _mix_labels(labels, partners, weight)
 
 
 def _cutmix(images, labels, partners, concentration, lambda_seed, place_seed):
     height, width = images.shape[1:3]
     top, left, bottom, right = _box(height, width, beta(concentration, lambda_seed), place_seed)
     patches = tf.gather(images[:, top:bottom, left:right], partners)
-    own = 1.0 - tf.cast((bottom - top) * (right - left), tf.float32) / (height * width)
-    return paste(images, patches, top, left), _mix_labels(labels, partners, own)
+    weight = 1.0 - tf.cast((bottom - top) * (right - left), tf.float32) / (height * width)
+    return paste(images, patches, top, left), _mix_labels(labels, partners, weight)
 
 
-def _mix_labels(labels, partners, own):
-    own = tf.cast(own, labels.dtype)
-    return own * labels + (1.0 - own) * tf.gather(labels, partners)
+def _mix_labels(labels, partners, weight):
+    weight = tf.cast(weight, labels.dtype)
+    return weight * labels + (1.0 - weight) * tf.gather(labels, partners)
 
 
-def _box(height, width, own, seed):
+def _box(height, width, weight, seed):
     """(top, left, bottom, right) of a box around a random pixel, clipped to the image.
 
-    Before it is clipped, the box covers the fraction 1 - `own` of the image.
+    Before it is clipped, the box covers the fraction 1 - `weight` of the image.
     """
     sides = tf.constant([height, width])
-    half = tf.cast(tf.cast(sides, tf.float32) * tf.sqrt(1.0 - own), tf.int32) // 2
+    half = tf.cast(tf.cast(sides, tf.float32) * tf.sqrt(1.0 - weight), tf.int32) // 2
     centre = tf.cast(tf.random.stateless_uniform([2], seed) * tf.cast(sides, tf.float32), tf.int32)
     return (*tf.unstack(tf.maximum(centre - half, 0)), *tf.unstack(tf.minimum(centre + half, sides)))
 

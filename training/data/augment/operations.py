@@ -9,7 +9,7 @@ import math
 import tensorflow as tf
 
 from keras_vit.decoding import luma
-from training.data.augment.windows import paste
+from training.data.augment.cropping import paste
 
 GRAY = 128
 

@@ -37,14 +37,6 @@ _KITTI_VEHICLES = 3  # The first three types of objects are car, van and truck.
 _DSPRITES_BINS = 16
 
 
-def _count(example):
-    return tf.size(example["objects"]["size"], out_type=tf.int64) - _CLEVR_COUNTS[0]
-
-
-def _closest_object(example):
-    return _interval(tf.reduce_min(example["objects"]["pixel_coords"][:, 2]), _CLEVR_BORDERS)
-
-
 def _closest_vehicle(example):
     objects = example["objects"]
     distances = tf.boolean_mask(objects["location"][:, 2], objects["type"] < _KITTI_VEHICLES)
@@ -79,12 +71,15 @@ _CLEVR_ABSENT = ("test",)  # Clevr does not publish the objects in its test imag
 DERIVED_LABELS = {
     "clevr": {
         "count": Label(
-            tuple(f"{count} objects" for count in _CLEVR_COUNTS), {"objects": {"size": True}}, _count, _CLEVR_ABSENT
+            tuple(f"{count} objects" for count in _CLEVR_COUNTS),
+            {"objects": {"size": True}},
+            lambda example: tf.size(example["objects"]["size"], out_type=tf.int64) - _CLEVR_COUNTS[0],
+            _CLEVR_ABSENT,
         ),
         "closest_distance": Label(
             _interval_names("distance", _CLEVR_BORDERS),
             {"objects": {"pixel_coords": True}},
-            _closest_object,
+            lambda example: _interval(tf.reduce_min(example["objects"]["pixel_coords"][:, 2]), _CLEVR_BORDERS),
             _CLEVR_ABSENT,
         ),
     },

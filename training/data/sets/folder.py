@@ -63,9 +63,9 @@ def read_folder(directory, test_fraction, validation_fraction):
             )
     fractions = {"test": test_fraction, "validation": validation_fraction}
     missing = {split: fraction for split, fraction in fractions.items() if split not in by_split}
-    held = {name: hold_out(paths, missing, digests) for name, paths in by_split["train"].items()}
+    held_out = {name: hold_out(paths, missing, digests) for name, paths in by_split["train"].items()}
     new_splits = {
-        split: _labelled({name: held[name][split] for name in classes}, classes) for split in (*missing, "train")
+        split: _labelled({name: held_out[name][split] for name in classes}, classes) for split in (*missing, "train")
     }
     other_splits = {split: _labelled(images, classes) for split, images in by_split.items() if split != "train"}
     splits = together(new_splits, {str(path): digest for path, digest in digests.items()}) | other_splits

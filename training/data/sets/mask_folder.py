@@ -43,21 +43,36 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
     root, folders = find_splits(directory, "photographs and masks", "the folders images and masks", _LAYOUT)
     pairs_by_split = {split: dict(_pairs(folder)) for split, folder in folders.items()}
     given_names = _read_names(root)
-    values, digests, mask_digests, problems = _read_masks(
-        pair for pairs in pairs_by_split.values() for pair in pairs.items() if None not in pair
-    )
-    names = given_names or tuple(f"class_{i}" for i in range(max(map(_largest_class, values.values()), default=0) + 1))
-    problems |= _unknown_classes(values, names)
+    complete = [pair for pairs in pairs_by_split.values() for pair in pairs.items() if None not in pair]
+    results = dict(zip((image for image, _ in complete), map_in_threads(_read_pair, complete), strict=True))
+    problems = {image: result for image, result in results.items() if isinstance(result, str)}
+    readable = {image: result for image, result in results.items() if image not in problems}
+    values, digests, mask_digests = ({image: result[i] for image, result in readable.items()} for i in range(3))
+    largest = {image: max(found - {VOID}, default=0) for image, found in values.items()}
+    names = given_names or tuple(f"class_{i}" for i in range(max(largest.values(), default=0) + 1))
+    problems |= {
+        image: f"its mask has the value {value}, but values must be from 0 to {len(names) - 1}, or {VOID} for void"
+        for image, value in largest.items()
+        if value >= len(names)
+    }
     by_split, skipped = {}, {}
     for split, pairs in pairs_by_split.items():
         problems |= {image: f"has no mask {image.stem}.png" for image, mask in pairs.items() if mask is None}
         by_split[split] = [image for image in pairs if image not in problems]
         skipped |= {str(image): problems[image] for image in pairs if image in problems}
         if not by_split[split]:
-            _fail_without_pairs(folders[split], skipped)
+            lines = "".join(f"\n  {path}: {problem}" for path, problem in skipped.items())
+            raise InputError(
+                f"{folders[split]} has no image with a mask that can be used. {_LAYOUT}"
+                + (lines and f" Skipped:{lines}")
+            )
     found = set().union(*(values[image] for images in by_split.values() for image in images))
     if given_names is None and len(found - {VOID}) < 2:
-        _fail_without_classes(root, found)
+        raise InputError(
+            f"The masks in {root} have no values other than {', '.join(map(str, sorted(found)))}, but a model needs at "
+            f"least two classes. Accepted: 0, 1, 2, … for the classes, and {VOID} for void, which is ignored. Write "
+            f"the pixels of objects as 1 instead of {VOID}, and name the classes in {root / 'classes.txt'}."
+        )
     fractions = {"test": test_fraction, "validation": validation_fraction}
     missing = {split: fraction for split, fraction in fractions.items() if split not in by_split}
     images_by_split = by_split | hold_out(by_split["train"], missing, digests)
@@ -94,19 +109,6 @@ def _read_names(root):
     return names
 
 
-def _read_masks(pairs):
-    """For readable pairs {image: values in its mask}, {image: (size, digest)} and {image: digest of its mask}.
-
-    For other pairs {image: problem}.
-    """
-    pairs = list(pairs)
-    results = dict(zip((image for image, _ in pairs), map_in_threads(_read_pair, pairs), strict=True))
-    problems = {image: result for image, result in results.items() if isinstance(result, str)}
-    readable = {image: result for image, result in results.items() if image not in problems}
-    values, digests, mask_digests = ({image: result[i] for image, result in readable.items()} for i in range(3))
-    return values, digests, mask_digests, problems
-
-
 def _read_pair(pair):
     """Returns (values in the mask, (size, digest) of the image, digest of the mask), or a problem as a string."""
     image_path, mask_path = pair
@@ -127,20 +129,6 @@ def _read_pair(pair):
     return set(np.unique(mask).tolist()), digest, hashlib.sha256(content).hexdigest()
 
 
-def _unknown_classes(values, names):
-    """{image: problem} for each mask with values that are not indices of classes."""
-    return {
-        image: f"its mask has the value {value}, but values must be from 0 to {len(names) - 1}, or {VOID} for void"
-        for image, found in values.items()
-        if (value := _largest_class(found)) >= len(names)
-    }
-
-
-def _largest_class(values):
-    """The largest value of a mask that is not void, or 0."""
-    return max(values - {VOID}, default=0)
-
-
 def _notes(names, values):
     """A sentence about classes that no mask contains, if there are any."""
     absent = [name for index, name in enumerate(names) if index not in values]
@@ -149,16 +137,3 @@ def _notes(names, values):
     void = f" {VOID} is void: write the pixels of a class as the index of the class." if VOID in values else ""
     received = shortened_names([str(value) for value in sorted(values)])
     return (f"No mask contains these classes: {shortened_names(absent)}. The masks have the values {received}.{void}",)
-
-
-def _fail_without_classes(root, values):
-    raise InputError(
-        f"The masks in {root} have no values other than {', '.join(map(str, sorted(values)))}, but a model needs at "
-        f"least two classes. Accepted: 0, 1, 2, … for the classes, and {VOID} for void, which is ignored. Write the "
-        f"pixels of objects as 1 instead of {VOID}, and name the classes in {root / 'classes.txt'}."
-    )
-
-
-def _fail_without_pairs(folder, skipped):
-    lines = "".join(f"\n  {path}: {problem}" for path, problem in skipped.items())
-    raise InputError(f"{folder} has no image with a mask that can be used. {_LAYOUT}" + (lines and f" Skipped:{lines}"))

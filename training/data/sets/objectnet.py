@@ -17,7 +17,6 @@ import tensorflow as tf
 from keras_vit.decoding import decode_upright
 from keras_vit.label_spaces import imagenet1k_classes
 from training.data.dataset import Dataset
-from training.data.sources import IndexedSource, StreamedSource
 from training.data.subsets import read_labels, select
 
 _TABLE = pathlib.Path(__file__).with_name("objectnet_classes.csv")
@@ -84,12 +83,5 @@ def shared_part(dataset, splits):
         source = dataset.splits[split]
         is_shared = new_labels[read_labels(source, f"the {split} split")] >= 0
         num_left_out += int((~is_shared).sum())
-        sources[split] = _change_examples(select(source, np.flatnonzero(is_shared)), change)
+        sources[split] = select(source, np.flatnonzero(is_shared)).map(change)
     return Shared(Dataset(names, sources), num_left_out)
-
-
-def _change_examples(source, change):
-    """A source of the examples of another source, each changed by the TensorFlow function `change`."""
-    if isinstance(source, IndexedSource):
-        return IndexedSource(source.size, lambda index: change(source.read(index)))
-    return StreamedSource(source.size, lambda *part: source.stream(*part).map(change), source.shuffle_buffer)

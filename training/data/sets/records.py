@@ -19,7 +19,7 @@ import tensorflow as tf
 from training.data.contents import Contents, Item
 from training.data.dataset import Dataset
 from training.data.sets.splitting import find_copies
-from training.data.sources import Part, StreamedSource, cut
+from training.data.sources import BatchShard, StreamedSource, cut
 from training.errors import InputError
 from training.recipe.assignments import explain
 
@@ -81,7 +81,10 @@ def write_records(dataset, directory, images_per_shard=1000):
 def _write_split(source, directory, name, images_per_shard):
     """Writes the shards of a split, and yields (file name, number of images) of each shard."""
     count = -(-source.size // images_per_shard)
-    examples = _shuffled(source).as_numpy_iterator()
+    # The images of a folder are ordered by class. A reader of shards shuffles only within a buffer, so it would not mix
+    # the classes of such images. Here, all examples are in random order.
+    keys = source.epoch(tf.constant(0, tf.int64), BatchShard(batch_size=1), tf.constant(0, tf.int64), seed=0)
+    examples = keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE).as_numpy_iterator()
     for number in range(count):
         file_name = f"{name}-{number:05d}-of-{count:05d}.tfrecord"
         records = [_serialize(**example) for example in itertools.islice(examples, images_per_shard)]
@@ -89,16 +92,6 @@ def _write_split(source, directory, name, images_per_shard):
             for record in records:
                 writer.write(record)
         yield file_name, len(records)
-
-
-def _shuffled(source):
-    """All examples once, in random order.
-
-    The images of a folder are ordered by class. A reader of shards shuffles only within a buffer, so it would not mix
-    the classes of such images.
-    """
-    keys = source.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64), seed=0)
-    return keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE)
 
 
 def _serialize(image, label):
@@ -127,21 +120,18 @@ def read_records(directory, shuffle_buffer):
             f"shards: python -m training records RECIPE --to {directory}"
         ) from None
     splits: dict = {name: _source(directory, files, shuffle_buffer) for name, files in index.splits.items()}
-    contents = functools.cache(lambda: _contents(directory, index.splits))
-    return Dataset(index.class_names, splits, lambda: _overlap(contents()), contents)
 
+    @functools.cache
+    def contents():
+        read = functools.partial(_item, directory)
+        with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+            return Contents({split: tuple(pool.map(read, files)) for split, files in index.splits.items()})
 
-def _overlap(contents):
-    """A message about shards that are in two splits under different names, or `None`."""
-    files = {split: [item.path for item in items] for split, items in contents.items.items()}
-    digests = {item.path: item.digest for item in contents}
-    return find_copies(files, digests, "Shards", f"Remove one shard of each pair from {_INDEX}.")
+    def find_overlap():  # A shard may be in two splits under different names.
+        digests = {item.path: item.digest for item in contents()}
+        return find_copies(index.splits, digests, "Shards", f"Remove one shard of each pair from {_INDEX}.")
 
-
-def _contents(directory, files_by_split):
-    read = functools.partial(_item, directory)
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        return Contents({split: tuple(pool.map(read, files)) for split, files in files_by_split.items()})
+    return Dataset(index.class_names, splits, find_overlap, contents)
 
 
 def _item(directory, name):

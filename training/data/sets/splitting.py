@@ -126,7 +126,7 @@ def hold_out(paths, fractions, digests):
     Returns:
         {split: paths}. The paths that are not held out are in "train".
     """
-    held, positions = {}, {}
+    held_out, positions = {}, {}
     rest = sorted(paths, key=lambda path: hashlib.sha256(f"{path.parent.name}/{path.name}".encode()).digest())
     for path in rest:
         positions.setdefault(digests[path], len(positions))
@@ -135,8 +135,8 @@ def hold_out(paths, fractions, digests):
         count = min(round(fraction * len(rest)), len(rest) - 1)
         borders = [0, *(i for i in range(1, len(rest)) if digests[rest[i - 1]] != digests[rest[i]])]
         _, count = min((abs(border - count), border) for border in borders)
-        held[split], rest = rest[:count], rest[count:]
-    return held | {"train": rest}
+        held_out[split], rest = rest[:count], rest[count:]
+    return held_out | {"train": rest}
 
 
 def together(splits, digests):

@@ -24,7 +24,7 @@ from training.data.sets.tfds_splits import (
 )
 from training.data.sources import IndexedSource, StreamedSource, cut
 from training.errors import InputError
-from training.recipe.datasets import BUILT_IN
+from training.recipe.images import BUILT_IN
 
 _DOWNLOAD_RETRIES = 3
 
@@ -35,7 +35,7 @@ def load_tfds(data, record):
     Raises an InputError if test images are training images of the run of `record`, which may be `None`.
     """
     builder = _prepared_builder(data)
-    label = _label_or_mask(builder, data)
+    label = _find_label_or_mask(builder, data)
     names = split_names(builder, label, data)
     if record is not None:
         refuse_tests_on_seen_pieces(builder, names, record)
@@ -104,9 +104,22 @@ def _prepared_builder(data):
         builder = Digits(data_dir=data.tfds_directory)
         remedy = "Set data.tfds_directory to a folder that can be written to."
     else:
-        builder = _find_builder(data)
-        _label_or_mask(builder, data)  # Refuses a wrong label or mask before the download, which may take hours.
-        remedy = _how_to_prepare(builder, data.dataset)
+        try:
+            builder = tfds.builder(data.dataset, data_dir=data.tfds_directory)
+        except (ValueError, tfds.core.registered.DatasetNotFoundError):
+            raise InputError(
+                f"data.dataset={data.dataset} is neither one of {', '.join(BUILT_IN)} nor the name of a TFDS data set."
+                f"{did_you_mean(data.dataset, BUILT_IN)} Names: https://www.tensorflow.org/datasets/catalog"
+            ) from None
+        _find_label_or_mask(builder, data)  # Refuses a wrong label or mask before the download, which may take hours.
+        remedy = (
+            "TFDS cannot download these files. Put them into that folder yourself and start again, or set "
+            "data.tfds_directory to a folder in which TFDS has already prepared them."
+            if builder.MANUAL_DOWNLOAD_INSTRUCTIONS
+            else f'On a machine with a network run: python -c "import tensorflow_datasets as tfds; '
+            f"tfds.builder('{data.dataset}').download_and_prepare()\". Copy its ~/tensorflow_datasets to this machine, "
+            f"and set data.tfds_directory to the copy."
+        )
     # TFDS has no option for the number of retries. Its ten retries take three and a half minutes without a network.
     downloader.MAX_RETRIES = _DOWNLOAD_RETRIES
     try:
@@ -119,37 +132,17 @@ def _prepared_builder(data):
     return builder
 
 
-def _how_to_prepare(builder, name):
-    if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
-        return (
-            "TFDS cannot download these files. Put them into that folder yourself and start again, or set "
-            "data.tfds_directory to a folder in which TFDS has already prepared them."
-        )
-    return (
-        f'On a machine with a network run: python -c "import tensorflow_datasets as tfds; '
-        f"tfds.builder('{name}').download_and_prepare()\". Copy its ~/tensorflow_datasets to this machine, and set "
-        f"data.tfds_directory to the copy."
-    )
-
-
-def _find_builder(data):
-    try:
-        return tfds.builder(data.dataset, data_dir=data.tfds_directory)
-    except (ValueError, tfds.core.registered.DatasetNotFoundError):
-        raise InputError(
-            f"data.dataset={data.dataset} is neither one of {', '.join(BUILT_IN)} nor the name of a TFDS data set."
-            f"{did_you_mean(data.dataset, BUILT_IN)} Names: https://www.tensorflow.org/datasets/catalog"
-        ) from None
-
-
-def _label_or_mask(builder, data):
-    return find_label(builder, data.label) if data.mask is None else _find_mask(builder, data)
-
-
-def _find_mask(builder, data):
-    """A `training.data.sets.derived_labels.Label` that reads the encoded masks of a data set of TFDS."""
+def _features(builder):
+    """{name: feature} of a data set of TFDS. Empty if its examples are not dictionaries."""
     features = builder.info.features
-    parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
+    return dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
+
+
+def _find_label_or_mask(builder, data):
+    """A `training.data.sets.derived_labels.Label` that reads the labels or the encoded masks of a data set of TFDS."""
+    if data.mask is None:
+        return find_label(builder, data.label)
+    parts = _features(builder)
     mask_names = [
         name
         for name, feature in parts.items()
@@ -186,27 +179,22 @@ def find_label(builder, name):
     Raises:
         InputError: If the data set has no such label, or no images. The message lists its labels or features.
     """
-    features = builder.info.features
-    parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
-    labels = _stored_labels(parts) | DERIVED_LABELS.get(builder.name, {})
+    parts = _features(builder)
+    # ImageNet's re-assessed label of an image (arXiv 2006.07159) is a list of all correct classes, which may be empty.
+    several = parts.get("real_label")
+    classes = parts | ({"real_label": several.feature} if isinstance(several, tfds.features.Sequence) else {})
+    labels = {
+        # A feature has no class names if TFDS has not yet downloaded the files with these names.
+        name: Label(tuple(feature.names or ()), {name: True}, operator.itemgetter(name))
+        for name, feature in classes.items()
+        if isinstance(feature, tfds.features.ClassLabel)
+    } | DERIVED_LABELS.get(builder.name, {})
     if not isinstance(parts.get("image"), tfds.features.Image) or not labels:
         raise InputError(
             f"{builder.name} cannot be used for image classification. It needs a feature named 'image' "
-            f"and a feature with classes. It has {features}."
+            f"and a feature with classes. It has {builder.info.features}."
         )
     label_name = name or ("real_label" if "label" not in labels and "real_label" in labels else "label")
     if label_name not in labels:
         raise InputError(f"{builder.name} has no label {label_name!r}. Set data.label to one of: {', '.join(labels)}.")
     return labels[label_name]
-
-
-def _stored_labels(parts):
-    # ImageNet's re-assessed label of an image (arXiv 2006.07159) is a list of all correct classes, which may be empty.
-    several = parts.get("real_label")
-    classes = parts | ({"real_label": several.feature} if isinstance(several, tfds.features.Sequence) else {})
-    return {
-        # A feature has no class names if TFDS has not yet downloaded the files with these names.
-        name: Label(tuple(feature.names or ()), {name: True}, operator.itemgetter(name))
-        for name, feature in classes.items()
-        if isinstance(feature, tfds.features.ClassLabel)
-    }

@@ -48,9 +48,9 @@ def split_names(builder, label, data):
 
 def _checked(builder, label, name, split):
     try:
-        held = pieces(builder, split)
-        unlabelled = any(piece[0] in label.absent_from for piece in held)
-        if num_images(held) and not unlabelled:
+        parts = pieces(builder, split)
+        unlabelled = any(piece[0] in label.absent_from for piece in parts)
+        if num_images(parts) and not unlabelled:
             return split
         problem = "has images without the chosen label" if unlabelled else "is empty"
     except (KeyError, ValueError) as error:
@@ -68,26 +68,26 @@ def overlap_message(builder, names):
         builder: `tfds.core.DatasetBuilder` of prepared data.
         names: {split: split string of TFDS}
     """
-    held = {name: pieces(builder, split) for name, split in names.items()}
-    for one, other in itertools.combinations(held, 2):
-        shared = _without(held[one], _without(held[one], held[other]))
+    by_split = {name: pieces(builder, split) for name, split in names.items()}
+    for one, other in itertools.combinations(by_split, 2):
+        shared = _shared(by_split[one], by_split[other])
         if shared:
             return (
                 f"The {one} split {names[one]!r} and the {other} split {names[other]!r} of {builder.name} both "
                 f"contain {as_split(shared)}. "
-                f"{_remedy(held.get('train', []), held.get('validation', []), held['test'])}"
+                f"{_remedy(by_split.get('train', []), by_split.get('validation', []), by_split['test'])}"
             )
     return None
 
 
 def list_contents(builder, names):
     """The `training.data.contents.Contents` of {split: split string of TFDS}. An item is a piece."""
-    return Contents({name: tuple(_item(builder, piece) for piece in pieces(builder, names[name])) for name in names})
 
+    def item(piece):
+        text = f"{builder.info.full_name}:{as_split([piece])}"
+        return Item(text, num_images([piece]), text)
 
-def _item(builder, piece):
-    text = f"{builder.info.full_name}:{as_split([piece])}"
-    return Item(text, num_images([piece]), text)
+    return Contents({name: tuple(map(item, pieces(builder, split))) for name, split in names.items()})
 
 
 def refuse_tests_on_seen_pieces(builder, names, record):
@@ -102,17 +102,16 @@ def refuse_tests_on_seen_pieces(builder, names, record):
         record: `training.data.contents.Record` of the run.
     """
     for name in ("validation", "test"):
-        held = pieces(builder, names[name]) if name in names else []
+        measured = pieces(builder, names[name]) if name in names else []
         for split, items in record.contents.items.items():
             if split in (name, "test"):
                 continue
             trained = [piece for item in items for piece in _recorded(builder, item)]
-            shared = _without(held, _without(held, trained))
-            if shared:
+            if _shared(measured, trained):
                 raise InputError(
                     f"{record.run} was trained on {', '.join(item.path for item in items)}, which contains images of "
-                    f"the {name} split {as_split(held)} of {builder.info.full_name}. Choose another {name} split, or "
-                    f"the version that the run used."
+                    f"the {name} split {as_split(measured)} of {builder.info.full_name}. Choose another {name} split, "
+                    f"or the version that the run used."
                 )
 
 
@@ -138,7 +137,7 @@ def _remedy(train, validation, test):
     splits = {"train": _without(rest, kept_out), "validation": kept_out, "test": test}
     if not (splits["train"] and test):
         return "Choose disjoint splits."
-    assignments = " ".join(f"data.{name}_split={as_split(held) or 'none'}" for name, held in splits.items())
+    assignments = " ".join(f"data.{name}_split={as_split(parts) or 'none'}" for name, parts in splits.items())
     return f"Choose disjoint splits, such as {assignments} data.validation_fraction=0"
 
 
@@ -151,37 +150,37 @@ def pieces(builder, split):
     return [piece for piece in split_pieces if piece[1] < piece[2]]
 
 
-def as_split(held):
+def as_split(split_pieces):
     """The split string of TFDS for pieces."""
-    return "+".join(f"{name}[{first}:{end}]" for name, first, end in held)
+    return "+".join(f"{name}[{first}:{end}]" for name, first, end in split_pieces)
 
 
-def _without(held, removed):
-    """Removes the images of the pieces `removed` from the pieces `held`."""
-    for other in removed:
-        held = [part for piece in held for part in _outside(piece, other)]
-    return held
+def _without(split_pieces, removed):
+    """The pieces that remain of `split_pieces` if the images of the pieces `removed` are removed."""
+    for other, start, stop in removed:
+        parts = []
+        for name, first, end in split_pieces:
+            borders = [(first, min(end, start)), (max(first, stop), end)] if name == other else [(first, end)]
+            parts += [(name, low, high) for low, high in borders if low < high]
+        split_pieces = parts
+    return split_pieces
 
 
-def _outside(piece, other):
-    """Removes the images of another piece from a piece. Returns zero, one or two pieces."""
-    name, first, end = piece
-    if name != other[0]:
-        return [piece]
-    parts = [(name, first, min(end, other[1])), (name, max(first, other[2]), end)]
-    return [part for part in parts if part[1] < part[2]]
+def _shared(one, other):
+    """The pieces of the images that are in the pieces of both lists."""
+    return _without(one, _without(one, other))
 
 
-def num_images(held):
+def num_images(split_pieces):
     """The number of images in pieces."""
-    return sum(end - first for _, first, end in held)
+    return sum(end - first for _, first, end in split_pieces)
 
 
-def _divide(held, fraction):
+def _divide(split_pieces, fraction):
     """Divides pieces into two lists. The second list has about `fraction` of the images."""
-    size = num_images(held)
+    size = num_images(split_pieces)
     kept = _num_kept(size, fraction)
-    return list(cut(held, 0, kept)), list(cut(held, kept, size))
+    return list(cut(split_pieces, 0, kept)), list(cut(split_pieces, kept, size))
 
 
 def _num_kept(total, fraction):

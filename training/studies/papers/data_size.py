@@ -98,8 +98,8 @@ def figure(summaries, folder):
             for model in models
         },
     )
-    own = measured_panel(summaries, "train_images", "training images", "Measured, from scratch on random subsets")
-    return plot_panels([own, printed])
+    measured = measured_panel(summaries, "train_images", "training images", "Measured, from scratch on random subsets")
+    return plot_panels([measured, printed])
 
 
 STUDY = Study(

@@ -42,14 +42,14 @@ def figure(summaries, folder):
     series = {}
     for row in published.read("vit_table7").rows:
         series.setdefault(row["optimizer"], []).append(Value(row["model"], row["mean"]))
-    own = measured_panel(summaries, "learning_rate", "peak learning rate", "Measured, from scratch")
+    measured = measured_panel(summaries, "learning_rate", "peak learning rate", "Measured, from scratch")
     printed = Panel(
         "The paper's Table 7: pre-trained on JFT-300M, fine-tuned",
         "model",
         "mean accuracy on five data sets (%)",
         series,
     )
-    return plot_panels([own, printed])
+    return plot_panels([measured, printed])
 
 
 STUDY = Study(

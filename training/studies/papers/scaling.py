@@ -108,8 +108,8 @@ def figure(summaries, folder):
     largest = max(summary.first.flops for summary in summaries)
     unit, name = next((unit, name) for unit, name in _UNITS if largest >= unit or unit == _UNITS[-1][0])
     x_label = f"training compute ({name}FLOPs: 6 x MACs x images)"
-    own = measured_panel(summaries, "flops", x_label, "Measured, from scratch", unit=unit)
-    return plot_panels([own, printed])
+    measured = measured_panel(summaries, "flops", x_label, "Measured, from scratch", unit=unit)
+    return plot_panels([measured, printed])
 
 
 STUDY = Study(

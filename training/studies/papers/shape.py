@@ -102,20 +102,20 @@ def comparisons(recipe):
 
 def figure(summaries, folder):
     """Accuracy against compute relative to the base model, as in the paper. All lines meet at the base model."""
-    own = measured_panel(
+    measured = measured_panel(
         summaries,
         "gmacs",
         "compute per image, relative to the base",
         "Measured, from scratch",
         "In the paper's Figure 8, depth helps most, width helps least, and smaller patches help.",
     )
-    [base] = own.series.pop(BASE)
+    [base] = measured.series.pop(BASE)
     unlabelled = dataclasses.replace(base, label="")
     series = {
         name: [dataclasses.replace(value, x=value.x / base.x) for value in (*values, unlabelled)]
-        for name, values in own.series.items()
+        for name, values in measured.series.items()
     }
-    return plot_panels([dataclasses.replace(own, series=series)])
+    return plot_panels([dataclasses.replace(measured, series=series)])
 
 
 STUDY = Study(

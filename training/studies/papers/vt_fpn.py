@@ -13,7 +13,7 @@ import numpy as np
 import keras_vit
 from keras_vit.decoding import image_decoder
 from training.data.loading import load_masks
-from training.data.masks import VOID, decode_mask
+from training.data.masks import VOID, read_mask
 from training.data.pipeline import read_once
 from training.studies.figures import plot_panels
 from training.studies.models import learning_rates
@@ -58,10 +58,6 @@ def measure(model, recipe):
     if recipe.model.function != "VTFPN":
         return dict.fromkeys(MEASURES, float("nan"))
     source = load_masks(recipe.data).source("test")
-
-    def read_mask(label, image):
-        return decode_mask(label, image.shape[:2])
-
     batches = itertools.islice(read_once(source, image_decoder(model), read_mask, recipe.fit.batch_size), _NUM_BATCHES)
     pairs = ((images[is_real], masks[is_real]) for images, masks, is_real in batches)
     images, masks = map(np.concatenate, zip(*pairs, strict=True))

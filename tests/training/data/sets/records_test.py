@@ -14,7 +14,7 @@ from training.data.dataset import Dataset
 from training.data.loading import load_dataset
 from training.data.pipeline import training_batches
 from training.data.sets.records import read_records, write_records
-from training.data.sources import PADDING, IndexedSource, Part
+from training.data.sources import PADDING, BatchShard, IndexedSource
 from training.errors import InputError, raised_in_pipeline
 from training.recipe.assignments import override
 
@@ -47,7 +47,7 @@ def test_shards_hold_the_same_images(photographs, tmp_path):
         )
         assert stored == original
     for count in (1, 3):
-        parts = [keys_of(shards.splits["train"], Part(2 * count, i, count), seed=1) for i in range(count)]
+        parts = [keys_of(shards.splits["train"], BatchShard(2 * count, i, count), seed=1) for i in range(count)]
         images = [key["image"] for keys in parts for position, key in keys if position != PADDING]
         assert len(images) == len(set(images)) == shards.splits["train"].size
     with pytest.raises(InputError, match="already contains shards"):
@@ -122,7 +122,7 @@ def test_a_stream_is_shuffled_as_far_as_its_buffer_goes(photographs, tmp_path):
     write_records(load_dataset(photographs.data), directory, images_per_shard=100)
     for buffer in (1, 1000):
         source = read_records(directory, buffer).source("train")
-        order = [key["image"] for _, key in keys_of(source, Part(1), seed=1)]
+        order = [key["image"] for _, key in keys_of(source, BatchShard(1), seed=1)]
         stored = [example["image"] for example in source.in_order().as_numpy_iterator()]
         assert (order == stored) == (buffer == 1)
     # A process can get an empty share of a split that has fewer images than processes.

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tests.training.data.sets.folder_test import write_image
 from training import recipes
 from training.data.contents import Item
-from training.data.failures import IntactFiles
+from training.data.images import IntactFiles
 from training.data.loading import load_dataset
 from training.engine.distribution import Engine
 from training.errors import InputError
