@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 from keras_vit.architectures import read_architecture
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_flag
-from keras_vit.decoding import decode_upright
 from keras_vit.export import calibration
 from keras_vit.export.card_formats import CARD_FORMATS
 from keras_vit.export.elsewhere import with_tensorflow
@@ -26,7 +25,6 @@ from keras_vit.export.model_server import check_version_folder, write_server_fil
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images, verified
 from keras_vit.export.signatures import check_output, is_segmenter
 from keras_vit.graph import is_quantized
-from keras_vit.images.resizing import resize_image
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
 
@@ -193,6 +191,9 @@ def write_file(model, file, format, precision, photographs, sizes):
         photographs: Path of the `.npz` file for the photographs. It gets one uint8 array (N, H, W, C) for each size.
         sizes: List of [height, width].
     """
+    from keras_vit.decoding import decode_upright
+    from keras_vit.images.resizing import resize_image
+
     FORMATS[format].module.write(FromPixels(model), file, precision)
     *_, channels = model.input_shape
     images = [decode_upright(contents, channels) for contents in read_images(None)] if sizes else []

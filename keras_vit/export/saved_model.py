@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.atomic_files import replace_atomically
-from keras_vit.checks import check_choice, check_flag, check_positive_integer, problem_of_class_names
-from keras_vit.decoding import MAX_PIXELS, input_protocol
+from keras_vit.checks import MAX_PIXELS, check_choice, check_flag, check_positive_integer, problem_of_class_names
 from keras_vit.export.card_formats import CARD_FORMATS
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.model_server import check_no_openvino_versions
@@ -30,10 +29,9 @@ from keras_vit.export.operator_files import check_name, default_name, write_oper
 from keras_vit.export.parity import check_limits, compare, compare_masks, computes_in_float32, verified
 from keras_vit.export.precision import PRECISIONS
 from keras_vit.export.signatures import check_output, check_signatures, is_segmenter
-from keras_vit.export.writing import write_saved_model
 from keras_vit.graph import is_quantized
 from keras_vit.label_spaces import imagenet1k_classes
-from keras_vit.preprocessing import preprocessing_layer
+from keras_vit.preprocessing import input_preprocessing, preprocessing_layer
 from keras_vit.pretrained import describe
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card
 
@@ -171,7 +169,7 @@ def export_saved_model(
     _check_folder(folder, overwrite)
     check_card(card, folder / CARD, _MAIN_FILE)
     check_output(model)
-    input_protocol(model, image_size)
+    input_preprocessing(model, image_size)
     _check_precision(model, precision)
     check_limits(tolerance, min_agreement)
     options = {
@@ -205,6 +203,13 @@ def _write(model, folder, name, **options):
     with np.load(file) as arrays:
         answers = dict(arrays)
     return (compare_masks if is_segmenter(model) else compare)(model, answers.pop("pixels"), answers)
+
+
+def write_saved_model(model, **arguments):
+    """Calls `writing.write_saved_model`, which imports TensorFlow."""
+    from keras_vit.export import writing
+
+    writing.write_saved_model(model, **arguments)
 
 
 def _check_folder(folder, overwrite):

@@ -2,6 +2,8 @@
 
 import pathlib
 
+import tensorflow as tf
+
 NAME = "tf_serving_warmup_requests"
 MAX_RECORDS = 1000
 """Maximum number of requests (tensorflow_serving/g3doc/saved_model_warmup.md). Servers refuse models with more."""
@@ -24,8 +26,6 @@ def write_warmup(folder, model_name, specs, photograph, batch_sizes):
     Raises:
         ValueError: If there are more requests than a server accepts.
     """
-    import tensorflow as tf
-
     if len(specs) * len(batch_sizes) > MAX_RECORDS:
         raise ValueError(
             f"batch_sizes must have at most {MAX_RECORDS // len(specs)} numbers, because a server accepts "

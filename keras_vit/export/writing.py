@@ -1,19 +1,19 @@
-"""Writes a SavedModel, loads it and runs it. Keras must run on TensorFlow.
-
-TensorFlow is imported inside the functions only. Shapes: N images, H W C image.
-"""
+"""Writes a SavedModel, loads it and runs it. Keras must run on TensorFlow. Shapes: N images, H W C image."""
 
 import pathlib
 
 import numpy as np
+import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, image_decoder, input_protocol
+from keras_vit.decoding import decode_upright, image_decoder
+from keras_vit.export.functions import build_signatures
 from keras_vit.export.messages import without_messages
 from keras_vit.export.parity import computes_in_float32, full_precision, read_images
 from keras_vit.export.precision import in_bfloat16, round_to_int8
-from keras_vit.export.signatures import OUTPUTS, build_signatures
+from keras_vit.export.signatures import OUTPUTS
 from keras_vit.export.smaller_graph import remove_nodes
 from keras_vit.export.warmup import write_warmup
+from keras_vit.preprocessing import input_preprocessing
 
 _NUM_IMAGES = 8
 """Number of images for the signatures other than `serving_default`, which gets all images."""
@@ -34,10 +34,8 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
             that predicted classes are compared on more images.
         model_name: Name of the model for clients.
         batch_sizes: Batch sizes of the warm-up requests. Batches above the largest size are split.
-        **options: Further arguments of `signatures.build_signatures`.
+        **options: Further arguments of `functions.build_signatures`.
     """
-    import tensorflow as tf
-
     folder = pathlib.Path(folder)
     served_model = in_bfloat16(model) if precision == "bfloat16" else model
     rounded = round_to_int8(model) if precision == "int8" else []
@@ -52,7 +50,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
         tf.saved_model.save(root, str(folder), signatures=concrete)
     remove_nodes(folder)
     (folder / "assets" / "labels.txt").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
-    _, size, channels = input_protocol(model, options["image_size"])
+    _, size, channels = input_preprocessing(model, options["image_size"])
     specs = {name: function.input_signature[0] for name, function in served.items()}
     specs = {
         name: spec if spec.dtype == tf.string else tf.TensorSpec([None, *size, channels], spec.dtype, spec.name)
@@ -69,8 +67,6 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
 
 
 def _decoded(decode, file, index, paths):
-    import tensorflow as tf
-
     try:
         return decode(file)
     except tf.errors.InvalidArgumentError:
@@ -79,8 +75,6 @@ def _decoded(decode, file, index, paths):
 
 def _run_signatures(folder, files, pixels, batch_size):
     """Runs a SavedModel. Returns {signature: main output}. Masks are (N, H, W, 2): class and score of each pixel."""
-    import tensorflow as tf
-
     signatures = tf.saved_model.load(str(folder)).signatures
     answers = {}
     for name in [name for name in OUTPUTS if name in signatures]:
@@ -105,8 +99,6 @@ def _main_output(outputs, name):
 
 def _views(file):
     """Returns an encoded image, its mirror image and crops of it, all encoded."""
-    import tensorflow as tf
-
     image = decode_upright(file, 3)
     height, width, _ = image.shape
     views = [image, image[:, ::-1]]

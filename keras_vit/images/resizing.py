@@ -1,4 +1,6 @@
-"""Resizes images as Pillow does. TensorFlow is imported inside the functions only."""
+"""Resizes images as Pillow does."""
+
+import tensorflow as tf
 
 
 def resize_image(image, size, interpolation, crop=None):
@@ -12,8 +14,6 @@ def resize_image(image, size, interpolation, crop=None):
     most one level. Bicubic interpolation overshoots at edges, and Pillow clips each pass to [0, 255], so one rounding
     would differ by more than 20 levels. So the bicubic resize has two passes here too.
     """
-    import tensorflow as tf
-
     if interpolation == "bicubic":
         height, width = tf.unstack(size)
         image = _resize_rows(tf.transpose(image, [1, 0, 2]), width, interpolation)
@@ -28,8 +28,6 @@ def resize_image(image, size, interpolation, crop=None):
 
 def _resize_rows(image, num_rows, interpolation):
     """Resizes the first axis of an image (H, W, C): uint8 (num_rows, W, C)."""
-    import tensorflow as tf
-
     rows, columns = tf.unstack(tf.shape(image)[:2])
     channels = image.shape[-1]
     # TensorFlow adds the values of a pixel together. It is fast if a row is one pixel with many channels.
@@ -39,7 +37,5 @@ def _resize_rows(image, num_rows, interpolation):
 
 
 def _to_uint8(image):
-    import tensorflow as tf
-
     # Pillow rounds halves up.
     return tf.cast(tf.clip_by_value(tf.floor(image + 0.5), 0, 255), tf.uint8)
