@@ -3,22 +3,7 @@
 import json
 import re
 
-from keras_vit.export.operator_files import default_name, write_unless_edited
-
-_COMPOSE = """\
-# docker compose up: gRPC on port 8500, REST on port 8501, as TensorFlow Serving.
-services:
-  serving:
-    image: openvino/model_server:2026.2.1 # The last release with TensorFlow Serving's protocol.
-    command: [--config_path, /models/{name}/config.json, --port, "8500", --rest_port, "8501"]
-    ports: ["8500:8500", "8501:8501"]
-    volumes: [".:/models/{name}:ro"]
-    healthcheck:
-      test: [CMD, curl, --fail, --silent, "http://localhost:8501/v2/models/{name}/ready"]
-      start_period: 120s
-    restart: unless-stopped
-"""
-
+from keras_vit.export.operator_files import default_name, from_template, write_unless_edited
 
 _LOADED = (".xml", ".bin", ".onnx", ".pb", ".tflite")
 """Suffixes of the files of models that the server loads."""
@@ -87,4 +72,4 @@ def write_server_files(path):
     }
     contents = {"model_config_list": [{"config": config}], "monitoring": {"metrics": {"enable": True}}}
     write_unless_edited(folder / "config.json", json.dumps(contents, indent=2) + "\n")
-    write_unless_edited(folder / "compose.yaml", _COMPOSE.format(name=name))
+    write_unless_edited(folder / "compose.yaml", from_template("openvino_model_server/compose.yaml", name=name))

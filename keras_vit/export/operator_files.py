@@ -1,76 +1,16 @@
 """Writes configuration files of TensorFlow Serving next to the versions of a model."""
 
 import logging
+import pathlib
 import re
+import string
 
 from keras_vit.atomic_files import replace_file_atomically
 
 logger = logging.getLogger(__name__)
 
-_MODELS = """\
-# The versions that are served, and their labels. The server reads this file every minute. It can move a label only to a
-# version that it already serves. First add the version, wait a minute, then change the number of the label.
-# To promote the canary: exchange the numbers of "stable" and "canary", and rename "canary" to "previous". To roll back:
-# undo this. The next export keeps the versions that have a label.
-model_config_list {{
-  config {{
-    name: "{name}"
-    base_path: "/models/{name}"
-    model_platform: "tensorflow"
-    model_version_policy {{
-      specific {{
-{versions}
-      }}
-    }}
-{labels}
-  }}
-}}
-"""
-_BATCHING = """\
-# Maximum number of images in one request. A large request is split into batches.
-max_batch_size {{ value: {max_request} }}
-enable_large_batch_splitting {{ value: true }}
-# Maximum number of images in a batch. Requests that wait at the same time are combined into a batch.
-max_execution_batch_size {{ value: {max_batch_size} }}
-# How long the first request waits for others. Larger values increase throughput. 0 gives the lowest latency.
-batch_timeout_micros {{ value: 2000 }}
-# Maximum number of waiting batches. If more arrive, the server answers "unavailable", and the client must try again.
-max_enqueued_batches {{ value: {enqueued_batches} }}
-"""
+TEMPLATES = pathlib.Path(__file__).parent / "templates"
 _ENQUEUED_BATCHES = 1000
-_MONITORING = """\
-# For Prometheus: port 8501, /monitoring/prometheus/metrics
-prometheus_config { enable: true, path: "/monitoring/prometheus/metrics" }
-"""
-_COMPOSE = """\
-# docker compose up: gRPC on port 8500, REST on port 8501.
-services:
-  serving:
-    image: tensorflow/serving:latest # With a GPU: latest-gpu, and the lines at the end.
-    command:
-      - --model_config_file=/models/{name}/models.config
-      - --model_config_file_poll_wait_seconds=60
-      - --allow_version_labels_for_unavailable_models=true
-      - --enable_batching=true
-      - --batching_parameters_file=/models/{name}/batching.config
-      - --monitoring_config_file=/models/{name}/monitoring.config{xla}
-    environment: # For CPUs.
-      TF_ENABLE_ONEDNN_OPTS: "1" # TensorFlow does this itself only on processors with VNNI.
-      TF_ONEDNN_ASSUME_FROZEN_WEIGHTS: "1" # The weights are reordered for matrix products once, not for each request.
-    ports: ["8500:8500", "8501:8501"]
-    volumes: [".:/models/{name}:ro"]
-    healthcheck: # The image has bash, and neither curl nor wget.
-      test:
-        - CMD
-        - bash
-        - -c
-        - >-
-          exec 3<>/dev/tcp/localhost/8501 && printf 'GET /v1/models/{name} HTTP/1.0\\r\\n\\r\\n' >&3
-          && grep -q '"AVAILABLE"' <&3
-      start_period: 120s
-    restart: unless-stopped
-    # deploy: {{resources: {{reservations: {{devices: [{{driver: nvidia, count: 1, capabilities: [gpu]}}]}}}}}}
-"""
 _XLA = """
       # Without this option, the server cannot load models that were exported with jit_compile=True.
       - --xla_cpu_compilation_enabled=true"""
@@ -107,17 +47,15 @@ def write_operator_files(path, name, version, batch_sizes, jit_compile):
         batch_sizes: Expected batch sizes.
         jit_compile: Whether the model is compiled with XLA.
     """
-    contents = {
-        "batching.config": _BATCHING.format(
-            max_request=min(10_000, _ENQUEUED_BATCHES // 2 * max(batch_sizes)),
-            max_batch_size=max(batch_sizes),
-            enqueued_batches=_ENQUEUED_BATCHES,
-        ),
-        "monitoring.config": _MONITORING,
-        "compose.yaml": _COMPOSE.format(name=name, xla=_XLA if jit_compile else ""),
+    values = {
+        "max_request": min(10_000, _ENQUEUED_BATCHES // 2 * max(batch_sizes)),
+        "max_batch_size": max(batch_sizes),
+        "enqueued_batches": _ENQUEUED_BATCHES,
+        "name": name,
+        "xla": _XLA if jit_compile else "",
     }
-    for file, content in contents.items():
-        write_unless_edited(path / file, content)
+    for file in ("batching.config", "monitoring.config", "compose.yaml"):
+        write_unless_edited(path / file, from_template(f"tensorflow_serving/{file}", **values))
     models = path / "models.config"
     text = models.read_text() if models.exists() else ""
     versions, labels = _read_models(text)
@@ -147,11 +85,17 @@ def _labels(path, labels, version):
 
 
 def _format_models(name, versions, labels):
-    return _MODELS.format(
+    return from_template(
+        "tensorflow_serving/models.config",
         name=name,
         versions="\n".join(f"        versions: {version}" for version in versions),
         labels="\n".join(f'    version_labels {{ key: "{key}" value: {value} }}' for key, value in labels.items()),
     )
+
+
+def from_template(file, **values):
+    """Returns the text of a file in the folder `templates`, with `values` in place of `$name`."""
+    return string.Template((TEMPLATES / file).read_text(encoding="utf-8")).substitute(values)
 
 
 def _read_models(text):
