@@ -8,7 +8,7 @@ from keras import ops
 from numpy.typing import ArrayLike
 
 from keras_vit import graph
-from keras_vit.analysis.architecture import check_unmerged, model_config
+from keras_vit.analysis.inputs import check_unmerged, model_config
 from keras_vit.layers import (
     AttentionPooling,
     AverageTokenPooling,

@@ -3,6 +3,7 @@
 Shapes: B batch, L blocks, K heads, T tokens, h w grid, N = h w patches, q query patch.
 """
 
+import functools
 import typing
 
 import keras
@@ -10,9 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit import graph
-from keras_vit.analysis.architecture import model_config
 from keras_vit.analysis.attention import BLOCKS, block_weights, check_has_blocks
-from keras_vit.analysis.batching import Images, batches
+from keras_vit.analysis.inputs import Images, batches, model_config
 from keras_vit.layers import PatchEmbedding
 
 
@@ -81,14 +81,11 @@ def attention_entropy(model: keras.Model, images: Images, batch_size: int = 16) 
     True
     """
 
-    def sum_entropies(layer, arguments, _):
-        if not isinstance(layer, BLOCKS):
-            return None
-        weights = block_weights(layer, arguments)
+    def entropies(weights, _):
         entropy = -ops.sum(weights * ops.log(ops.where(weights > 0, weights, 1.0)), axis=-1)  # (B, passes, K, T)
-        return _sums(entropy, ops.ones_like(entropy))
+        return entropy, ops.ones_like(entropy)
 
-    return _mean(model, images, batch_size, sum_entropies)
+    return _mean(model, images, batch_size, entropies)
 
 
 def local_attention_ratio(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:
@@ -119,23 +116,33 @@ def local_attention_ratio(model: keras.Model, images: Images, batch_size: int = 
     >>> ratio.shape, bool((ratio <= 1).all())
     ((2, 3), True)
     """
-    return _mean_over_patches(model, images, batch_size, _is_adjacent)
+    return _mean_over_patches(model, images, batch_size, lambda grid, _: _distances(grid, (1, 1), np.inf) <= 1)
 
 
-def _is_adjacent(grid, _):
-    """An array (N, N): 1 for the 3 x 3 patches around each patch, else 0."""
-    return (_distances(grid, (1, 1), np.inf) <= 1).astype("float32")
+def _mean(model, images, batch_size, statistic):
+    """The mean of a statistic for each head, (L, K).
 
+    `statistic(weights, grid)` gets the weights of a block, (B, passes, K, T, T), and (h, w). It returns the values of t
+    queries and the number of times that each is counted, 1 or 0, both (B, passes, K, t).
+    """
+    grid = None
 
-def _mean(model, images, batch_size, inspect_layer):
-    """The mean value of each head, (L, K). `inspect_layer` returns `_sums(...)` for a block, else `None`."""
+    def sums(layer, arguments, output):
+        nonlocal grid
+        if isinstance(layer, PatchEmbedding):
+            grid = tuple(output.shape[1:3])
+        if not isinstance(layer, BLOCKS):
+            return None
+        arrays = statistic(block_weights(layer, arguments), grid)
+        return np.stack([graph.to_array(ops.sum(array, axis=(0, 3))) for array in arrays])  # (2, passes, K)
+
     total: typing.Any = 0.0
     for batch in batches(images, batch_size):
-        collected = graph.collect(model, batch, inspect_layer)
+        collected = graph.collect(model, batch, sums)
         # In float32, the sum over many images would be inexact.
         total = total + np.concatenate(check_has_blocks(list(collected.values()), model), axis=1, dtype="float64")
-    sums, counts = total
-    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0).astype("float32")
+    values, counts = total
+    return np.divide(values, counts, out=np.full_like(values, np.nan), where=counts > 0).astype("float32")
 
 
 def _mean_over_patches(model, images, batch_size, values_of):
@@ -144,31 +151,20 @@ def _mean_over_patches(model, images, batch_size, values_of):
     `values_of(grid, stride)` returns one value for each pair of query patch and key patch, (N, N).
     """
     stride = model_config(model).total_stride
-    values = None
 
-    def sum_values(layer, arguments, output):
-        nonlocal values
-        if isinstance(layer, PatchEmbedding):
-            values = ops.convert_to_tensor(values_of(output.shape[1:3], stride), "float32")
-        if isinstance(layer, BLOCKS):
-            return _weighted_sums(block_weights(layer, arguments), values)
-        return None
+    @functools.cache
+    def values(grid):
+        return ops.cast(values_of(grid, stride), "float32")
 
-    return _mean(model, images, batch_size, sum_values)
+    def statistic(weights, grid):
+        num_patches = grid[0] * grid[1]
+        weights = weights[..., -num_patches:, -num_patches:]  # (B, passes, K, N, N)
+        mass = ops.sum(weights, axis=-1)
+        counted = ops.cast(mass > 0, "float32")
+        reach = ops.einsum("bpkqs,qs->bpkq", weights, values(grid))
+        return counted * reach / ops.where(mass > 0, mass, 1.0), counted
 
-
-def _weighted_sums(weights, values):
-    num_patches = values.shape[0]
-    weights = weights[..., -num_patches:, -num_patches:]  # (B, passes, K, N, N)
-    mass = ops.sum(weights, axis=-1)
-    reach = ops.einsum("bpkqs,qs->bpkq", weights, values)
-    counted = ops.cast(mass > 0, "float32")
-    return _sums(counted * reach / ops.where(mass > 0, mass, 1.0), counted)
-
-
-def _sums(values, counted):
-    """Sums `values` and `counted`, both (B, passes, K, t), over the images and their tokens: (2, passes, K)."""
-    return np.stack([graph.to_array(ops.sum(array, axis=(0, 3))) for array in (values, counted)])
+    return _mean(model, images, batch_size, statistic)
 
 
 def _distances(grid, stride, order=2):

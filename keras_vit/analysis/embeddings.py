@@ -7,8 +7,9 @@ import numpy as np
 from keras import ops
 
 from keras_vit import graph
-from keras_vit.analysis.architecture import is_vision_transformer, model_config
+from keras_vit.analysis.inputs import model_config
 from keras_vit.architectures.stem import FIRST_KERNELS
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import DEFAULT_IMAGE_SIZE
 from keras_vit.preprocessing import vision_model
@@ -127,7 +128,7 @@ _ADDITIVE_POSITIONS = ("learned_1d", "learned_2d", "sincos_2d")
 
 
 def _position_layer(vit, config, block):
-    kind = config.position_embedding if is_vision_transformer(config) else "none"
+    kind = config.position_embedding if isinstance(config, ViTConfig) else "none"
     if kind not in _ADDITIVE_POSITIONS:
         raise ValueError(
             f"position_similarity compares the vectors that {', '.join(_ADDITIVE_POSITIONS)} add to the patches. "

@@ -10,8 +10,9 @@ from keras import ops
 from numpy.typing import ArrayLike
 
 from keras_vit import graph
-from keras_vit.analysis.architecture import check_unmerged, is_vision_transformer, model_config
-from keras_vit.analysis.attention import BLOCKS
+from keras_vit.analysis.attention import BLOCKS, check_has_blocks
+from keras_vit.analysis.inputs import check_unmerged, model_config
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import did_you_mean, shown
 from keras_vit.layers import PatchEmbedding
 
@@ -63,15 +64,11 @@ def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequ
 
 
 def _prefix_tokens(config):
-    """{layer name: number of tokens that the layer adds before the patch tokens}, in the order of the tokens."""
-    if not is_vision_transformer(config):
-        return {}
-    counts = {
-        "class_token": int(config.has_class_token),
-        "distillation_token": int(config.distillation_token),
-        "register_tokens": config.num_register_tokens,
-    }
-    return {name: count for name, count in counts.items() if count}
+    """For each token before the patch tokens, in their order, the name of the layer that adds it."""
+    if not isinstance(config, ViTConfig):
+        return []
+    first = ["class_token"] * config.has_class_token + ["distillation_token"] * config.distillation_token
+    return first + ["register_tokens"] * config.num_register_tokens
 
 
 def _check_names(layers, known, prefix):
@@ -88,9 +85,8 @@ def _check_names(layers, known, prefix):
                 f"{known.count(layer)} layers have the name {layer!r}. Pass the nested model, or rename the layers."
             )
         if token and token not in prefix:
-            raise ValueError(
-                f"{name!r}: this model has no {token!r}. Tokens before the patch tokens: {', '.join(prefix) or 'none'}"
-            )
+            names = ", ".join(dict.fromkeys(prefix)) or "none"
+            raise ValueError(f"{name!r}: this model has no {token!r}. Tokens before the patch tokens: {names}")
 
 
 def _feature(name, output, grid, prefix):
@@ -108,12 +104,10 @@ def _feature(name, output, grid, prefix):
 
 def _prefix_token_names(output, num_patches, prefix):
     """Names of the tokens before the patch tokens, or `None` if the output does not consist of tokens."""
-    num_prefix_tokens = output.shape[1] - num_patches if output.ndim == 3 else None
-    complete = [name for name, count in prefix.items() for _ in range(count)]
     # Each of these tokens is put in front of the tokens that already exist. The output of an early layer may therefore
     # lack the tokens at the beginning of the sequence.
-    ends = [complete[first:] for first in range(len(complete) + 1)]
-    return next((end for end in ends if len(end) == num_prefix_tokens), None)
+    num_missing = len(prefix) - (output.shape[1] - num_patches) if output.ndim == 3 else -1
+    return prefix[num_missing:] if 0 <= num_missing <= len(prefix) else None
 
 
 def patch_tokens(model, images):
@@ -131,13 +125,9 @@ def patch_tokens(model, images):
         return output if isinstance(layer, BLOCKS) or layer.name == "encoder_norm" else None
 
     outputs = graph.collect(model, images, collect_tokens)
-    if len(outputs) < 2:
-        raise ValueError(
-            f"{model.name!r} contains no encoder block that this function can find. If a model of keras_vit is nested "
-            f"in it, pass that model."
-        )
-    tokens = list(outputs.values())[-1][:, config.num_prefix_tokens :]
-    return ops.reshape(tokens, (-1, *outputs["patch_embedding"], config.hidden_dim))
+    grid = outputs.pop("patch_embedding", ())
+    tokens = check_has_blocks(list(outputs.values()), model)[-1][:, config.num_prefix_tokens :]
+    return ops.reshape(tokens, (-1, *grid, config.hidden_dim))
 
 
 def representation(model, images):

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 
 from keras_vit import graph
-from keras_vit.analysis.batching import Images, batches
 from keras_vit.analysis.features import representation
+from keras_vit.analysis.inputs import Images, batches
 from keras_vit.checks import check_positive_integer
 
 

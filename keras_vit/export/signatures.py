@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from keras_vit.analysis.architecture import merges_tokens
 from keras_vit.analysis.attention import BLOCKS, has_rollout, rollout
 from keras_vit.analysis.features import patch_tokens, representation
+from keras_vit.analysis.inputs import merges_tokens
 from keras_vit.checks import check_choice
 from keras_vit.layers import UpsampleLike
 from keras_vit.preprocessing import preprocessing_layer, vision_model

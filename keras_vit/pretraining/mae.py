@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.layers.configured import ConfiguredLayer
 from keras_vit.layers.ops.kept_patches import keep_patches, share_of
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.pretrainer import Pretrainer
@@ -68,6 +69,8 @@ class MaskedAutoencoder(Pretrainer):
     (2, 64, 96, 3)
     """
 
+    ARGUMENTS = ("mask_ratio", "decoder_layers", "decoder_dim", "decoder_heads", "normalize_targets", "seed")
+
     def __init__(
         self,
         model: keras.Model,
@@ -82,13 +85,19 @@ class MaskedAutoencoder(Pretrainer):
         super().__init__(model, **kwargs)
         config = self.architecture
         _check_architecture(config)
-        num_values = math.prod(config.total_stride) * self.channels
-        _check_sizes(num_values, normalize_targets, decoder_layers, decoder_dim, decoder_heads)
         self.mask_ratio = masking.check_share("mask_ratio", mask_ratio)
-        self.decoder_layers = decoder_layers
-        self.decoder_dim = decoder_dim
-        self.decoder_heads = decoder_heads
+        self.decoder_layers = check_positive_integer("decoder_layers", decoder_layers)
+        self.decoder_heads = check_positive_integer("decoder_heads", decoder_heads)
+        self.decoder_dim = check_positive_integer("decoder_dim", decoder_dim)
+        if decoder_dim % 4 or decoder_dim < 8 or decoder_dim % decoder_heads:
+            raise ValueError(
+                f"decoder_dim must be a multiple of 4, at least 8, and a multiple of decoder_heads. Received: "
+                f"decoder_dim={decoder_dim}, decoder_heads={decoder_heads}"
+            )
         self.normalize_targets = check_flag("normalize_targets", normalize_targets)
+        num_values = math.prod(config.total_stride) * self.channels
+        if normalize_targets and num_values == 1:
+            raise ValueError("normalize_targets=True needs patches of more than one value. Set it to False.")
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.decoder = Decoder(
@@ -161,13 +170,9 @@ class MaskedAutoencoder(Pretrainer):
             predictions = predictions * deviation + mean
         return self._reconstruction(images, self.to_pixels(self._image(predictions, images)), outputs["mask"])
 
-    def get_config(self):
-        names = ("mask_ratio", "decoder_layers", "decoder_dim", "decoder_heads", "normalize_targets", "seed")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Decoder(keras.layers.Layer):
+class Decoder(ConfiguredLayer):
     """The decoder of a masked autoencoder (arXiv 2111.06377, section 3). It predicts all pixels from visible tokens.
 
     Args:
@@ -187,6 +192,8 @@ class Decoder(keras.layers.Layer):
     Returns:
         (B, N, P Q C), float32.
     """
+
+    ARGUMENTS = ("num_layers", "hidden_dim", "num_heads", "num_values", "num_prefix_tokens", "mlp", "epsilon")
 
     def __init__(
         self,
@@ -249,10 +256,6 @@ class Decoder(keras.layers.Layer):
             tokens = block(tokens)
         return self.predictions(self.norm(tokens[:, self.num_prefix_tokens :]))
 
-    def get_config(self):
-        names = ("num_layers", "hidden_dim", "num_heads", "num_values", "num_prefix_tokens", "mlp", "epsilon")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
 
 def _statistics(patches):
     """The mean and the standard deviation of each patch, both (B, N, 1), computed as in the authors' code."""
@@ -271,12 +274,10 @@ def _check_noise(noise, shape):
 
 
 def _check_architecture(config):
+    kind = config.position_embedding
     reasons = {
         "a stem": (config.stem is not None, "its convolutions need the hidden patches. Use stem=None"),
-        "relative positions": (
-            config.position_embedding == "relative",
-            "they need all tokens. Use position_embedding='learned_1d'",
-        ),
+        "relative positions": (kind == "relative", "they need all tokens. Use position_embedding='learned_1d'"),
         "rotary positions": (
             config.rotary is not None,
             "the attention rotates the tokens of all patches. Use rotary=None",
@@ -293,15 +294,3 @@ def _check_architecture(config):
                 f"The encoder of a masked autoencoder only runs on the visible patches. A model with {what} cannot do "
                 f"this: {why}, or pre-train with MaskedPatchPrediction."
             )
-
-
-def _check_sizes(num_values, normalize_targets, decoder_layers, decoder_dim, decoder_heads):
-    for name, size in (("decoder_layers", decoder_layers), ("decoder_heads", decoder_heads)):
-        check_positive_integer(name, size)
-    if check_positive_integer("decoder_dim", decoder_dim) % 4 or decoder_dim < 8 or decoder_dim % decoder_heads:
-        raise ValueError(
-            f"decoder_dim must be a multiple of 4, at least 8, and a multiple of decoder_heads. Received: "
-            f"decoder_dim={decoder_dim}, decoder_heads={decoder_heads}"
-        )
-    if normalize_targets and num_values == 1:
-        raise ValueError("normalize_targets=True needs patches of more than one value. Set it to False.")

@@ -58,6 +58,8 @@ class MaskedPatchPrediction(Pretrainer):
     >>> history = pretraining.fit(np.zeros((2, 64, 96, 3)), verbose=0)  # doctest: +SKIP
     """
 
+    ARGUMENTS = ("corruption_rate", "target", "seed")
+
     def __init__(
         self,
         model: keras.Model,
@@ -161,10 +163,6 @@ class MaskedPatchPrediction(Pretrainer):
     def _place_values(self):
         """The factor of each channel's level in the number of a class, (C,)."""
         return ops.convert_to_tensor([_LEVELS**c for c in reversed(range(self.channels))], "int32")
-
-    def get_config(self):
-        names = ("corruption_rate", "target", "seed")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def _check_target(target, stride, channels):

@@ -8,6 +8,7 @@ import typing
 import keras
 from keras import ops
 
+from keras_vit.layers.configured import ConfiguredLayer
 from keras_vit.layers.ops.drawn_seed import DrawnSeed
 from keras_vit.layers.ops.kept_patches import share_of
 
@@ -30,7 +31,7 @@ def check_share(name, value):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchCorruption(keras.layers.Layer):
+class PatchCorruption(ConfiguredLayer):
     """Corrupts a share of the patches, for masked patch prediction.
 
     The same number of patches is corrupted in each image. A corrupted patch is replaced by the learned `[mask]`
@@ -55,6 +56,8 @@ class PatchCorruption(keras.layers.Layer):
     >>> tuple(patches.shape), [int(count) for count in keras.ops.sum(is_corrupted, axis=1)]
     ((5, 2, 3, 8), [3, 3, 3, 3, 3])
     """
+
+    ARGUMENTS = ("rate", "seed")
 
     def __init__(self, rate: float = 0.5, seed: int | None = None, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -93,9 +96,6 @@ class PatchCorruption(keras.layers.Layer):
     def compute_output_spec(self, patches):
         shape, corrupted_shape = self.compute_output_shape(patches.shape)
         return keras.KerasTensor(shape, patches.dtype), keras.KerasTensor(corrupted_shape, "float32")
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
 
 
 _MASKED, _OTHER = 0.8, 0.1  # Probabilities.

@@ -33,7 +33,12 @@ class Pretrainer(keras.Model):
     Args:
         model: A model of this package.
         **kwargs: Arguments of `keras.Model`.
+
+    Class attributes:
+        ARGUMENTS: Names of the further arguments of a subclass. The attributes have the same names.
     """
+
+    ARGUMENTS: tuple[str, ...] = ()
 
     def __init__(self, model: keras.Model, **kwargs: typing.Any) -> None:
         super().__init__(autocast=False, **kwargs)  # Casting to half precision would round the pixels.
@@ -184,7 +189,8 @@ class Pretrainer(keras.Model):
         return ops.mean(ops.square(outputs["predictions"] - outputs["targets"]), axis=-1)
 
     def get_config(self):
-        return {**super().get_config(), "model": keras.saving.serialize_keras_object(self.model)}
+        model = keras.saving.serialize_keras_object(self.model)
+        return {**super().get_config(), "model": model, **{name: getattr(self, name) for name in self.ARGUMENTS}}
 
     @classmethod
     def from_config(cls, config):
