@@ -25,6 +25,15 @@ def all_layers(model):
     return model._flatten_layers(include_self=False)
 
 
+def leaves(model):
+    """The layers of a model, with the layers of nested models in their places."""
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            yield from leaves(layer)
+        else:
+            yield layer
+
+
 def collect(model, images, inspect_layer):
     """Runs a model on images in inference mode and collects a value from each layer.
 

@@ -135,10 +135,7 @@ class Preprocessing(keras.layers.Layer):
         if self._scale_and_shift is not None:
             _check_channels(self._scale_and_shift.shape, mean, std)
             self._scale_and_shift.assign(_scale_and_shift_of(mean, std, self._scale_and_shift.shape[-1]))
-        self.mean = _as_lists(mean)
-        self.std = _as_lists(std)
-        self.resize = _as_lists(resize)
-        self.crop = _as_lists(crop)
+        self.mean, self.std, self.resize, self.crop = map(_as_lists, (mean, std, resize, crop))
         self.interpolation = interpolation
         self.label_space = label_space if isinstance(label_space, (str, type(None))) else list(label_space)
 
@@ -351,18 +348,16 @@ def input_preprocessing(model, size=None):
 def _scaled(layer, size):
     """Returns a copy of a `preprocessing` layer, with its resize and crop scaled in proportion to another size."""
     resized, crop = layer.resize, layer.crop
-    if crop is not None:
+    if crop is None:
+        changes = {"resize": max(size), "crop": size} if isinstance(resized, int) else {"resize": size}
+    else:
         factors = [side / cut for side, cut in zip(size, crop, strict=True)]
         if isinstance(resized, int):
             resized = round(resized * max(factors))
         elif resized is not None:
             resized = [round(side * factor) for side, factor in zip(resized, factors, strict=True)]
-        crop = size
-    elif isinstance(resized, int):
-        resized, crop = max(size), size
-    else:
-        resized = size
-    return Preprocessing.from_config(layer.get_config() | {"resize": resized, "crop": crop})
+        changes = {"resize": resized, "crop": size}
+    return Preprocessing.from_config(layer.get_config() | changes)
 
 
 def _checked_origin(origin):

@@ -38,9 +38,8 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
     """
     _, size, channels = input_preprocessing(model, image_size)
     decode = batch_decoder(model, image_size, max_image_pixels)
-    with_names = _class_namer(labels, top_k)
     # For segmentation, the outputs of each chunk are reduced to a mask, which takes less memory than probabilities.
-    reduced = _mask_maker(len(labels)) if is_segmenter(model) else dict
+    reduced = functools.partial(_with_mask, num_classes=len(labels)) if is_segmenter(model) else dict
     compiled = _compiler(model, rounded, jit_compile, batch_sizes)
 
     pixel_dtypes = {"predict_pixels": tf.uint8, "predict_pixels_float": tf.float32}
@@ -68,7 +67,7 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
         def serve(images):
             # A server does not check shapes, so it would accept images of another shape with the same number of pixels.
             images = tf.ensure_shape(images, spec.shape)
-            return with_names(_in_chunks(serve_chunk, images, batch_sizes[-1]))
+            return _with_names(_in_chunks(serve_chunk, images, batch_sizes[-1]), labels, top_k)
 
         return _traced(serve, spec)
 
@@ -95,43 +94,35 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
                 return tf.cast(function(model, preprocess_input(pixels, model)), tf.float32)
 
         compute = tf.function(compute, jit_compile=jit_compile, autograph=False)
-        compute = _padded(compute, batch_sizes) if jit_compile else compute
+        if jit_compile:
+            compute = functools.partial(_padded, compute, batch_sizes=batch_sizes)
         # The pixels of all signatures are cast to one dtype, so that the signatures share a graph.
         return lambda pixels: compute(tf.cast(pixels, tf.float32))
 
     return compiled
 
 
-def _class_namer(labels, top_k):
-    """Returns a function that adds the most probable classes of each image to outputs that contain `probabilities`."""
-    top_k = min(top_k, len(labels))
-
-    def with_names(outputs):
-        if "probabilities" not in outputs:
-            return outputs
-        scores, classes = tf.math.top_k(outputs["probabilities"], top_k)
-        names = tf.gather(tf.constant(labels), classes)
-        if "valid" in outputs:
-            valid = outputs["valid"][:, None]
-            classes, names = tf.where(valid, classes, -1), tf.where(valid, names, "")
-        return outputs | {"classes": classes, "labels": names, "scores": scores}
-
-    return with_names
+def _with_names(outputs, labels, top_k):
+    """Adds the most probable classes of each image to outputs that contain `probabilities`."""
+    if "probabilities" not in outputs:
+        return outputs
+    scores, classes = tf.math.top_k(outputs["probabilities"], min(top_k, len(labels)))
+    names = tf.gather(tf.constant(labels), classes)
+    if "valid" in outputs:
+        valid = outputs["valid"][:, None]
+        classes, names = tf.where(valid, classes, -1), tf.where(valid, names, "")
+    return outputs | {"classes": classes, "labels": names, "scores": scores}
 
 
-def _mask_maker(num_classes):
-    """Returns a function that replaces `probabilities` by the most probable class of each pixel and its score."""
+def _with_mask(outputs, num_classes):
+    """Replaces `probabilities` by the most probable class of each pixel and its score."""
     dtype = tf.uint8 if num_classes < 2**8 else tf.int32
-
-    def as_mask(outputs):
-        values = outputs["probabilities"]
-        mask = tf.argmax(values, axis=-1, output_type=tf.int32)
-        if "valid" in outputs:
-            mask = tf.where(outputs["valid"][:, None, None], mask, 255 if dtype == tf.uint8 else -1)
-        remaining = {name: output for name, output in outputs.items() if name != "probabilities"}
-        return remaining | {"mask": tf.cast(mask, dtype), "score": tf.reduce_max(values, axis=-1)}
-
-    return as_mask
+    values = outputs["probabilities"]
+    mask = tf.argmax(values, axis=-1, output_type=tf.int32)
+    if "valid" in outputs:
+        mask = tf.where(outputs["valid"][:, None, None], mask, 255 if dtype == tf.uint8 else -1)
+    remaining = {name: output for name, output in outputs.items() if name != "probabilities"}
+    return remaining | {"mask": tf.cast(mask, dtype), "score": tf.reduce_max(values, axis=-1)}
 
 
 def _where(valid, values):
@@ -144,18 +135,14 @@ def _traced(function, spec):
     return tf.function(function, input_signature=[spec], autograph=False)
 
 
-def _padded(compute, batch_sizes):
-    """Returns a function that pads rows to one of `batch_sizes` before it calls `compute`.
+def _padded(compute, rows, batch_sizes):
+    """Pads rows to one of `batch_sizes` before it calls `compute`.
 
     Without padding, XLA would compile the model for each new number of rows while clients wait.
     """
-
-    def compute_padded(rows):
-        num_rows = tf.shape(rows)[0]
-        size = tf.reduce_min(tf.boolean_mask(batch_sizes, tf.constant(batch_sizes) >= num_rows))
-        return compute(tf.pad(rows, [[0, size - num_rows], *[[0, 0]] * (rows.shape.rank - 1)]))[:num_rows]
-
-    return compute_padded
+    num_rows = tf.shape(rows)[0]
+    size = tf.reduce_min(tf.boolean_mask(batch_sizes, tf.constant(batch_sizes) >= num_rows))
+    return compute(tf.pad(rows, [[0, size - num_rows], *[[0, 0]] * (rows.shape.rank - 1)]))[:num_rows]
 
 
 def _in_chunks(compute, rows, chunk_size):

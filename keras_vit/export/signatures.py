@@ -7,6 +7,7 @@ from keras_vit.analysis.attention import BLOCKS, has_rollout, rollout
 from keras_vit.analysis.features import patch_tokens, representation
 from keras_vit.analysis.inputs import merges_tokens
 from keras_vit.checks import check_choice
+from keras_vit.graph import leaves
 from keras_vit.layers import UpsampleLike
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 
@@ -84,24 +85,17 @@ def check_output(model):
             f"logits of at least two classes for each pixel, (B, H, W, classes). Received: a model that returns shape "
             f"{model.output_shape} from layer {model.layers[-1].name!r}."
         )
-    if not preprocessing.normalize and not _starts_with(model, preprocessing):
+    first = next(layer for layer in leaves(model) if not isinstance(layer, keras.layers.InputLayer))
+    if not preprocessing.normalize and first is not preprocessing:
         raise ValueError(
             f"{model.name!r} changes pixels before its preprocessing layer, so it is unknown how images must be "
             f"normalised. Build the inner model with include_preprocessing=True, so that it normalises them itself."
         )
 
 
-def _starts_with(model, layer):
-    """Whether a layer is the first layer of a model. The layer may be inside a nested model."""
-    first = next(inner for inner in model.layers if not isinstance(inner, keras.layers.InputLayer))
-    return _starts_with(first, layer) if isinstance(first, keras.Model) else first is layer
-
-
 def _last_activation(model):
     """The activation at the end of a model, or `None` if the last layer has none."""
-    for layer in reversed(model.layers):
-        if isinstance(layer, keras.Model):
-            return _last_activation(layer)
+    for layer in reversed(list(leaves(model))):
         if isinstance(layer, keras.layers.Softmax):
             return keras.activations.softmax
         is_cast = isinstance(layer, keras.layers.Activation) and layer.activation is keras.activations.linear

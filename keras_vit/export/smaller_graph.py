@@ -86,16 +86,12 @@ def _set_constant(node, value, sides):
 
 def _remove_unused(function):
     """Removes the constants and `Reshape` nodes that no other node and no output of a `FunctionDef` uses."""
-    nodes, num_before = [*function.node_def], None
-    while len(nodes) != num_before:
-        num_before = len(nodes)
-        references = [
-            *function.ret.values(),
-            *function.control_ret.values(),
-            *(each for node in nodes for each in node.input),
-        ]
-        used = {reference.removeprefix("^").partition(":")[0] for reference in references}
-        nodes = [node for node in nodes if node.name in used or node.op not in ("Const", "Reshape")]
-    remaining = type(function)(node_def=nodes)
+    references, remaining = [*function.ret.values(), *function.control_ret.values()], []
+    used = {reference.removeprefix("^").partition(":")[0] for reference in references}
+    for node in reversed(function.node_def):
+        if node.name in used or node.op not in ("Const", "Reshape"):
+            used.update(reference.removeprefix("^").partition(":")[0] for reference in node.input)
+            remaining.append(node)
+    remaining = type(function)(node_def=reversed(remaining))
     del function.node_def[:]
     function.node_def.extend(remaining.node_def)

@@ -64,11 +64,7 @@ def exif_orientation(image_bytes):
     Returns:
         int32 of the same shape.
     """
-    is_jpeg = tf.strings.substr(image_bytes, 0, 3) == b"\xff\xd8\xff"
-    _, exif = markers.find_frame(image_bytes, is_jpeg)
-    none = tf.zeros_like(image_bytes)
-    other = tf.cond(tf.reduce_all(is_jpeg), lambda: none, lambda: as_operation(markers.find_directory)(image_bytes))
-    return _orientation(image_bytes, exif, other)
+    return read_header(image_bytes)[1]
 
 
 def read_header(image_bytes):

@@ -4,8 +4,10 @@ Shapes: N images, H W C image, T tokens of several images, D channels, M outputs
 """
 
 import collections
+import functools
 import pathlib
 import tempfile
+import types
 
 import numpy as np
 
@@ -70,11 +72,12 @@ def quantize(float_file, file, batches):
     graph.drop_unused_constants()
     with tempfile.TemporaryDirectory() as folder, without_messages(None):  # Such as advice to prepare the file.
         scaled = pathlib.Path(folder) / "scaled.onnx"
+        images = ({"images": image} for image in each_image(batches))
         onnx.save(model, scaled)
         quantization.quantize_static(
             scaled,
             file,
-            _Images(batches),
+            types.SimpleNamespace(get_next=functools.partial(next, images, None)),
             activation_type=quantization.QuantType.QUInt8,
             weight_type=quantization.QuantType.QInt8,
             per_channel=True,
@@ -204,14 +207,3 @@ def _inputs(model, names, batches):
             highest[name] = np.maximum(highest.get(name, -np.inf), values.max(axis=0))
             tokens[name].append(values[rng.permutation(len(values))[:limit]])
     return {name: (lowest[name], highest[name], np.concatenate(tokens[name])) for name in names}
-
-
-class _Images:
-    """Gives the quantiser one image at a time."""
-
-    def __init__(self, batches):
-        self.images = each_image(batches)
-
-    def get_next(self):
-        image = next(self.images, None)
-        return None if image is None else {"images": image}
