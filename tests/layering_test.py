@@ -71,11 +71,9 @@ TENSORFLOW_MODULES = {
     "keras_vit.decoding",
     "keras_vit.export.functions",
     "keras_vit.export.smaller_graph",
-    "keras_vit.export.warmup",
     "keras_vit.export.writing",
     "keras_vit.images.headers",
     "keras_vit.images.markers",
-    "keras_vit.images.resizing",
 }
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50

@@ -21,8 +21,8 @@ from keras_vit.export.cards import write_card
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.formats.exporting import FromPixels
 from keras_vit.export.formats.table import FORMATS
-from keras_vit.export.model_server import check_version_folder, write_server_files
 from keras_vit.export.parity import check_limits, compare, computes_in_float32, joined, read_images, verified
+from keras_vit.export.server_files import check_version_folder, write_server_files
 from keras_vit.export.signatures import check_output, is_segmenter
 from keras_vit.graph import is_quantized
 from keras_vit.preprocessing import preprocessing_layer
@@ -191,8 +191,7 @@ def write_file(model, file, format, precision, photographs, sizes):
         photographs: Path of the `.npz` file for the photographs. It gets one uint8 array (N, H, W, C) for each size.
         sizes: List of [height, width].
     """
-    from keras_vit.decoding import decode_upright
-    from keras_vit.images.resizing import resize_image
+    from keras_vit.decoding import decode_upright, resize_image
 
     FORMATS[format].module.write(FromPixels(model), file, precision)
     *_, channels = model.input_shape

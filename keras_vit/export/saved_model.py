@@ -24,10 +24,9 @@ from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import MAX_PIXELS, check_choice, check_flag, check_positive_integer, problem_of_class_names
 from keras_vit.export.cards import write_card
 from keras_vit.export.elsewhere import with_tensorflow
-from keras_vit.export.model_server import check_no_openvino_versions
-from keras_vit.export.operator_files import check_name, default_name, write_operator_files
 from keras_vit.export.parity import check_limits, compare, compare_masks, computes_in_float32, verified
 from keras_vit.export.precision import PRECISIONS
+from keras_vit.export.server_files import check_name, check_no_openvino_versions, default_name, write_operator_files
 from keras_vit.export.signatures import check_output, check_signatures, is_segmenter
 from keras_vit.graph import is_quantized
 from keras_vit.label_spaces import imagenet1k_classes

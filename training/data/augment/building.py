@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, image_decoder
-from keras_vit.images.resizing import resize_image
+from keras_vit.decoding import decode_upright, image_decoder, resize_image
 from keras_vit.preprocessing import input_preprocessing
 from training.data.augment.affine import flip, move
 from training.data.augment.cropping import inception_crop, random_window

@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, luma, read_orientation, upright
-from keras_vit.images.resizing import resize_image
+from keras_vit.decoding import decode_upright, luma, read_orientation, resize_image, upright
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
 _DIVISORS = (1, 2, 4, 8)  # A JPEG file can be decoded with its sides divided by one of these numbers.

@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, image_decoder
-from keras_vit.images.resizing import resize_image
+from keras_vit.decoding import decode_upright, image_decoder, resize_image
 from keras_vit.preprocessing import input_preprocessing
 from training.data.augment.affine import flip
 from training.data.augment.building import Augmentation
