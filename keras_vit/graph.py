@@ -148,6 +148,12 @@ def as_functional(model):
     return model
 
 
+def fits(shape, expected):
+    """Whether a shape is the expected one. `None` means any size, in both."""
+    sizes = zip(shape, expected, strict=False)
+    return len(shape) == len(expected) and all(None in pair or pair[0] == pair[1] for pair in sizes)
+
+
 def _check_images(function, images):
     if len(function.inputs) != 1:
         raise ValueError(
@@ -156,10 +162,7 @@ def _check_images(function, images):
         )
     [expected] = function.inputs
     images = ops.convert_to_tensor(images, expected.dtype)
-    sizes = zip(images.shape, expected.shape, strict=False)
-    if len(images.shape) != len(expected.shape) or any(
-        None not in (actual, size) and actual != size for actual, size in sizes
-    ):
+    if not fits(images.shape, expected.shape):
         raise ValueError(
             f"The model takes images of shape {tuple(expected.shape)}, where None means any size. Received: images of "
             f"shape {tuple(images.shape)}"

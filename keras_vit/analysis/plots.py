@@ -141,9 +141,7 @@ def plot_attention_distance(distances):
     >>> distances = {"Ti/16": keras_vit.mean_attention_distance(model, images)}  # doctest: +SKIP
     >>> plots.plot_attention_distance(distances).savefig("distances.png")  # doctest: +SKIP
     """
-    figure, axes = _plot_heads(distances, "mean attention distance (pixels)")
-    _legend(figure, axes[0])
-    return figure
+    return _plot_heads(distances, "mean attention distance (pixels)")
 
 
 def plot_attention_entropy(entropies, num_tokens=None):
@@ -163,14 +161,10 @@ def plot_attention_entropy(entropies, num_tokens=None):
     >>> entropies = {"Ti/16": keras_vit.attention_entropy(model, images)}  # doctest: +SKIP
     >>> plots.plot_attention_entropy(entropies, {"Ti/16": 197}).savefig("entropies.png")  # doctest: +SKIP
     """
-    figure, axes = _plot_heads(entropies, "attention entropy (nats)")
-    for ax, name in zip(axes, entropies if num_tokens else (), strict=False):
-        ax.axhline(math.log(num_tokens[name]), color=MUTED, lw=1, ls=(0, (4, 3)), label="uniform attention")
-    _legend(figure, axes[0])
-    return figure
+    return _plot_heads(entropies, "attention entropy (nats)", num_tokens)
 
 
-def _plot_heads(values, label):
+def _plot_heads(values, label, num_tokens=None):
     figure, axes = panels(columns=len(values), sharey=True)
     for ax, (name, array) in zip(axes[0], values.items(), strict=True):
         depth = np.arange(1, len(array) + 1)
@@ -179,20 +173,19 @@ def _plot_heads(values, label):
         ax.plot(
             np.repeat(depth, array.shape[1]), array.ravel(), "o", color=ACCENT, ms=5, mew=0, alpha=0.45, label="a head"
         )
+        if num_tokens:
+            ax.axhline(math.log(num_tokens[name]), color=MUTED, lw=1, ls=(0, (4, 3)), label="uniform attention")
         ax.set_xlabel("depth (layer)")
         ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1, nbins=8)
         ax.set_xlim(0.5, len(array) + 0.5)
         ax.grid(axis="y", color=FAINT, lw=0.6)
         _name(ax, name, values)
     axes[0, 0].set_ylabel(label)
-    return figure, axes[0]
-
-
-def _legend(figure, axes):
-    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This call stops autoscaling, so all plots must be drawn before it.
-    handles = axes.get_legend_handles_labels()
-    columns = 3 if len(figure.axes) > 1 else 2  # A wider legend would be cut off.
+    axes[0, 0].set_ylim(0, 1.04 * axes[0, 0].get_ylim()[1])  # Stops autoscaling, so all plots must be drawn before.
+    handles = axes[0, 0].get_legend_handles_labels()
+    columns = 3 if len(values) > 1 else 2  # A wider legend would be cut off.
     figure.legend(*handles, loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, columnspacing=1.2)
+    return figure
 
 
 def plot_rollout(images, rollouts, columns=4):

@@ -18,7 +18,11 @@ def in_bfloat16(model):
     Returns:
         A `keras.Model`.
     """
-    unchanged = _unchanged_layers(model)
+    layers, heads = list(leaves(model)), head_layers(model)
+    # Preprocessing, the classifiers, and the layers after them.
+    unchanged = (
+        [layer for layer in layers if isinstance(layer, Preprocessing)] + heads + layers[layers.index(heads[0]) :]
+    )
 
     def clone(layer):
         copy = type(layer).from_config(layer.get_config())
@@ -70,9 +74,3 @@ def head_layers(model):
     last = [layer for layer in leaves(model) if layer.weights][-1]
     distilled = last.name == "distillation_predictions"
     return [last, *(layer for layer in leaves(model) if distilled and layer.name == "predictions")]
-
-
-def _unchanged_layers(model):
-    """The layers that keep their precision: `Preprocessing`, the classifiers, and the layers after them."""
-    layers, heads = list(leaves(model)), head_layers(model)
-    return [layer for layer in layers if isinstance(layer, Preprocessing)] + heads + layers[layers.index(heads[0]) :]

@@ -24,7 +24,7 @@ from keras_vit.export.formats.table import FORMATS
 from keras_vit.export.parity import check_limits, compare, computes_in_float32, joined, read_images, verified
 from keras_vit.export.server_files import check_version_folder, write_server_files
 from keras_vit.export.signatures import check_output, is_segmenter
-from keras_vit.graph import is_quantized
+from keras_vit.graph import fits, is_quantized
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, remove_card
 
@@ -332,7 +332,7 @@ def _checked_images(model, images):
     """Checks images, and returns them as a list of arrays."""
     arrays = [np.asarray(array) for array in (images if isinstance(images, (list, tuple)) else [images])]
     shape = model.input_shape
-    wrong = [array for array in arrays if not _are_images(array, shape)]
+    wrong = [x for x in arrays if not fits(x.shape, shape) or not x.size or x.dtype.kind not in "uif"]
     if wrong or not arrays:
         received = f"{wrong[0].dtype} {wrong[0].shape}" if wrong else "an empty list"
         raise ValueError(
@@ -346,11 +346,6 @@ def _checked_images(model, images):
             f"images must have pixels in [0, 255], before normalisation. Received: pixels in [{low:g}, {high:g}]"
         )
     return arrays
-
-
-def _are_images(array, shape):
-    is_shape = all(known in (None, size) for size, known in zip(array.shape, shape, strict=False))
-    return array.ndim == len(shape) and is_shape and array.size > 0 and array.dtype.kind in "uif"
 
 
 def _photograph_sizes(model):

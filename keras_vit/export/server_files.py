@@ -75,15 +75,11 @@ def _labels(path, labels, version):
         logger.warning("The folder of version %d (%r in %s) is missing.", labels[label], label, path / "models.config")
     if "stable" not in remaining:
         remaining = {"stable": version} | remaining
-    if version not in remaining.values() and "canary" in remaining:
+    if version not in remaining.values() and remaining.setdefault("canary", version) != version:
         logger.warning(
             '"canary" is still version %d. After the server has loaded version %d, set "canary" to this version in %s.',
-            remaining["canary"],
-            version,
-            path / "models.config",
+            *(remaining["canary"], version, path / "models.config"),
         )
-    elif version not in remaining.values():
-        remaining["canary"] = version
     return remaining
 
 
@@ -122,8 +118,7 @@ def write_unless_edited(path, content, may_replace=False):
     elif path.read_text() != content:
         logger.warning(
             "%s was edited or comes from an earlier export. It is not changed. Its new content would be:\n%s",
-            path,
-            content,
+            *(path, content),
         )
 
 

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.graph import fits
 from keras_vit.layers.configured import ConfiguredLayer
 from keras_vit.layers.ops.kept_patches import keep_patches, share_of
 from keras_vit.pretraining import masking
@@ -267,8 +268,7 @@ def _statistics(patches):
 def _check_noise(noise, shape):
     """Converts noise to a tensor. Checks all known sizes of its shape, which must be (B, N)."""
     noise = ops.convert_to_tensor(noise, "float32")
-    sizes = list(zip(noise.shape, shape, strict=False))
-    if len(noise.shape) != 2 or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
+    if not fits(noise.shape, [size if isinstance(size, int) else None for size in shape]):
         raise ValueError(f"noise must be of shape (B, N) = {shape}. Received: shape {tuple(noise.shape)}")
     return noise
 
