@@ -5,23 +5,14 @@ Shapes: B batch, L blocks, K heads, T tokens, h w grid, N = h w patches, q query
 
 import collections.abc
 import functools
-import typing
 
 import keras
 import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike
 
-from keras_vit import graph
+from keras_vit import graph, layers
 from keras_vit.analysis.inputs import Images, batches, check_unmerged, model_config
-from keras_vit.layers import (
-    AttentionPooling,
-    AverageTokenPooling,
-    AxialEncoderBlock,
-    EncoderBlock,
-    MergingEncoderBlock,
-    PatchEmbedding,
-)
 
 
 def attention_maps(
@@ -131,13 +122,13 @@ def has_rollout(model):
 
 
 def _collect_for_rollout(layer, arguments, output):
-    if isinstance(layer, PatchEmbedding):
+    if isinstance(layer, layers.PatchEmbedding):
         return tuple(ops.shape(output)[1:3])
     if isinstance(layer, BLOCKS):
         return ops.stop_gradient(ops.mean(block_weights(layer, arguments), axis=2))  # (B, passes, T, T)
-    if isinstance(layer, AttentionPooling):
+    if isinstance(layer, layers.AttentionPooling):
         return ops.stop_gradient(ops.mean(layer.attention_weights(*arguments), axis=1))  # (B, 1, T)
-    return layer.num_prefix_tokens if isinstance(layer, AverageTokenPooling) else None
+    return layer.num_prefix_tokens if isinstance(layer, layers.AverageTokenPooling) else None
 
 
 def _weights_in_head(pooling, model, ones, num_patches):
@@ -155,7 +146,7 @@ def _weights_in_head(pooling, model, ones, num_patches):
     return ones * ops.cast(positions >= first, "float32") / ops.cast(num_tokens - first, "float32")
 
 
-BLOCKS = (EncoderBlock, AxialEncoderBlock)
+BLOCKS = (layers.EncoderBlock, layers.AxialEncoderBlock)
 """The layers whose attention is collected."""
 
 
@@ -167,9 +158,9 @@ def block_weights(layer, arguments):
     Raises:
         ValueError: If the block merges tokens.
     """
-    check_unmerged(layer.merging.num_merged if isinstance(layer, MergingEncoderBlock) else 0)
+    check_unmerged(layer.merging.num_merged if isinstance(layer, layers.MergingEncoderBlock) else 0)
     weights = layer.attention_weights(*arguments)
-    return weights if isinstance(layer, AxialEncoderBlock) else weights[:, None]
+    return weights if isinstance(layer, layers.AxialEncoderBlock) else weights[:, None]
 
 
 def check_has_blocks(blocks, model):
@@ -295,19 +286,18 @@ def _mean(model, images, batch_size, statistic):
 
     def sums(layer, arguments, output):
         nonlocal grid
-        if isinstance(layer, PatchEmbedding):
+        if isinstance(layer, layers.PatchEmbedding):
             grid = tuple(output.shape[1:3])
         if not isinstance(layer, BLOCKS):
             return None
         arrays = statistic(block_weights(layer, arguments), grid)
         return np.stack([graph.to_array(ops.sum(array, axis=(0, 3))) for array in arrays])  # (2, passes, K)
 
-    total: typing.Any = 0.0
-    for batch in batches(images, batch_size):
-        collected = graph.collect(model, batch, sums)
-        # In float32, the sum over many images would be inexact.
-        total = total + np.concatenate(check_has_blocks(list(collected.values()), model), axis=1, dtype="float64")
-    values, counts = total
+    def sums_of(batch):
+        blocks = check_has_blocks(list(graph.collect(model, batch, sums).values()), model)
+        return np.concatenate(blocks, axis=1, dtype="float64")  # In float32, the sum over many images would be inexact.
+
+    values, counts = functools.reduce(np.add, map(sums_of, batches(images, batch_size)))
     return np.divide(values, counts, out=np.full_like(values, np.nan), where=counts > 0).astype("float32")
 
 

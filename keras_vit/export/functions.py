@@ -69,7 +69,8 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
             images = tf.ensure_shape(images, spec.shape)
             return _with_names(_in_chunks(serve_chunk, images, batch_sizes[-1]), labels, top_k)
 
-        return _traced(serve, spec)
+        # It is traced only once. AutoGraph has nothing to convert here.
+        return tf.function(serve, input_signature=[spec], autograph=False)
 
     return {name: function_of(name) for name in signatures}
 
@@ -130,11 +131,6 @@ def _where(valid, values):
     return tf.where(tf.reshape(valid, [-1] + [1] * (values.shape.rank - 1)), values, 0.0)
 
 
-def _traced(function, spec):
-    """Returns a `tf.function` of one argument that is traced only once. AutoGraph is off, as no function needs it."""
-    return tf.function(function, input_signature=[spec], autograph=False)
-
-
 def _padded(compute, rows, batch_sizes):
     """Pads rows to one of `batch_sizes` before it calls `compute`.
 
@@ -151,7 +147,7 @@ def _in_chunks(compute, rows, chunk_size):
     The memory that `compute` needs does not depend on the number of rows. The memory for the rows and the outputs grows
     with this number.
     """
-    traced = _traced(compute, tf.TensorSpec([None, *rows.shape[1:]], rows.dtype))
+    traced = tf.function(compute, [tf.TensorSpec([None, *rows.shape[1:]], rows.dtype)], autograph=False)
     specs = traced.get_concrete_function().structured_outputs
     num_rows = tf.shape(rows)[0]
     num_chunks = -(-num_rows // chunk_size)

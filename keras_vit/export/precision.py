@@ -20,9 +20,8 @@ def in_bfloat16(model):
     """
     layers, heads = list(leaves(model)), head_layers(model)
     # Preprocessing, the classifiers, and the layers after them.
-    unchanged = (
-        [layer for layer in layers if isinstance(layer, Preprocessing)] + heads + layers[layers.index(heads[0]) :]
-    )
+    unchanged = [layer for layer in layers if isinstance(layer, Preprocessing)]
+    unchanged += heads + layers[layers.index(heads[0]) :]
 
     def clone(layer):
         copy = type(layer).from_config(layer.get_config())

@@ -3,7 +3,6 @@
 Shapes: B batch, H W C image, h w grid of patches, D hidden, k classes returned.
 """
 
-import collections
 import collections.abc
 import contextlib
 import dataclasses

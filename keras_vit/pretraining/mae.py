@@ -101,16 +101,8 @@ class MaskedAutoencoder(Pretrainer):
             raise ValueError("normalize_targets=True needs patches of more than one value. Set it to False.")
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
-        self.decoder = Decoder(
-            decoder_layers,
-            decoder_dim,
-            decoder_heads,
-            num_values,
-            num_prefix_tokens=config.num_prefix_tokens,
-            mlp=config.mlp,
-            epsilon=config.layer_norm_epsilon,
-            name="decoder",
-        )
+        sizes = decoder_layers, decoder_dim, decoder_heads, num_values, config.num_prefix_tokens
+        self.decoder = Decoder(*sizes, mlp=config.mlp, epsilon=config.layer_norm_epsilon, name="decoder")
         self.decoder.build((None, None, config.hidden_dim))
         self.built = True
 
