@@ -175,9 +175,8 @@ def export_model(
         remove_card(path.with_name(CARD), path.name)
     write_server_files(path)
     num_bytes = sum(target.stat().st_size for target in targets)
-    difference, num_classes = parity.max_difference["serving_default"], len(parity.predicted_classes)
-    agreement = parity.top_1_agreement
-    return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, agreement, num_classes, speed)
+    found = parity.max_difference["serving_default"], parity.top_1_agreement, len(parity.predicted_classes)
+    return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, *found, speed)
 
 
 def write_file(model, file, format, precision, photographs, sizes):

@@ -107,15 +107,12 @@ def has_too_many_scans(image_bytes, most=MAX_SCANS):
     num_markers = parts.row_lengths() - 1
     indices = tf.where(num_markers > most)[:, 0]
 
+    @as_operation
     def count_exactly():
-        return tf.tensor_scatter_nd_update(num_markers, indices[:, None], _count_scans(tf.gather(image_bytes, indices)))
+        counts = tf.map_fn(markers.count_scans, tf.gather(image_bytes, indices), fn_output_signature=tf.int64)
+        return tf.tensor_scatter_nd_update(num_markers, indices[:, None], counts)
 
     return tf.cond(tf.size(indices) > 0, count_exactly, lambda: num_markers) > most
-
-
-@as_operation
-def _count_scans(image_bytes):
-    return tf.map_fn(markers.count_scans, image_bytes, fn_output_signature=tf.int64)
 
 
 def first_frame(gif_bytes):
