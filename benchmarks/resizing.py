@@ -20,8 +20,8 @@ import PIL.Image
 import tensorflow as tf
 
 from benchmarks.records import markdown_table
+from keras_vit.decoding import resize_image
 from keras_vit.export.parity import PHOTOGRAPHS
-from keras_vit.images.resizing import resize_image
 
 SIZES = ((224, 224), (248, 331), (331, 248), (384, 384), (32, 48))
 ROUNDS = 21

@@ -1,15 +1,15 @@
 """keras_vit: Vision Transformers for Keras 3, in the style of `keras.applications`."""
 
 from keras_vit import layers, pretraining
-from keras_vit.analysis.attention import attention_maps, attention_rollout
-from keras_vit.analysis.attention_statistics import (
+from keras_vit.analysis.attention import (
     attention_entropy,
+    attention_maps,
+    attention_rollout,
     local_attention_ratio,
     mean_attention_distance,
 )
 from keras_vit.analysis.embeddings import embedding_filters, position_similarity
-from keras_vit.analysis.features import features
-from keras_vit.analysis.neighbours import nearest_neighbours
+from keras_vit.analysis.features import features, nearest_neighbours
 from keras_vit.analysis.token_attention import foreground_share, token_entropy, token_lineage, token_maps
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import ConvStemConfig, StemConfig

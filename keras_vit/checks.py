@@ -6,6 +6,8 @@ import unicodedata
 
 MAX_SIDE = 65_535
 """Maximum side of images in pixels, which is also the maximum of JPEG files."""
+MAX_PIXELS = 89_478_485
+"""Default limit for the pixels of a decoded image. For larger images, Pillow warns of a decompression bomb."""
 MAX_SIZE = 1_000_000
 """Maximum of sizes in configs, a hundred times those of published models. Larger numbers are mistakes."""
 _LONGEST_SHOWN = 300  # Characters. Of a longer value, the first and the last half of this number are shown.

@@ -92,11 +92,8 @@ def profile(model: keras.Model, input_shape: tuple[int, int, int] | None = None)
             f"input_shape, for example profile(model, input_shape=(224, 224, 3))."
         )
     costs = tuple(_layer_costs(function, (1, *shape), set()))
-    return Profile(
-        parameters=sum(math.prod(weight.shape) for weight in model.weights),
-        macs=sum(cost.macs for cost in costs),
-        layers=costs,
-    )
+    parameters = sum(math.prod(weight.shape) for weight in model.weights)
+    return Profile(parameters, sum(cost.macs for cost in costs), costs)
 
 
 def _layer_costs(model, input_shape, counted):
@@ -124,12 +121,8 @@ def _layer_cost(layer, inputs, outputs, counted):
     counted.add(id(layer))
     input_shapes = [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs) if hasattr(tensor, "shape")]
     output_shape = tuple(keras.tree.flatten(outputs)[0].shape)
-    return LayerCost(
-        name=layer.name,
-        output_shape=(None, *output_shape[1:]),
-        parameters=sum(math.prod(weight.shape) for weight in weights),
-        macs=_macs(layer, input_shapes, output_shape),
-    )
+    parameters = sum(math.prod(weight.shape) for weight in weights)
+    return LayerCost(layer.name, (None, *output_shape[1:]), parameters, _macs(layer, input_shapes, output_shape))
 
 
 def _macs(layer, input_shapes, output_shape):

@@ -1,29 +1,19 @@
 """Decodes images to the pixels that a model expects, for training, evaluation and serving.
 
-TensorFlow is imported inside the functions only. Shapes: B batch, H W C image.
+Shapes: B batch, H W C image.
 """
 
 import functools
 
-from keras_vit.checks import check_positive_integer
-from keras_vit.images.headers import (
-    MAX_SCANS,
-    as_operation,
-    bmp_palette,
-    encoded_size,
-    exif_orientation,
-    first_frame,
-    has_too_many_scans,
-    is_animated_webp,
-    read_header,
-)
-from keras_vit.images.resizing import resize_image
-from keras_vit.preprocessing import Preprocessing, preprocessing_layer
+import tensorflow as tf
 
-MAX_PIXELS = 89_478_485
-"""Default limit for the pixels of an image. For larger images, Pillow warns of a decompression bomb."""
+from keras_vit.checks import MAX_PIXELS, check_positive_integer
+from keras_vit.images import headers
+from keras_vit.preprocessing import input_preprocessing
+
 _SCANS_AT_MAX_PIXELS = 12  # Maximum number of scans of a JPEG file with MAX_PIXELS pixels. Progressive files have 10.
 _LARGE_SIDE = 512  # `check_decoding_cost` gets no model, so it assumes a resize of the short side to this length.
+_FILE = tf.TensorSpec([], tf.string)
 
 
 def image_decoder(model, size=None):
@@ -58,11 +48,9 @@ def image_decoder(model, size=None):
         ValueError: If no size is known, if the model does not take images of `size`, if its `preprocessing` layer
             produces images of another size, or if C is neither 1 nor 3.
     """
-    import tensorflow as tf
-
-    decode = _row_decoder(_decode_any, *input_protocol(model, size))
+    decode = _row_decoder(_decode_any, *input_preprocessing(model, size))
     # AutoGraph has nothing to convert here, but would take a second.
-    return tf.autograph.experimental.do_not_convert(lambda image: decode(image, orientation_reader()(image)))
+    return tf.autograph.experimental.do_not_convert(lambda image: decode(image, read_orientation(image)))
 
 
 def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
@@ -86,12 +74,10 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     Raises:
         ValueError: Same as in `image_decoder`.
     """
-    import tensorflow as tf
-
-    protocol, size, channels = input_protocol(model, size)
+    preprocessing, size, channels = input_preprocessing(model, size)
     max_pixels = check_positive_integer("max_pixels", max_pixels)
     shape = [*size, channels]
-    signature = [tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int32)]
+    signature = [_FILE, tf.TensorSpec([], tf.int32)]
 
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -99,7 +85,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
 
     def decode_some(read, are_chosen, image_bytes, orientations):
         """Returns the index and pixels of each chosen image that can be decoded, and of a black image with index B."""
-        decode = tf.function(_row_decoder(read, protocol, size, channels), signature, autograph=False)
+        decode = tf.function(_row_decoder(read, preprocessing, size, channels), signature, autograph=False)
         chosen = tf.where(are_chosen)[:, 0]
         images = tf.gather(image_bytes, chosen), tf.gather(orientations, chosen)
         # Inside a graph, only a data set can continue after an operation fails. The data set leaves out damaged images.
@@ -111,13 +97,15 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def decode_batch(image_bytes):
-        sizes, orientations = read_header(image_bytes)
-        most = _most_pixels(sizes, protocol.resize)
-        are_safe = (most > 0) & (most <= max_pixels) & ~has_too_many_scans(image_bytes, _most_scans(sizes, max_pixels))
+        sizes, orientations = headers.read_header(image_bytes)
+        most = _most_pixels(sizes, preprocessing.resize)
+        are_safe = (
+            (most > 0) & (most <= max_pixels) & ~headers.has_too_many_scans(image_bytes, _most_scans(sizes, max_pixels))
+        )
         are_common = _is_common(image_bytes)
         common = decode_some(_decode_common, are_safe & are_common, image_bytes, orientations)
         are_other = are_safe & ~are_common
-        decode_others = as_operation(lambda *inputs: decode_some(_decode_other(), *inputs))
+        decode_others = headers.as_operation(lambda *inputs: decode_some(_decode_other, *inputs))
 
         def with_others():
             others = decode_others(are_other, image_bytes, orientations)
@@ -163,28 +151,22 @@ def check_decoding_cost(image_bytes):
 
 @functools.cache
 def _bounds_reader():
-    import tensorflow as tf
-
     def read(image_bytes):
-        sizes = encoded_size(image_bytes[None])
-        has_many = has_too_many_scans(image_bytes[None], _most_scans(sizes, MAX_PIXELS))
+        sizes = headers.encoded_size(image_bytes[None])
+        has_many = headers.has_too_many_scans(image_bytes[None], _most_scans(sizes, MAX_PIXELS))
         return sizes[0], _most_pixels(sizes, _LARGE_SIDE)[0], has_many[0]
 
     # A concrete function is returned. If several threads called a new tf.function at the same time, each of them would
     # trace it and log a warning.
-    return tf.function(read, [tf.TensorSpec([], tf.string)], autograph=False).get_concrete_function()
+    return tf.function(read, [_FILE], autograph=False).get_concrete_function()
 
 
 def _starts_with(image_bytes, prefix):
-    import tensorflow as tf
-
     return tf.strings.substr(image_bytes, 0, len(prefix)) == prefix
 
 
 def _most_pixels(sizes, resized):
     """The largest number of pixels of images of `sizes` (..., 2) before, during or after a resize: float64 (...)."""
-    import tensorflow as tf
-
     sides = tf.cast(sizes, tf.float64)
     pixels, long, short = sides[..., 0] * sides[..., 1], tf.reduce_max(sides, -1), tf.reduce_min(sides, -1)
     # One side is resized before the other. In between, the image has one new side and one old side.
@@ -197,108 +179,31 @@ def _most_pixels(sizes, resized):
 
 def _most_scans(sizes, max_pixels):
     """The number of scans that JPEG files with images of `sizes` (..., 2) may have at most: int64 (...)."""
-    import tensorflow as tf
-
     pixels = tf.maximum(tf.reduce_prod(sizes, axis=-1), 1)
-    return tf.minimum(_SCANS_AT_MAX_PIXELS * max_pixels // pixels, MAX_SCANS)
+    return tf.minimum(_SCANS_AT_MAX_PIXELS * max_pixels // pixels, headers.MAX_SCANS)
 
 
-def input_protocol(model, size=None):
-    """Returns the preprocessing and the input size of a model.
-
-    Args:
-        model: Same as in `image_decoder`.
-        size: Same as in `image_decoder`.
-
-    Returns:
-        The model's `preprocessing` layer, or a copy that produces images of `size`; the input size [height, width] in
-        pixels; and the number of channels.
-
-    Raises:
-        ValueError: Same as in `image_decoder`.
-    """
-    protocol = preprocessing_layer(model)
-    *own_size, channels = model.input_shape[1:]
-    if channels not in (1, 3):
-        raise ValueError(f"Decoded images have 1 or 3 channels. Received: a model for images of {channels} channels.")
-    protocol_size = protocol.crop or protocol.resize
-    if size is not None:
-        size = [check_positive_integer("size", side) for side in size]
-    elif None not in own_size:
-        size = own_size
-    elif isinstance(protocol_size, list):
-        size = protocol_size
-    else:
-        raise ValueError(
-            f"The model takes images of any size, and its preprocessing layer defines no size: "
-            f"resize={protocol.resize}, crop={protocol.crop}. Give image_size=(height, width)."
-        )
-    if len(size) != 2 or any(own not in (None, side) for own, side in zip(own_size, size, strict=False)):
-        raise ValueError(f"The model takes images of {_sides(own_size)} pixels. Received: size={tuple(size)}")
-    if None in own_size and size != protocol_size:
-        protocol = _scaled(protocol, size)
-    _check_leads_to(protocol, size)
-    return protocol, size, channels
-
-
-def _sides(size):
-    return " x ".join("any" if side is None else str(side) for side in size)
-
-
-def _scaled(protocol, size):
-    """Returns a copy of a `preprocessing` layer, with its resize and crop scaled in proportion to another size."""
-    resized, crop = protocol.resize, protocol.crop
-    if crop is not None:
-        factors = [side / cut for side, cut in zip(size, crop, strict=True)]
-        if isinstance(resized, int):
-            resized = round(resized * max(factors))
-        elif resized is not None:
-            resized = [round(side * factor) for side, factor in zip(resized, factors, strict=True)]
-        crop = size
-    elif isinstance(resized, int):
-        resized, crop = max(size), size
-    else:
-        resized = size
-    return Preprocessing.from_config(protocol.get_config() | {"resize": resized, "crop": crop})
-
-
-def _check_leads_to(protocol, size):
-    resized = [protocol.resize] * 2 if isinstance(protocol.resize, int) else protocol.resize
-    is_cut = resized is not None and all(side >= cut for side, cut in zip(resized, size, strict=True))
-    if (protocol.crop or protocol.resize) != size or not is_cut:
-        raise ValueError(
-            f"The model takes images of {_sides(size)} pixels, but its preprocessing layer does not lead to "
-            f"that size: resize={protocol.resize}, crop={protocol.crop}. Choose how images are resized. For example, "
-            f"resize whole images: layer = model.get_layer({protocol.name!r}); layer.resize, layer.crop = {size}, None"
-        )
-
-
-def _row_decoder(read, protocol, size, channels):
+def _row_decoder(read, preprocessing, size, channels):
     """Returns a function that converts an encoded image and its EXIF orientation to pixels (H, W, C)."""
-    import tensorflow as tf
 
     def decode(image_bytes, orientation):
         image = _apply_orientation(read(image_bytes), orientation, channels)
-        resized = protocol.resize
+        resized = preprocessing.resize
         if isinstance(resized, int):
             sides = tf.shape(image, tf.int64)[:2]
             resized = tf.cast(sides * resized // tf.reduce_min(sides), tf.int32)  # torchvision, too, rounds down.
-        return resize_image(image, resized, protocol.interpolation, crop=size)
+        return resize_image(image, resized, preprocessing.interpolation, crop=size)
 
     return decode
 
 
 def decode_upright(image_bytes, channels):
     """Decodes an image and applies its EXIF orientation: uint8 (height, width, channels), with 1 or 3 channels."""
-    return _apply_orientation(_decode_any(image_bytes), orientation_reader()(image_bytes), channels)
+    return _apply_orientation(_decode_any(image_bytes), read_orientation(image_bytes), channels)
 
 
-@functools.cache
-def orientation_reader():
-    """Returns `exif_orientation` for one image, as a `tf.function` that is traced once for all pipelines."""
-    import tensorflow as tf
-
-    return tf.function(exif_orientation, [tf.TensorSpec([], tf.string)], autograph=False)
+read_orientation = tf.function(headers.exif_orientation, [_FILE], autograph=False)
+"""`headers.exif_orientation` for one image, a `tf.function` that is traced once for all pipelines."""
 
 
 def _apply_orientation(image, orientation, channels):
@@ -308,9 +213,7 @@ def _apply_orientation(image, orientation, channels):
 
 def _decode_any(image_bytes):
     """Decodes an image without changing its orientation: uint8 (height, width, 3)."""
-    import tensorflow as tf
-
-    return tf.cond(_is_common(image_bytes), lambda: _decode_common(image_bytes), lambda: _decode_other()(image_bytes))
+    return tf.cond(_is_common(image_bytes), lambda: _decode_common(image_bytes), lambda: _decode_other(image_bytes))
 
 
 def _is_common(image_bytes):
@@ -320,63 +223,48 @@ def _is_common(image_bytes):
 
 def _decode_common(image_bytes):
     """Same as `_decode_any`, but for JPEG and PNG files only."""
-    import tensorflow as tf
-
     # With TensorFlow's default method, pixels differ from Pillow's by some gray levels.
     decode_jpeg = functools.partial(tf.io.decode_jpeg, channels=3, dct_method="INTEGER_ACCURATE")
     return tf.cond(tf.io.is_jpeg(image_bytes), lambda: decode_jpeg(image_bytes), lambda: _decode_image(image_bytes))
 
 
 def _decode_image(image_bytes, channels=3):
-    import tensorflow as tf
-
     return tf.io.decode_image(image_bytes, channels, expand_animations=False)
 
 
-@functools.cache
-def _decode_other():
-    """Returns a function that decodes formats other than JPEG and PNG.
+def _decode_gif(image_bytes):
+    frame, corner, size = headers.first_frame(image_bytes)
+    image = _decode_image(frame)
+    after = size - corner - tf.shape(image, tf.int64)[:2]
+    return tf.pad(image, tf.pad(tf.stack([corner, after], axis=1), [[0, 1], [0, 0]]))
+
+
+def _decode_bmp(image_bytes):
+    image, palette = _decode_image(image_bytes), headers.bmp_palette(image_bytes)
+    return tf.cond(tf.size(palette) > 0, lambda: tf.gather(palette, tf.cast(image[..., 0], tf.int32)), lambda: image)
+
+
+def _decode_webp(image_bytes):
+    # With channels=3, TensorFlow refuses animations and files with transparency. With channels=0 (all channels),
+    # TensorFlow 2.21 allocates too little memory for animations, which may crash the process or corrupt memory.
+    is_animated = headers.is_animated_webp(image_bytes)
+    return tf.cond(is_animated, lambda: _decode_image(image_bytes), lambda: _decode_image(image_bytes, 0))[..., :3]
+
+
+@tf.function(input_signature=[_FILE], autograph=False, experimental_attributes={"_noinline": True})
+def _decode_other(image_bytes):
+    """Same as `_decode_any`, but for formats other than JPEG and PNG.
 
     In a graph, this function is a single operation, which costs little if it does not run.
     """
-    import tensorflow as tf
-
-    def decode_gif(image_bytes):
-        frame, corner, size = first_frame(image_bytes)
-        image = _decode_image(frame)
-        after = size - corner - tf.shape(image, tf.int64)[:2]
-        return tf.pad(image, tf.pad(tf.stack([corner, after], axis=1), [[0, 1], [0, 0]]))
-
-    def decode_bmp(image_bytes):
-        image, palette = _decode_image(image_bytes), bmp_palette(image_bytes)
-        return tf.cond(
-            tf.size(palette) > 0, lambda: tf.gather(palette, tf.cast(image[..., 0], tf.int32)), lambda: image
-        )
-
-    def decode_webp(image_bytes):
-        # With channels=3, TensorFlow refuses animations and files with transparency. With channels=0 (all channels),
-        # TensorFlow 2.21 allocates too little memory for animations, which may crash the process or corrupt memory.
-        image = tf.cond(
-            is_animated_webp(image_bytes), lambda: _decode_image(image_bytes), lambda: _decode_image(image_bytes, 0)
-        )
-        return image[..., :3]
-
-    @tf.function(
-        input_signature=[tf.TensorSpec([], tf.string)], autograph=False, experimental_attributes={"_noinline": True}
-    )
-    def decode_other(image_bytes):
-        kinds = [(b"GIF8", decode_gif), (b"RIFF", decode_webp), (b"BM", decode_bmp)]
-        branches = [(_starts_with(image_bytes, prefix), functools.partial(f, image_bytes)) for prefix, f in kinds]
-        image = tf.case(branches, functools.partial(_decode_image, image_bytes))
-        return tf.ensure_shape(image, [None, None, 3])
-
-    return decode_other
+    kinds = [(b"GIF8", _decode_gif), (b"RIFF", _decode_webp), (b"BM", _decode_bmp)]
+    branches = [(_starts_with(image_bytes, prefix), functools.partial(f, image_bytes)) for prefix, f in kinds]
+    image = tf.case(branches, functools.partial(_decode_image, image_bytes))
+    return tf.ensure_shape(image, [None, None, 3])
 
 
 def luma(image):
     """Converts RGB to gray by ITU-R 601-2 with 16 bits, as Pillow does: uint8 (H, W, 3) to (H, W, 1)."""
-    import tensorflow as tf
-
     # The channels are added one by one, because a sum along an axis of length three takes three times as long.
     red, green, blue = (tf.cast(channel, tf.int32) for channel in tf.unstack(image[..., None], axis=-2))
     return tf.cast(tf.bitwise.right_shift(19595 * red + 38470 * green + 7471 * blue + 2**15, 16), tf.uint8)
@@ -384,7 +272,6 @@ def luma(image):
 
 def upright(image, orientation):
     """Undoes an EXIF orientation from 1 to 8 (Exif 2.32, section 4.6.4)."""
-    import tensorflow as tf
 
     def turned():
         axes = tf.where(orientation >= 5, [1, 0, 2], [0, 1, 2])
@@ -394,3 +281,41 @@ def upright(image, orientation):
         return tf.ensure_shape(turned, [None, None, image.shape[-1]])
 
     return tf.cond(orientation > 1, turned, lambda: image)
+
+
+def resize_image(image, size, interpolation, crop=None):
+    """Resizes an image to `size` (height, width), antialiased as in Pillow, and crops the centre: uint8 (H, W, C).
+
+    The position of the centre is that of torchvision and timm. That of transformers and of Google's code is one pixel
+    less if the margins of both sides together are 3, 7, 11, … pixels.
+
+    Pillow resizes the width, rounds to 8 bits, and then resizes the height. (Pillow 13 resizes the height first for
+    some sizes.) TensorFlow resizes both sides and rounds once. With bilinear interpolation, the results differ by at
+    most one level. Bicubic interpolation overshoots at edges, and Pillow clips each pass to [0, 255], so one rounding
+    would differ by more than 20 levels. So the bicubic resize has two passes here too.
+    """
+    if interpolation == "bicubic":
+        height, width = tf.unstack(size)
+        image = _resize_rows(tf.transpose(image, [1, 0, 2]), width, interpolation)
+        image = _resize_rows(tf.transpose(image, [1, 0, 2]), height, interpolation)
+    else:
+        image = _to_uint8(tf.image.resize(image, size, interpolation, antialias=True))
+    if crop is None:
+        return image
+    top, left = tf.unstack(tf.cast(tf.round((tf.shape(image)[:2] - crop) / 2), tf.int32))  # Halves become even.
+    return tf.slice(image, [top, left, 0], [*crop, image.shape[-1]])
+
+
+def _resize_rows(image, num_rows, interpolation):
+    """Resizes the first axis of an image (H, W, C): uint8 (num_rows, W, C)."""
+    rows, columns = tf.unstack(tf.shape(image)[:2])
+    channels = image.shape[-1]
+    # TensorFlow adds the values of a pixel together. It is fast if a row is one pixel with many channels.
+    image = tf.reshape(image, [rows, 1, columns * channels])
+    image = _to_uint8(tf.image.resize(image, tf.stack([num_rows, 1]), interpolation, antialias=True))
+    return tf.reshape(image, [num_rows, columns, channels])
+
+
+def _to_uint8(image):
+    # Pillow rounds halves up.
+    return tf.cast(tf.clip_by_value(tf.floor(image + 0.5), 0, 255), tf.uint8)

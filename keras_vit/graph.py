@@ -25,6 +25,15 @@ def all_layers(model):
     return model._flatten_layers(include_self=False)
 
 
+def leaves(model):
+    """The layers of a model, with the layers of nested models in their places."""
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            yield from leaves(layer)
+        else:
+            yield layer
+
+
 def collect(model, images, inspect_layer):
     """Runs a model on images in inference mode and collects a value from each layer.
 
@@ -139,6 +148,12 @@ def as_functional(model):
     return model
 
 
+def fits(shape, expected):
+    """Whether a shape is the expected one. `None` means any size, in both."""
+    sizes = zip(shape, expected, strict=False)
+    return len(shape) == len(expected) and all(None in pair or pair[0] == pair[1] for pair in sizes)
+
+
 def _check_images(function, images):
     if len(function.inputs) != 1:
         raise ValueError(
@@ -147,10 +162,7 @@ def _check_images(function, images):
         )
     [expected] = function.inputs
     images = ops.convert_to_tensor(images, expected.dtype)
-    sizes = zip(images.shape, expected.shape, strict=False)
-    if len(images.shape) != len(expected.shape) or any(
-        None not in (actual, size) and actual != size for actual, size in sizes
-    ):
+    if not fits(images.shape, expected.shape):
         raise ValueError(
             f"The model takes images of shape {tuple(expected.shape)}, where None means any size. Received: images of "
             f"shape {tuple(images.shape)}"

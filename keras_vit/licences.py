@@ -62,9 +62,7 @@ def checked_licence(name):
         return None
     if not _HUB_IDENTIFIERS.fullmatch(name.lower()):
         return name
-    return {"apache-2.0": "Apache-2.0", "bsd-2-clause": "BSD-2-Clause", "bsd-3-clause": "BSD-3-Clause"}.get(
-        name.lower(), name.upper()
-    )
+    return name.upper().replace("APACHE", "Apache").replace("CLAUSE", "Clause")
 
 
 def hub_identifier(licence):

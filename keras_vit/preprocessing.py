@@ -8,8 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.checks import MAX_SIDE, check_flag
+from keras_vit.checks import MAX_SIDE, check_flag, check_positive_integer
 from keras_vit.licences import checked_licence, warn_if_restricted
+
+SETTINGS = ("mean", "std", "resize", "crop", "interpolation", "label_space")
+"""The arguments of `Preprocessing.set_preprocessing`, and the attributes that store them."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -73,7 +76,7 @@ class Preprocessing(keras.layers.Layer):
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
         self._scale_and_shift: typing.Any = None
-        self.set_protocol(mean, std, resize, crop, interpolation, label_space)
+        self.set_preprocessing(mean, std, resize, crop, interpolation, label_space)
         self.source = source
         self.architecture = architecture
         self.adaptations = dict(adaptations or {})
@@ -113,12 +116,11 @@ class Preprocessing(keras.layers.Layer):
     def load_own_variables(self, store):
         pass
 
-    def set_protocol(self, mean=0.5, std=0.5, resize=None, crop=None, interpolation="bilinear", label_space=None):
+    def set_preprocessing(self, mean=0.5, std=0.5, resize=None, crop=None, interpolation="bilinear", label_space=None):
         """Changes how images are prepared. The arguments are the same as in the class."""
         if interpolation not in ("bilinear", "bicubic"):
             raise ValueError(f"interpolation must be 'bilinear' or 'bicubic'. Received: {interpolation!r}")
-        for name, values in (("mean", mean), ("std", std)):
-            lowest = 1e-4 if name == "std" else -1e4
+        for name, values, lowest in (("mean", mean, -1e4), ("std", std, 1e-4)):
             if not _are_numbers(values, lowest, 1e4):
                 raise ValueError(
                     f"{name} must be a number from {lowest:g} to 10000, or one for each channel, for pixels scaled to "
@@ -133,10 +135,7 @@ class Preprocessing(keras.layers.Layer):
         if self._scale_and_shift is not None:
             _check_channels(self._scale_and_shift.shape, mean, std)
             self._scale_and_shift.assign(_scale_and_shift_of(mean, std, self._scale_and_shift.shape[-1]))
-        self.mean = _as_lists(mean)
-        self.std = _as_lists(std)
-        self.resize = _as_lists(resize)
-        self.crop = _as_lists(crop)
+        self.mean, self.std, self.resize, self.crop = map(_as_lists, (mean, std, resize, crop))
         self.interpolation = interpolation
         self.label_space = label_space if isinstance(label_space, (str, type(None))) else list(label_space)
 
@@ -172,9 +171,8 @@ class Preprocessing(keras.layers.Layer):
             raise ValueError(f"images must have {channels} channels. Received: images of shape {tuple(shape)}")
 
     def get_config(self):
-        names = ("mean", "std", "resize", "crop", "interpolation", "label_space", "source", "architecture")
-        values = {name: getattr(self, name) for name in (*names, "adaptations", "normalize", "origin")}
-        return {**super().get_config(), **values}
+        names = (*SETTINGS, "source", "architecture", "adaptations", "normalize", "origin")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def normalize_pixels(images, mean, std):
@@ -299,13 +297,75 @@ def _preprocessing_layers(model):
             yield from _preprocessing_layers(layer)
 
 
+def input_preprocessing(model, size=None):
+    """Returns the preprocessing and the input size of a model that takes decoded images.
+
+    Args:
+        model: A model of this package for images of C channels, 1 or 3.
+        size: (height, width) of the images, for a model of variable input size. By default, the `preprocessing` layer
+            defines it.
+
+    Returns:
+        The model's `preprocessing` layer, or a copy that produces images of `size`; the input size [height, width] in
+        pixels; and the number of channels.
+
+    Raises:
+        ValueError: If no size is known, if the model does not take images of `size`, if its `preprocessing` layer
+            produces images of another size, or if C is neither 1 nor 3.
+    """
+    layer = preprocessing_layer(model)
+    *own_size, channels = model.input_shape[1:]
+    if channels not in (1, 3):
+        raise ValueError(f"Decoded images have 1 or 3 channels. Received: a model for images of {channels} channels.")
+    stored_size = layer.crop or layer.resize
+    if size is not None:
+        size = [check_positive_integer("size", side) for side in size]
+    elif None not in own_size:
+        size = own_size
+    elif isinstance(stored_size, list):
+        size = stored_size
+    else:
+        raise ValueError(
+            f"The model takes images of any size, and its preprocessing layer defines no size: "
+            f"resize={layer.resize}, crop={layer.crop}. Give image_size=(height, width)."
+        )
+    if len(size) != 2 or any(own not in (None, side) for own, side in zip(own_size, size, strict=False)):
+        own = " x ".join("any" if side is None else str(side) for side in own_size)
+        raise ValueError(f"The model takes images of {own} pixels. Received: size={tuple(size)}")
+    if None in own_size and size != stored_size:
+        layer = _scaled(layer, size)
+    resized = [layer.resize] * 2 if isinstance(layer.resize, int) else layer.resize
+    is_cut = resized is not None and all(side >= cut for side, cut in zip(resized, size, strict=True))
+    if (layer.crop or layer.resize) != size or not is_cut:
+        raise ValueError(
+            f"The model takes images of {size[0]} x {size[1]} pixels, but its preprocessing layer does not lead to "
+            f"that size: resize={layer.resize}, crop={layer.crop}. Choose how images are resized. For example, "
+            f"resize whole images: layer = model.get_layer({layer.name!r}); layer.resize, layer.crop = {size}, None"
+        )
+    return layer, size, channels
+
+
+def _scaled(layer, size):
+    """Returns a copy of a `preprocessing` layer, with its resize and crop scaled in proportion to another size."""
+    resized, crop = layer.resize, layer.crop
+    if crop is None:
+        changes = {"resize": max(size), "crop": size} if isinstance(resized, int) else {"resize": size}
+    else:
+        factors = [side / cut for side, cut in zip(size, crop, strict=True)]
+        if isinstance(resized, int):
+            resized = round(resized * max(factors))
+        elif resized is not None:
+            resized = [round(side * factor) for side, factor in zip(resized, factors, strict=True)]
+        changes = {"resize": resized, "crop": size}
+    return Preprocessing.from_config(layer.get_config() | changes)
+
+
 def _checked_origin(origin):
     """Checks `origin`, because files are not trusted. Returns a copy with the result of `checked_licence`."""
-    none = type(None)
     accepted = {
-        "source": ((str,), "a string"),
-        "licence": ((str, none), "a string or None"),
-        "checksum": ((int, none), "an integer or None"),
+        "source": (str, "a string"),
+        "licence": (str | None, "a string or None"),
+        "checksum": (int | None, "an integer or None"),
     }
     if not isinstance(origin, dict) or origin.keys() != accepted.keys():
         raise ValueError(f"origin must be None or a dictionary with {', '.join(accepted)}. Received: {origin!r}")

@@ -13,7 +13,8 @@ import PIL.ImageOps
 import pytest
 
 import keras_vit
-from keras_vit.decoding import batch_decoder, check_decoding_cost, decode_upright, image_decoder, input_protocol
+from keras_vit.decoding import batch_decoder, check_decoding_cost, decode_upright, image_decoder
+from keras_vit.preprocessing import input_preprocessing
 from tests.pictures import FILTERS, encoded, exif_segment, noise, picture, resized_by_pillow
 from tests.test_case import TENSORFLOW, rest_slow
 
@@ -21,14 +22,13 @@ pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow decodes the i
 
 
 @functools.cache
-def _decoder(size, channels=3, **protocol):
+def _decoder(size, channels=3, **settings):
     """Decoder for a model that only has preprocessing."""
-    layer = keras_vit.Preprocessing(**({"resize": size} | protocol))
-    return image_decoder(keras.Sequential([keras.Input((*size, channels)), layer]))
+    return image_decoder(_model((*size, channels), **({"resize": size} | settings)))
 
 
-def _decode(image_bytes, size, **protocol):
-    return _decoder(size, **protocol)(image_bytes).numpy()
+def _decode(image_bytes, size, **settings):
+    return _decoder(size, **settings)(image_bytes).numpy()
 
 
 _ICC_PROFILE = PIL.ImageCms.ImageCmsProfile(PIL.ImageCms.createProfile("sRGB")).tobytes()
@@ -198,12 +198,12 @@ def test_damaged_exif_is_ignored(exif):
     np.testing.assert_array_equal(_decode(plain[:2] + segment + plain[2:], (24, 33)), _decode(plain, (24, 33)))
 
 
-def _model(shape, **protocol):
-    return keras.Sequential([keras.Input(shape), keras_vit.Preprocessing(**protocol)])
+def _model(shape, **settings):
+    return keras.Sequential([keras.Input(shape), keras_vit.Preprocessing(**settings)])
 
 
 @pytest.mark.parametrize(
-    ("shape", "protocol", "message"),
+    ("shape", "settings", "message"),
     [
         ((8, 12, 4), {"resize": (8, 12)}, "have 1 or 3 channels. Received: a model for images of 4 channels"),
         ((8, 12, 3), {}, "does not lead to that size: resize=None, crop=None"),
@@ -214,9 +214,9 @@ def _model(shape, **protocol):
         ((None, 12, 3), {"resize": (8, 8)}, r"images of any x 12 pixels. Received: size=\(8, 8\)"),
     ],
 )
-def test_decoder_needs_a_size_and_one_or_three_channels(shape, protocol, message):
+def test_decoder_needs_a_size_and_one_or_three_channels(shape, settings, message):
     with pytest.raises(ValueError, match=message):
-        image_decoder(_model(shape, **protocol))
+        image_decoder(_model(shape, **settings))
 
 
 @pytest.mark.combination("a model with do_resize=False, exported or decoded", "refused")
@@ -239,13 +239,13 @@ def test_advice_for_a_model_that_does_not_resize():
 )
 def test_a_model_of_fixed_size_refuses_another(size, message):
     model = _model((8, 12, 3), resize=(8, 12))
-    assert input_protocol(model, (8, 12))[0] is model.layers[0]
+    assert input_preprocessing(model, (8, 12))[0] is model.layers[0]
     with pytest.raises(ValueError, match=message):
         batch_decoder(model, size)
 
 
 @pytest.mark.parametrize(
-    ("protocol", "size", "resized", "crop"),
+    ("settings", "size", "resized", "crop"),
     [
         ({"resize": 40, "crop": (30, 30)}, None, 40, [30, 30]),
         ({"resize": 248, "crop": (224, 224)}, (320, 320), 354, [320, 320]),
@@ -257,9 +257,9 @@ def test_a_model_of_fixed_size_refuses_another(size, message):
         ({}, (9, 11), [9, 11], None),
     ],
 )
-def test_a_model_of_any_size_is_scaled(protocol, size, resized, crop):
-    model = _model((None, None, 3), interpolation="bicubic", **protocol)
-    found, found_size, channels = input_protocol(model, size)
+def test_a_model_of_any_size_is_scaled(settings, size, resized, crop):
+    model = _model((None, None, 3), interpolation="bicubic", **settings)
+    found, found_size, channels = input_preprocessing(model, size)
     assert (found.resize, found.crop, found_size, channels) == (resized, crop, crop or resized, 3)
     assert found.interpolation == "bicubic"
     file = encoded(noise(61, 97), "PNG")

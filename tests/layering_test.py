@@ -64,8 +64,6 @@ RANKS = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 IN_FUNCTIONS = {
     "keras_vit.analysis.plots": {"matplotlib"},
     "keras_vit.atomic_files": {"filelock"},
-    "keras_vit.decoding": {"tensorflow"},
-    "keras_vit.export.smaller_graph": {"tensorflow"},
     "keras_vit.export.formats.exporting": {"tensorflow"},
     "keras_vit.export.formats.litert": {"ai_edge_litert", "tensorflow"},
     "keras_vit.export.formats.onnx": {"onnx", "onnxruntime", "tf2onnx"},
@@ -74,12 +72,6 @@ IN_FUNCTIONS = {
     "keras_vit.export.int8.onnx": {"onnx", "onnxruntime"},
     "keras_vit.export.int8.openvino": {"nncf", "openvino"},
     "keras_vit.export.parity": {"jax", "tensorflow"},
-    "keras_vit.export.signatures": {"tensorflow"},
-    "keras_vit.export.warmup": {"tensorflow"},
-    "keras_vit.export.writing": {"tensorflow"},
-    "keras_vit.images.headers": {"tensorflow"},
-    "keras_vit.images.markers": {"tensorflow"},
-    "keras_vit.images.resizing": {"tensorflow"},
     "keras_vit.layers.ops.attention_kernels": {"tensorflow"},
     "keras_vit.layers.ops.fixed_seed": {"tensorflow"},
     "keras_vit.models.step_variables": {"tensorflow"},
@@ -89,9 +81,19 @@ IN_FUNCTIONS = {
     "keras_vit.weights.model_cards": {"huggingface_hub"},
     "keras_vit.weights.sources.fetch": {"filelock", "huggingface_hub"},
 }
+# Modules that compute with TensorFlow import it at the top. Other modules of the library import these modules inside
+# functions only.
+TENSORFLOW_MODULES = {
+    "keras_vit.decoding",
+    "keras_vit.export.functions",
+    "keras_vit.export.smaller_graph",
+    "keras_vit.export.writing",
+    "keras_vit.images.headers",
+    "keras_vit.images.markers",
+}
 MAX_ARGUMENTS = 7
 MANY_ARGUMENTS = {
-    "Preprocessing",  # It stores a model's whole protocol in files, like a config.
+    "Preprocessing",  # It stores everything about a model's images in files, like a config.
     "MultiHeadSelfAttention",  # Each special kind of attention is one argument (docs/decisions/0022).
     "MergingEncoderBlock",  # It has the arguments of `EncoderBlock`, and one more.
 }
@@ -186,7 +188,7 @@ def test_folders_are_seen_at_a_glance():
 
 
 def test_the_library_imports_keras_and_numpy_only():
-    """Other packages are imported inside the functions of the modules in `IN_FUNCTIONS`."""
+    """Other packages are imported inside the functions of the modules in `IN_FUNCTIONS`, or by `TENSORFLOW_MODULES`."""
     outside, inside = {}, {}
     for name, (_, tree) in _modules().items():
         if name.split(".")[0] == "keras_vit":
@@ -195,8 +197,23 @@ def test_the_library_imports_keras_and_numpy_only():
                 found = inside if isinstance(node, ast.FunctionDef) else outside
                 packages = {imported.split(".")[0] for imported in _imports(node) if not _is_own(imported)}
                 found[name] = found.get(name, set()) | (packages - sys.stdlib_module_names - allowed)
-    assert not {name: packages for name, packages in outside.items() if packages}
+    assert {name: packages for name, packages in outside.items() if packages} == {
+        name: {"tensorflow"} for name in TENSORFLOW_MODULES
+    }
     assert {name: packages for name, packages in inside.items() if packages} == IN_FUNCTIONS
+
+
+def test_modules_with_tensorflow_are_imported_inside_functions():
+    wrong = {
+        name: imported
+        for name, (_, tree) in _modules().items()
+        if name.split(".")[0] == "keras_vit" and name not in TENSORFLOW_MODULES
+        for node in tree.body
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        for imported in _imports(node, _modules().keys())
+        if imported in TENSORFLOW_MODULES
+    }
+    assert not wrong
 
 
 _MODULES_AFTER_IMPORT = """

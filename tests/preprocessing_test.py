@@ -53,11 +53,11 @@ def test_compiled_functions_use_new_values():
     outer = keras.Sequential([keras.Input((8, 12, 3)), keras.Sequential([keras.Input((8, 12, 3)), layer])])
     pixels = _pixels(2, 8, 12, 3)
     assert_close(outer.predict(pixels, verbose=0), pixels / 127.5 - 1)
-    layer.set_protocol(mean=MEAN, std=STD)
+    layer.set_preprocessing(mean=MEAN, std=STD)
     assert_close(outer.predict(pixels, verbose=0), (pixels / 255 - MEAN) / STD)
     assert (outer.weights, outer.count_params()) == ([], 0)
     with pytest.raises(ValueError, match="images must have 1 channels"):
-        layer.set_protocol(mean=MEAN[:1])
+        layer.set_preprocessing(mean=MEAN[:1])
     assert layer.mean == MEAN
 
 
@@ -75,12 +75,12 @@ def test_compiled_conversions_to_pixels_follow_a_new_mean(normalize):
     inputs = keras.Input((8, 12, 3))
     model = keras.Model(inputs, keras.layers.Lambda(layer.to_pixels)(layer(inputs)))
     for mean in (MEAN, 0.3):
-        layer.set_protocol(mean, STD)
+        layer.set_preprocessing(mean, STD)
         images = pixels if normalize else to_numpy(keras_vit.preprocessing.normalize_pixels(pixels, mean, STD))
         assert_close(model.predict(images, verbose=0), pixels / 255)
     assert (model.weights, model.trainable_variables, model.count_params()) == ([], [], 0)
     with pytest.raises(ValueError, match="images must have 1 channels"):
-        layer.set_protocol(MEAN[:1])
+        layer.set_preprocessing(MEAN[:1])
 
 
 def test_layers_of_unknown_channels_do_not_normalize():
@@ -146,25 +146,25 @@ def test_origin():
             keras_vit.Preprocessing(origin={**origin, name: value})
 
 
-@pytest.mark.parametrize("protocol", [{"mean": MEAN}, {"std": STD}, {"mean": MEAN[:1]}])
-def test_other_channels_than_means_are_refused(protocol):
-    channels = 3 if protocol == {"mean": MEAN[:1]} else 1  # NumPy would broadcast both.
+@pytest.mark.parametrize("settings", [{"mean": MEAN}, {"std": STD}, {"mean": MEAN[:1]}])
+def test_other_channels_than_means_are_refused(settings):
+    channels = 3 if settings == {"mean": MEAN[:1]} else 1  # NumPy would broadcast both.
     images = _pixels(2, 8, 12, channels)
     for normalize in (True, False):
-        layer = keras_vit.Preprocessing(**protocol, normalize=normalize)
+        layer = keras_vit.Preprocessing(**settings, normalize=normalize)
         for call in (layer, lambda images, layer=layer: layer(keras.KerasTensor(images.shape))):
             with pytest.raises(ValueError, match=rf"for each value of (mean|std)=.*shape \(2, 8, 12, {channels}\)"):
                 call(images)
     inputs = keras.Input((8, 12, None))
-    model = keras.Model(inputs, keras_vit.Preprocessing(**protocol)(inputs))
+    model = keras.Model(inputs, keras_vit.Preprocessing(**settings)(inputs))
     with pytest.raises(ValueError, match=rf"images must have . channels.*shape \(8, 12, {channels}\)"):
         keras_vit.preprocess_input(images[0], model)
 
 
 @pytest.mark.combination("gray images for a model of RGB images that normalises them itself", "refused")
 def test_other_channels_than_before_are_refused():
-    for protocol in ({}, {"mean": MEAN}):
-        layer = keras_vit.Preprocessing(**protocol, normalize=True)
+    for settings in ({}, {"mean": MEAN}):
+        layer = keras_vit.Preprocessing(**settings, normalize=True)
         layer(_pixels(2, 8, 12, 3))
         for gray in (_pixels(2, 8, 12, 1), keras.KerasTensor((2, 8, 12, 1))):
             with pytest.raises(ValueError, match=r"images must have 3 channels.*shape \(2, 8, 12, 1\)"):
@@ -223,7 +223,7 @@ def test_both_ways_to_normalize_give_the_same_result():
     plain = keras_vit.ViT(CONFIG, **arguments)
     plain.set_weights(normalizing.get_weights())
     for model in (normalizing, plain):
-        model.get_layer("preprocessing").set_protocol(mean=MEAN, std=STD)
+        model.get_layer("preprocessing").set_preprocessing(mean=MEAN, std=STD)
     expected = to_numpy(normalizing(pixels))
     assert np.ptp(expected, axis=0).max() > 0.01  # The outputs depend on the images.
     for images in (pixels, pixels.astype("float32")):

@@ -34,7 +34,7 @@ def files(tmp_path_factory):
     """{kind: (weights of a model, the path of its file)}"""
     folder = tmp_path_factory.mktemp("files")
     models = {"timm": make(EXACT), "google": make(representation_dim=7), "sincos": make(position_embedding="sincos_2d")}
-    models["timm"].get_layer("preprocessing").set_protocol(mean=MEAN, std=STD, resize=SHAPE[:2])
+    models["timm"].get_layer("preprocessing").set_preprocessing(mean=MEAN, std=STD, resize=SHAPE[:2])
     formats = {"timm": "timm", "google": "google", "sincos": "google"}
     return {
         kind: (canonical_weights(model), save(model, folder / kind, formats[kind])) for kind, model in models.items()
@@ -111,7 +111,7 @@ def _random(**changes):
     changes = {"classifier_activation": "sigmoid", "include_preprocessing": True, "name": "mine"} | changes
     model = make(EXACT.replace(num_layers=1), **changes)
     resize = None if None in model.input_shape[1:] else model.input_shape[1:3]
-    model.get_layer("preprocessing").set_protocol(mean=MEAN, std=STD, resize=resize)
+    model.get_layer("preprocessing").set_preprocessing(mean=MEAN, std=STD, resize=resize)
     return model
 
 

@@ -7,8 +7,9 @@ import numpy as np
 from keras import ops
 
 from keras_vit import graph
-from keras_vit.analysis.architecture import is_vision_transformer, model_config
+from keras_vit.analysis.inputs import model_config
 from keras_vit.architectures.stem import FIRST_KERNELS
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import DEFAULT_IMAGE_SIZE
 from keras_vit.preprocessing import vision_model
@@ -110,7 +111,10 @@ def position_similarity(model: keras.Model, block: int = 0) -> np.ndarray:
     vit = vision_model(model)
     config = model_config(vit)
     layer = _position_layer(vit, config, block)
-    grid = _grid(vit, layer, config)
+    grid = tuple(vit.get_layer("patch_embedding").output.shape[1:3])
+    if None in grid:
+        default = [DEFAULT_IMAGE_SIZE // stride for stride in config.total_stride]
+        grid = tuple(layer.get_config().get("grid_size", default))
     num_patches = grid[0] * grid[1]
     # The layer adds its embedding to the tokens. If the tokens are zeros, the sum is the embedding.
     tokens = layer(
@@ -127,7 +131,7 @@ _ADDITIVE_POSITIONS = ("learned_1d", "learned_2d", "sincos_2d")
 
 
 def _position_layer(vit, config, block):
-    kind = config.position_embedding if is_vision_transformer(config) else "none"
+    kind = config.position_embedding if isinstance(config, ViTConfig) else "none"
     if kind not in _ADDITIVE_POSITIONS:
         raise ValueError(
             f"position_similarity compares the vectors that {', '.join(_ADDITIVE_POSITIONS)} add to the patches. "
@@ -138,12 +142,3 @@ def _position_layer(vit, config, block):
         accepted = f"must be from 0 to {config.num_layers - 1}" if has_many else "must be 0: there is one embedding"
         raise ValueError(f"block {accepted} in {vit.name!r}. Received: block={block!r}")
     return vit.get_layer(f"position_embedding_{block}" if has_many else "position_embedding")
-
-
-def _grid(vit, layer, config):
-    """The grid (rows, columns) of the patches. If the image size is variable, it is the grid of the position table."""
-    grid = vit.get_layer("patch_embedding").output.shape[1:3]
-    if None in grid:
-        default = [DEFAULT_IMAGE_SIZE // stride for stride in config.total_stride]
-        grid = layer.get_config().get("grid_size", default)
-    return tuple(grid)

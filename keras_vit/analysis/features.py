@@ -1,4 +1,7 @@
-"""Outputs of the layers of a model. Shapes: B batch, T tokens, N = h w patches, R registers, D hidden."""
+"""Outputs of the layers of a model, and nearest neighbours by them.
+
+Shapes: B batch, T tokens, h w grid of patches, R registers, D hidden, N images, M images of a gallery, k neighbours.
+"""
 
 import collections.abc
 import math
@@ -10,9 +13,10 @@ from keras import ops
 from numpy.typing import ArrayLike
 
 from keras_vit import graph
-from keras_vit.analysis.architecture import check_unmerged, is_vision_transformer, model_config
-from keras_vit.analysis.attention import BLOCKS
-from keras_vit.checks import did_you_mean, shown
+from keras_vit.analysis.attention import BLOCKS, check_has_blocks
+from keras_vit.analysis.inputs import Images, batches, check_unmerged, model_config
+from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.checks import check_positive_integer, did_you_mean, shown
 from keras_vit.layers import PatchEmbedding
 
 
@@ -63,15 +67,11 @@ def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequ
 
 
 def _prefix_tokens(config):
-    """{layer name: number of tokens that the layer adds before the patch tokens}, in the order of the tokens."""
-    if not is_vision_transformer(config):
-        return {}
-    counts = {
-        "class_token": int(config.has_class_token),
-        "distillation_token": int(config.distillation_token),
-        "register_tokens": config.num_register_tokens,
-    }
-    return {name: count for name, count in counts.items() if count}
+    """For each token before the patch tokens, in their order, the name of the layer that adds it."""
+    if not isinstance(config, ViTConfig):
+        return []
+    first = ["class_token"] * config.has_class_token + ["distillation_token"] * config.distillation_token
+    return first + ["register_tokens"] * config.num_register_tokens
 
 
 def _check_names(layers, known, prefix):
@@ -88,9 +88,8 @@ def _check_names(layers, known, prefix):
                 f"{known.count(layer)} layers have the name {layer!r}. Pass the nested model, or rename the layers."
             )
         if token and token not in prefix:
-            raise ValueError(
-                f"{name!r}: this model has no {token!r}. Tokens before the patch tokens: {', '.join(prefix) or 'none'}"
-            )
+            names = ", ".join(dict.fromkeys(prefix)) or "none"
+            raise ValueError(f"{name!r}: this model has no {token!r}. Tokens before the patch tokens: {names}")
 
 
 def _feature(name, output, grid, prefix):
@@ -108,12 +107,10 @@ def _feature(name, output, grid, prefix):
 
 def _prefix_token_names(output, num_patches, prefix):
     """Names of the tokens before the patch tokens, or `None` if the output does not consist of tokens."""
-    num_prefix_tokens = output.shape[1] - num_patches if output.ndim == 3 else None
-    complete = [name for name, count in prefix.items() for _ in range(count)]
     # Each of these tokens is put in front of the tokens that already exist. The output of an early layer may therefore
     # lack the tokens at the beginning of the sequence.
-    ends = [complete[first:] for first in range(len(complete) + 1)]
-    return next((end for end in ends if len(end) == num_prefix_tokens), None)
+    num_missing = len(prefix) - (output.shape[1] - num_patches) if output.ndim == 3 else -1
+    return prefix[num_missing:] if 0 <= num_missing <= len(prefix) else None
 
 
 def patch_tokens(model, images):
@@ -131,13 +128,9 @@ def patch_tokens(model, images):
         return output if isinstance(layer, BLOCKS) or layer.name == "encoder_norm" else None
 
     outputs = graph.collect(model, images, collect_tokens)
-    if len(outputs) < 2:
-        raise ValueError(
-            f"{model.name!r} contains no encoder block that this function can find. If a model of keras_vit is nested "
-            f"in it, pass that model."
-        )
-    tokens = list(outputs.values())[-1][:, config.num_prefix_tokens :]
-    return ops.reshape(tokens, (-1, *outputs["patch_embedding"], config.hidden_dim))
+    grid = outputs.pop("patch_embedding", ())
+    tokens = check_has_blocks(list(outputs.values()), model)[-1][:, config.num_prefix_tokens :]
+    return ops.reshape(tokens, (-1, *grid, config.hidden_dim))
 
 
 def representation(model, images):
@@ -170,3 +163,62 @@ def representation(model, images):
             f"Build the model with a pooling."
         )
     return vectors
+
+
+def nearest_neighbours(
+    model: keras.Model, images: Images, gallery: Images, k: int = 5, batch_size: int = 16
+) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the images of a gallery that are most similar to given images according to a model.
+
+    The inputs of the classifier (the class token or the pooled vector, after the tanh layer if there is one) are
+    compared by cosine similarity. The gallery may be larger than the memory, because only the best candidates are kept.
+    If an image is in the gallery, it is its own neighbour, with a similarity of 1.
+
+    Args:
+        model: A functional model of this package, or one in which such a model is nested.
+        images: (N, H, W, C), as `model` expects them: pixels in [0, 255] if it has `include_preprocessing`; or an
+            iterable of such batches, for example a `tf.data.Dataset`.
+        gallery: The M images of the gallery, in the same form as `images`.
+        k: Number of neighbours, at most M.
+        batch_size: Number of images in a batch, if `images` or `gallery` is an array.
+
+    Returns:
+        Two NumPy arrays: the neighbours' indices in the gallery, int64 (N, k), and their similarities from -1 to 1,
+        float32 (N, k). The most similar neighbour is first. Neighbours with equal similarity are in the order of
+        the gallery.
+
+    Raises:
+        TypeError: If `model` is not functional.
+        ValueError: If `model` is not of this package, if images do not fit, or if `gallery` has fewer than k images.
+
+    Example:
+
+    >>> import numpy as np, keras_vit
+    >>> model = keras_vit.ViT("Ti/16", input_shape=(32, 32, 3), num_layers=1)
+    >>> gallery = np.random.default_rng(0).normal(size=(5, 32, 32, 3))
+    >>> indices, similarities = keras_vit.nearest_neighbours(model, gallery[3:], gallery, k=2)
+    >>> print(indices[:, 0])
+    [3 4]
+    """
+    check_positive_integer("k", k)
+    queries = np.concatenate([_directions(model, batch) for batch in batches(images, batch_size)])
+    indices, similarities = np.empty((len(queries), 0), "int64"), np.empty((len(queries), 0), "float32")
+    first = 0
+    for batch in batches(gallery, batch_size):
+        candidates = np.clip(queries @ _directions(model, batch).T, -1, 1).astype("float32")
+        new_indices = np.broadcast_to(np.arange(first, first + candidates.shape[1]), candidates.shape)
+        indices = np.concatenate([indices, new_indices], axis=1)
+        similarities = np.concatenate([similarities, candidates], axis=1)
+        order = np.argsort(-similarities, axis=1, kind="stable")[:, :k]
+        indices, similarities = (np.take_along_axis(array, order, axis=1) for array in (indices, similarities))
+        first += candidates.shape[1]
+    if first < k:
+        raise ValueError(f"gallery contains {first} images, but k={k} neighbours are requested.")
+    return indices, similarities
+
+
+def _directions(model, images):
+    """Embeddings that are scaled to length one, (B, D). Zero vectors do not change."""
+    embeddings = graph.to_array(representation(model, images)).astype("float64")
+    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return embeddings / np.where(lengths > 0, lengths, 1)

@@ -19,9 +19,8 @@ def style(axes):
     """Applies the common style of this package's figures to axes."""
     axes.spines[:].set_visible(False)
     axes.tick_params(which="both", length=0, colors=MUTED)
-    axes.xaxis.label.set_color(INK)
-    axes.yaxis.label.set_color(INK)
-    axes.title.set_color(INK)
+    for text in (axes.xaxis.label, axes.yaxis.label, axes.title):
+        text.set_color(INK)
     axes.set_axisbelow(True)
 
 
@@ -36,6 +35,14 @@ def panels(size=PANEL, rows=1, columns=1, **options):
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     for ax in axes.flat:
         style(ax)
+    return figure, axes
+
+
+def _picture_panels(size, rows, columns):
+    """Same as `panels`, but for pictures without frames and numbers."""
+    figure, axes = panels(size, rows, columns)
+    for ax in axes.flat:
+        ax.axis("off")
     return figure, axes
 
 
@@ -56,9 +63,8 @@ def plot_filters(filters, columns=7):
     >>> plots.plot_filters(keras_vit.embedding_filters(model)).savefig("filters.png")  # doctest: +SKIP
     """
     columns = min(columns, len(filters))
-    figure, axes = panels((0.85, 0.85 * filters.shape[1] / filters.shape[2]), -(-len(filters) // columns), columns)
-    for ax in axes.flat:
-        ax.axis("off")
+    size = 0.85, 0.85 * filters.shape[1] / filters.shape[2]
+    figure, axes = _picture_panels(size, -(-len(filters) // columns), columns)
     for ax, values in zip(axes.flat, filters, strict=False):
         _show(ax, 255 * values)
     return figure
@@ -135,9 +141,7 @@ def plot_attention_distance(distances):
     >>> distances = {"Ti/16": keras_vit.mean_attention_distance(model, images)}  # doctest: +SKIP
     >>> plots.plot_attention_distance(distances).savefig("distances.png")  # doctest: +SKIP
     """
-    figure, axes = _plot_heads(distances, "mean attention distance (pixels)")
-    _legend(figure, axes[0])
-    return figure
+    return _plot_heads(distances, "mean attention distance (pixels)")
 
 
 def plot_attention_entropy(entropies, num_tokens=None):
@@ -157,14 +161,10 @@ def plot_attention_entropy(entropies, num_tokens=None):
     >>> entropies = {"Ti/16": keras_vit.attention_entropy(model, images)}  # doctest: +SKIP
     >>> plots.plot_attention_entropy(entropies, {"Ti/16": 197}).savefig("entropies.png")  # doctest: +SKIP
     """
-    figure, axes = _plot_heads(entropies, "attention entropy (nats)")
-    for ax, name in zip(axes, entropies if num_tokens else (), strict=False):
-        ax.axhline(math.log(num_tokens[name]), color=MUTED, lw=1, ls=(0, (4, 3)), label="uniform attention")
-    _legend(figure, axes[0])
-    return figure
+    return _plot_heads(entropies, "attention entropy (nats)", num_tokens)
 
 
-def _plot_heads(values, label):
+def _plot_heads(values, label, num_tokens=None):
     figure, axes = panels(columns=len(values), sharey=True)
     for ax, (name, array) in zip(axes[0], values.items(), strict=True):
         depth = np.arange(1, len(array) + 1)
@@ -173,20 +173,19 @@ def _plot_heads(values, label):
         ax.plot(
             np.repeat(depth, array.shape[1]), array.ravel(), "o", color=ACCENT, ms=5, mew=0, alpha=0.45, label="a head"
         )
+        if num_tokens:
+            ax.axhline(math.log(num_tokens[name]), color=MUTED, lw=1, ls=(0, (4, 3)), label="uniform attention")
         ax.set_xlabel("depth (layer)")
         ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1, nbins=8)
         ax.set_xlim(0.5, len(array) + 0.5)
         ax.grid(axis="y", color=FAINT, lw=0.6)
         _name(ax, name, values)
     axes[0, 0].set_ylabel(label)
-    return figure, axes[0]
-
-
-def _legend(figure, axes):
-    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This call stops autoscaling, so all plots must be drawn before it.
-    handles = axes.get_legend_handles_labels()
-    columns = 3 if len(figure.axes) > 1 else 2  # A wider legend would be cut off.
+    axes[0, 0].set_ylim(0, 1.04 * axes[0, 0].get_ylim()[1])  # Stops autoscaling, so all plots must be drawn before.
+    handles = axes[0, 0].get_legend_handles_labels()
+    columns = 3 if len(values) > 1 else 2  # A wider legend would be cut off.
     figure.legend(*handles, loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, columnspacing=1.2)
+    return figure
 
 
 def plot_rollout(images, rollouts, columns=4):
@@ -209,15 +208,12 @@ def plot_rollout(images, rollouts, columns=4):
     """
     columns = min(columns, len(images))
     height, width = images[0].shape[:2]
-    figure, axes = panels((1.5, 1.5 * height / width + 0.05), -(-len(images) // columns), 2 * columns)
-    for ax in axes.flat:
-        ax.axis("off")
+    figure, axes = _picture_panels((1.5, 1.5 * height / width + 0.05), -(-len(images) // columns), 2 * columns)
     for pair, image, rollout in zip(axes.reshape(-1, 2), images, rollouts, strict=False):
         _show(pair[0], image)
         _show(pair[1], image * enlarge(rollout, image.shape[:2])[..., None], smooth=True)
-    for pair in axes[0].reshape(-1, 2):
-        for ax, title in zip(pair, ("input", "attention"), strict=True):
-            ax.set_title(title, size=10)
+    for number, ax in enumerate(axes[0]):
+        ax.set_title("attention" if number % 2 else "input", size=10)
     return figure
 
 
@@ -242,9 +238,7 @@ def plot_token_maps(images, maps, num_tokens=8):
     """
     height, width = images[0].shape[:2]
     shown = maps[:, :num_tokens]
-    figure, axes = panels((1.3, 1.3 * height / width + 0.05), len(images), 1 + shown.shape[1])
-    for ax in axes.flat:
-        ax.axis("off")
+    figure, axes = _picture_panels((1.3, 1.3 * height / width + 0.05), len(images), 1 + shown.shape[1])
     for row, image, image_maps in zip(axes, images, shown, strict=True):
         _show(row[0], image)
         for ax, values in zip(row[1:], image_maps, strict=True):
@@ -279,14 +273,12 @@ def plot_neighbours(images, neighbours, similarities, captions=None):
     >>> indices, similarities = keras_vit.nearest_neighbours(model, images, gallery, k=3)  # doctest: +SKIP
     >>> plots.plot_neighbours(images, gallery[indices], similarities).savefig("neighbours.png")  # doctest: +SKIP
     """
-    figure, axes = panels((1.3, 1.65), len(images), 1 + len(neighbours[0]))
+    figure, axes = _picture_panels((1.3, 1.65), len(images), 1 + len(neighbours[0]))
     for row, (image, similar_images) in enumerate(zip(images, neighbours, strict=True)):
         name, names = captions[row] if captions else ("", [""] * len(similar_images))
-        for ax, picture in zip(axes[row], [image, *similar_images], strict=True):
-            ax.axis("off")
-            _show(ax, picture)
         titles = [_shortened(name), *map(_neighbour_title, names, similarities[row])]
-        for ax, title in zip(axes[row], titles, strict=True):
+        for ax, picture, title in zip(axes[row], [image, *similar_images], titles, strict=True):
+            _show(ax, picture)
             ax.set_title(title, size=9, parse_math=False)
         axes[row, 0].title.set_weight("bold")
     figure.suptitle(

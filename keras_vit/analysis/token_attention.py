@@ -6,7 +6,7 @@ from keras import ops
 from numpy.typing import ArrayLike
 
 from keras_vit import graph
-from keras_vit.analysis.batching import Images, batches
+from keras_vit.analysis.inputs import Images, batches
 from keras_vit.layers import PoolingTokenizer, TokenGraphConvolution, TokenTransformer
 from keras_vit.layers.ops.maps import shrink
 from keras_vit.layers.visual_tokens.tokenizer import Tokenizer

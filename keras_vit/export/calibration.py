@@ -109,9 +109,7 @@ def warn_of_few_classes(predicted_classes, num_images, num_classes):
             "The model predicts only %d of its %d classes for the %d images that are compared. So the agreement of the "
             "int8 file with the model shows little, and the ranges of its integers may be wrong for other images. Give "
             "images that differ as much as those that will be served.",
-            predicted_classes,
-            num_classes,
-            num_images,
+            *(predicted_classes, num_classes, num_images),
         )
 
 

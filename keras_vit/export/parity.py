@@ -173,22 +173,33 @@ def compare_masks(model, pixels, answers):
     Returns:
         A `Parity`.
     """
-    differences, num_equal, effect, classes = dict.fromkeys(answers, 0.0), 0, 0.0, set()
+    parities = []
     for start in range(0, len(pixels), _MASK_BATCH_SIZE):
         batch = slice(start, start + _MASK_BATCH_SIZE)
         known = _computed(probabilities, model, preprocess_input(pixels[batch], model))
+        best, effect, differences = known.argmax(axis=-1), float(np.ptp(known, axis=(0, 1, 2)).max()), {}
         for name, answer in answers.items():
             masks, scores = np.moveaxis(answer[batch], -1, 0)
             expected = known[: len(masks)]
             known_scores = np.take_along_axis(expected, masks[..., None].astype(int), axis=-1)[..., 0]
             errors = [np.abs(scores - known_scores), expected.max(axis=-1) - known_scores]
-            differences[name] = float(np.max([differences[name], *(np.max(each, initial=0) for each in errors)]))
-        effect = float(np.max([effect, np.ptp(known, axis=(0, 1, 2)).max()]))
-        best = known.argmax(axis=-1)
-        num_equal += np.sum(answers["serving_default"][batch][..., 0] == best)
-        classes.update(np.unique(best).tolist())
-    num_pixels = answers["serving_default"][..., 0].size
-    return Parity(len(pixels), differences, float(num_equal / num_pixels), effect, sorted(classes))
+            differences[name] = float(np.max(errors, initial=0))
+        agreement = float((answers["serving_default"][batch][..., 0] == best).mean())
+        parities.append(Parity(len(known), differences, agreement, effect, np.unique(best).tolist()))
+    return joined(parities)
+
+
+def joined(parities):
+    """The `Parity` of all images of several comparisons."""
+    counts = [parity.images for parity in parities]
+    # Unlike `max`, `np.max` propagates NaN.
+    return Parity(
+        sum(counts),
+        {name: float(np.max([each.max_difference[name] for each in parities])) for name in parities[0].max_difference},
+        float(np.average([parity.top_1_agreement for parity in parities], weights=counts)),
+        float(np.max([parity.effect for parity in parities])),
+        sorted(set().union(*(parity.predicted_classes for parity in parities))),
+    )
 
 
 def _has_probabilities(signature):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_vit.graph import all_layers
+from keras_vit.graph import all_layers, leaves
 from keras_vit.preprocessing import Preprocessing
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -18,7 +18,10 @@ def in_bfloat16(model):
     Returns:
         A `keras.Model`.
     """
-    unchanged = _unchanged_layers(model)
+    layers, heads = list(leaves(model)), head_layers(model)
+    # Preprocessing, the classifiers, and the layers after them.
+    unchanged = [layer for layer in layers if isinstance(layer, Preprocessing)]
+    unchanged += heads + layers[layers.index(heads[0]) :]
 
     def clone(layer):
         copy = type(layer).from_config(layer.get_config())
@@ -67,20 +70,6 @@ def _rounded(kernel, axes):
 
 def head_layers(model):
     """The classifiers of a model: both classifiers of a distilled model, otherwise the last layer with weights."""
-    last = [layer for layer in _leaves(model) if layer.weights][-1]
+    last = [layer for layer in leaves(model) if layer.weights][-1]
     distilled = last.name == "distillation_predictions"
-    return [last, *(layer for layer in _leaves(model) if distilled and layer.name == "predictions")]
-
-
-def _unchanged_layers(model):
-    """The layers that keep their precision: `Preprocessing`, the classifiers, and the layers after them."""
-    layers, heads = list(_leaves(model)), head_layers(model)
-    return [layer for layer in layers if isinstance(layer, Preprocessing)] + heads + layers[layers.index(heads[0]) :]
-
-
-def _leaves(model):
-    for layer in model.layers:
-        if isinstance(layer, keras.Model):
-            yield from _leaves(layer)
-        else:
-            yield layer
+    return [last, *(layer for layer in leaves(model) if distilled and layer.name == "predictions")]

@@ -15,20 +15,18 @@ from numpy.typing import ArrayLike
 
 from keras_vit.architectures import read_architecture
 from keras_vit.atomic_files import replace_atomically
-from keras_vit.checks import check_flag
-from keras_vit.decoding import decode_upright
+from keras_vit.checks import check_choice, check_flag
 from keras_vit.export import calibration
-from keras_vit.export.card_formats import CARD_FORMATS
+from keras_vit.export.cards import write_card
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.formats.exporting import FromPixels
-from keras_vit.export.model_server import check_version_folder, write_server_files
-from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images, verified
+from keras_vit.export.parity import check_limits, compare, computes_in_float32, joined, read_images, verified
 from keras_vit.export.runtime_formats import FORMATS
+from keras_vit.export.server_files import check_version_folder, write_server_files
 from keras_vit.export.signatures import check_output, is_segmenter
-from keras_vit.graph import is_quantized
-from keras_vit.images.resizing import resize_image
+from keras_vit.graph import fits, is_quantized
 from keras_vit.preprocessing import preprocessing_layer
-from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
+from keras_vit.weights.model_cards import CARD, Evaluation, check_card, remove_card
 
 _BATCH_SIZES = (1, 3)
 _MESSAGE_BYTES = 2**31 - 1
@@ -152,7 +150,9 @@ def export_model(
     check_version_folder(path)
     calibrating, batches = _images_for(model, images, precision)
     sizes = _photograph_sizes(model) if images is None else []
-    targets = _targets(path, format, overwrite)
+    targets = [path.with_suffix(suffix) for suffix in FORMATS[format].suffixes]
+    if not overwrite and (existing := [target for target in targets if target.exists()]):
+        raise FileExistsError(f"{existing[0]} exists. Give another path, or overwrite=True to replace it.")
 
     def write(model, folder):
         file, photographs = folder / path.name, folder / "photographs.npz"
@@ -170,16 +170,13 @@ def export_model(
     with _new_files([*cards, *targets]) as folder:
         parity = verified(write, model, folder, precision == "float32", tolerance, min_agreement)
         speed = _judged_int8(model, format, folder, path.name, batches, parity) if precision == "int8" else None
-        if card:
-            text = model_card(model, CARD_FORMATS[format], path.name, card, model.output_shape[-1], precision)
-            (folder / CARD).write_text(text, encoding="utf-8")
+        write_card(folder, model, format, path.name, card, precision)
     if not card:
         remove_card(path.with_name(CARD), path.name)
     write_server_files(path)
     num_bytes = sum(target.stat().st_size for target in targets)
-    difference, num_classes = parity.max_difference["serving_default"], len(parity.predicted_classes)
-    agreement = parity.top_1_agreement
-    return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, agreement, num_classes, speed)
+    found = parity.max_difference["serving_default"], parity.top_1_agreement, len(parity.predicted_classes)
+    return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, *found, speed)
 
 
 def write_file(model, file, format, precision, photographs, sizes):
@@ -193,6 +190,8 @@ def write_file(model, file, format, precision, photographs, sizes):
         photographs: Path of the `.npz` file for the photographs. It gets one uint8 array (N, H, W, C) for each size.
         sizes: List of [height, width].
     """
+    from keras_vit.decoding import decode_upright, resize_image
+
     FORMATS[format].module.write(FromPixels(model), file, precision)
     *_, channels = model.input_shape
     images = [decode_upright(contents, channels) for contents in read_images(None)] if sizes else []
@@ -203,15 +202,8 @@ def _compare(model, format, file, batches):
     """Compares a file with its model on arrays of images, once for each of `_BATCH_SIZES`. Returns a `Parity`."""
     chunks = [chunk for batch in batches for chunk in _chunks(model, batch)]
     answers = _answers(format, file, chunks)
-    parities = [compare(model, images, {"serving_default": outputs}) for images, outputs in answers]
-    counts = [parity.images for parity in parities]
-    differences = [parity.max_difference["serving_default"] for parity in parities]
-    agreement = np.average([parity.top_1_agreement for parity in parities], weights=counts)
-    # Unlike `max`, `np.max` propagates NaN.
-    difference = {"serving_default": float(np.max(differences))}
-    effect = max(parity.effect for parity in parities)
-    classes = sorted(set().union(*(parity.predicted_classes for parity in parities)))
-    return Parity(sum(counts) // len(_BATCH_SIZES), difference, float(agreement), effect, classes)
+    parity = joined([compare(model, images, {"serving_default": outputs}) for images, outputs in answers])
+    return dataclasses.replace(parity, images=parity.images // len(_BATCH_SIZES))
 
 
 def _chunks(model, images):
@@ -265,36 +257,21 @@ def _new_files(targets):
         with replace_atomically(*targets) as folder:
             yield folder
         return
-    # A server would try to load a version's folder that is still empty.
-    with _existing(parent.parent), replace_atomically(parent, overwrite=False) as folder:
-        yield folder
-        complete = folder / parent.name
-        complete.mkdir()
-        for target in targets:
-            (folder / target.name).rename(complete / target.name)
-
-
-@contextlib.contextmanager
-def _existing(folder):
-    """Creates a folder and its parents. After an error, those that did not exist are removed, if they are empty."""
-    new = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    new = [each for each in parent.parents if not each.exists()]
+    parent.parent.mkdir(parents=True, exist_ok=True)
     try:
-        yield
+        # A server would try to load a version's folder that is still empty.
+        with replace_atomically(parent, overwrite=False) as folder:
+            yield folder
+            complete = folder / parent.name
+            complete.mkdir()
+            for target in targets:
+                (folder / target.name).rename(complete / target.name)
     except BaseException:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # The folders remain if they are not empty.
             for each in new:
                 each.rmdir()
         raise
-
-
-def _targets(path, format, overwrite):
-    """The paths of the files of an export. Raises a `FileExistsError` if one of them must not be replaced."""
-    targets = [path.with_suffix(suffix) for suffix in FORMATS[format].suffixes]
-    for target in targets:
-        if target.exists() and not overwrite:
-            raise FileExistsError(f"{target} exists. Give another path, or overwrite=True to replace it.")
-    return targets
 
 
 def _check_arguments(path, format, precision):
@@ -307,15 +284,8 @@ def _check_arguments(path, format, precision):
     *_, suffix = FORMATS[format].suffixes
     if path.suffix != suffix:
         raise ValueError(f"A file of the format {format!r} must end in {suffix}. Received: {os.fspath(path)!r}")
-    precisions = FORMATS[format].precisions
-    if precision not in precisions:
-        raise ValueError(
-            f"precision of the format {format!r} must be one of {', '.join(map(repr, precisions))}. Received: "
-            f"{precision!r}"
-        )
-    packages = FORMATS[format].packages
-    if precision == "int8":
-        packages += FORMATS[format].int8_packages
+    check_choice(f"precision of the format {format!r}", precision, FORMATS[format].precisions)
+    packages = FORMATS[format].packages + (FORMATS[format].int8_packages if precision == "int8" else ())
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
         extra, condition = ("int8", " with precision='int8'") if precision == "int8" else ("runtimes", "")
@@ -361,7 +331,7 @@ def _checked_images(model, images):
     """Checks images, and returns them as a list of arrays."""
     arrays = [np.asarray(array) for array in (images if isinstance(images, (list, tuple)) else [images])]
     shape = model.input_shape
-    wrong = [array for array in arrays if not _are_images(array, shape)]
+    wrong = [x for x in arrays if not fits(x.shape, shape) or not x.size or x.dtype.kind not in "uif"]
     if wrong or not arrays:
         received = f"{wrong[0].dtype} {wrong[0].shape}" if wrong else "an empty list"
         raise ValueError(
@@ -375,13 +345,6 @@ def _checked_images(model, images):
             f"images must have pixels in [0, 255], before normalisation. Received: pixels in [{low:g}, {high:g}]"
         )
     return arrays
-
-
-def _are_images(array, shape):
-    is_shape = array.ndim == len(shape) and all(
-        known in (None, size) for size, known in zip(array.shape, shape, strict=True)
-    )
-    return is_shape and array.size > 0 and array.dtype.kind in "uif"
 
 
 def _photograph_sizes(model):

@@ -3,7 +3,6 @@
 Shapes: B batch, H W C image, h w grid of patches, D hidden, k classes returned.
 """
 
-import collections
 import collections.abc
 import contextlib
 import dataclasses
@@ -21,21 +20,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.atomic_files import replace_atomically
-from keras_vit.checks import check_choice, check_flag, check_positive_integer, problem_of_class_names
-from keras_vit.decoding import MAX_PIXELS, input_protocol
-from keras_vit.export.card_formats import CARD_FORMATS
+from keras_vit.checks import MAX_PIXELS, check_choice, check_flag, check_positive_integer, problem_of_class_names
+from keras_vit.export.cards import write_card
 from keras_vit.export.elsewhere import with_tensorflow
-from keras_vit.export.model_server import check_no_openvino_versions
-from keras_vit.export.operator_files import check_name, default_name, write_operator_files
 from keras_vit.export.parity import check_limits, compare, compare_masks, computes_in_float32, verified
 from keras_vit.export.precision import PRECISIONS
+from keras_vit.export.server_files import check_name, check_no_openvino_versions, default_name, write_operator_files
 from keras_vit.export.signatures import check_output, check_signatures, is_segmenter
-from keras_vit.export.writing import write_saved_model
 from keras_vit.graph import is_quantized
 from keras_vit.label_spaces import imagenet1k_classes
-from keras_vit.preprocessing import preprocessing_layer
+from keras_vit.preprocessing import input_preprocessing, preprocessing_layer
 from keras_vit.pretrained import describe
-from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card
+from keras_vit.weights.model_cards import CARD, Evaluation, check_card
 
 _MAIN_FILE = "saved_model.pb"
 
@@ -168,11 +164,11 @@ def export_saved_model(
     path = pathlib.Path(path)
     check_flag("overwrite", overwrite)
     folder = path / str(check_positive_integer("version", version))
-    _check_folder(folder, overwrite)
+    if folder.exists() and not overwrite:
+        raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
+    check_no_openvino_versions(path)
     check_card(card, folder / CARD, _MAIN_FILE)
-    check_output(model)
-    input_protocol(model, image_size)
-    _check_precision(model, precision)
+    _check_model(model, image_size, precision)
     check_limits(tolerance, min_agreement)
     options = {
         "labels": _labels(model, labels),
@@ -192,7 +188,8 @@ def export_saved_model(
         exact = precision == "float32" and computes_in_float32(model)
         write = functools.partial(_write, name=folder.name, **options)
         parity = verified(write, model, working, exact, tolerance, min_agreement)
-        _write_descriptions(model, int(version), options, parity, card, labels, working / folder.name)
+        _write_facts(model, int(version), options, parity, working / folder.name)
+        write_card(working / folder.name, model, "saved_model", _MAIN_FILE, card, precision, labels)
     write_operator_files(path, options["model_name"], version, options["batch_sizes"], jit_compile)
     return folder
 
@@ -207,13 +204,16 @@ def _write(model, folder, name, **options):
     return (compare_masks if is_segmenter(model) else compare)(model, answers.pop("pixels"), answers)
 
 
-def _check_folder(folder, overwrite):
-    if folder.exists() and not overwrite:
-        raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
-    check_no_openvino_versions(folder.parent)
+def write_saved_model(model, **arguments):
+    """Calls `writing.write_saved_model`, which imports TensorFlow."""
+    from keras_vit.export import writing
+
+    writing.write_saved_model(model, **arguments)
 
 
-def _check_precision(model, precision):
+def _check_model(model, image_size, precision):
+    check_output(model)
+    input_preprocessing(model, image_size)
     check_choice("precision", precision, PRECISIONS)
     if precision != "float32" and is_quantized(model):
         raise ValueError(
@@ -264,11 +264,11 @@ def _labels(model, labels):
     return labels
 
 
-def _facts(model, version, options, parity, folder):
-    """Returns the contents of `keras_vit.json`."""
+def _write_facts(model, version, options, parity, folder):
+    """Writes `keras_vit.json`."""
     description = describe(model)
-    option_names = ("top_k", "jit_compile", "precision", "image_size", "max_image_pixels", "batch_sizes")
-    return {
+    names = ("top_k", "jit_compile", "precision", "image_size", "max_image_pixels", "batch_sizes")
+    facts = {
         "name": options["model_name"],
         "version": version,
         "exported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -279,13 +279,9 @@ def _facts(model, version, options, parity, folder):
         # Masks only contain indices, so readers need the names of the classes.
         **({"labels": options["labels"]} if is_segmenter(model) else {}),
         "config": description.config.to_dict(),
-        "weights": {
-            "source": description.source,
-            "licence": description.licence,
-            "adaptations": description.adaptations,
-        },
+        "weights": {name: getattr(description, name) for name in ("source", "licence", "adaptations")},
         "preprocessing": description.pixels | {"label_space": description.label_space},
-        "options": {name: options[name] for name in option_names},
+        "options": {name: options[name] for name in names},
         "parity": dataclasses.asdict(parity),
         "bytes": {
             "all": _num_bytes(folder),
@@ -294,18 +290,7 @@ def _facts(model, version, options, parity, folder):
         },
         "versions": _versions() | {"keras_backend": keras.backend.backend()},
     }
-
-
-def _write_descriptions(model, version, options, parity, card, labels, folder):
-    """Writes `keras_vit.json` and, if `card` is given, the model card."""
-    facts = _facts(model, version, options, parity, folder)
     (folder / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
-    if card:
-        precision = facts["options"]["precision"]
-        text = model_card(
-            model, CARD_FORMATS["saved_model"], _MAIN_FILE, card, facts["classes"], precision, class_names=labels
-        )
-        (folder / CARD).write_text(text, encoding="utf-8")
 
 
 def _num_bytes(folder):

@@ -1,7 +1,10 @@
-"""Removes nodes from the graph of a SavedModel. TensorFlow is imported inside the functions only."""
+"""Removes nodes from the graph of a SavedModel."""
 
 import math
 import pathlib
+
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 
 def remove_nodes(folder):
@@ -15,8 +18,6 @@ def remove_nodes(folder):
         folder: Folder of a SavedModel. `fingerprint.pb` is removed, because it contains a checksum of the old file.
             TensorFlow only uses it for statistics.
     """
-    from tensorflow.core.protobuf import saved_model_pb2
-
     file = pathlib.Path(folder) / "saved_model.pb"
     saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for graph in saved.meta_graphs:
@@ -57,14 +58,12 @@ def _simplify(function):
 
 def _simplify_reshape(node, source, shape):
     """Simplifies a `Reshape` node of the output of the node `source`. `source` is `None` for an argument."""
-    from tensorflow import make_ndarray
-
     if source is None or len(node.input) > 2:  # It may have control inputs.
         return
     if source.op == "Reshape" and len(source.input) == 2:
         node.input[0] = source.input[0]
     elif source.op == "Const" and not source.input and shape is not None and shape.op == "Const":
-        value, sides = source.attr["value"].tensor, make_ndarray(shape.attr["value"].tensor).tolist()
+        value, sides = source.attr["value"].tensor, tf.make_ndarray(shape.attr["value"].tensor).tolist()
         count = math.prod(side.size for side in value.tensor_shape.dim)
         if -1 in sides and 0 not in sides:
             sides[sides.index(-1)] = count // -math.prod(sides)
@@ -87,16 +86,12 @@ def _set_constant(node, value, sides):
 
 def _remove_unused(function):
     """Removes the constants and `Reshape` nodes that no other node and no output of a `FunctionDef` uses."""
-    nodes, num_before = [*function.node_def], None
-    while len(nodes) != num_before:
-        num_before = len(nodes)
-        references = [
-            *function.ret.values(),
-            *function.control_ret.values(),
-            *(each for node in nodes for each in node.input),
-        ]
-        used = {reference.removeprefix("^").partition(":")[0] for reference in references}
-        nodes = [node for node in nodes if node.name in used or node.op not in ("Const", "Reshape")]
-    remaining = type(function)(node_def=nodes)
+    references, remaining = [*function.ret.values(), *function.control_ret.values()], []
+    used = {reference.removeprefix("^").partition(":")[0] for reference in references}
+    for node in reversed(function.node_def):
+        if node.name in used or node.op not in ("Const", "Reshape"):
+            used.update(reference.removeprefix("^").partition(":")[0] for reference in node.input)
+            remaining.append(node)
+    remaining = type(function)(node_def=reversed(remaining))
     del function.node_def[:]
     function.node_def.extend(remaining.node_def)

@@ -1,22 +1,24 @@
-"""Writes a SavedModel, loads it and runs it. Keras must run on TensorFlow.
-
-TensorFlow is imported inside the functions only. Shapes: N images, H W C image.
-"""
+"""Writes a SavedModel, loads it and runs it. Keras must run on TensorFlow. Shapes: N images, H W C image."""
 
 import pathlib
 
 import numpy as np
+import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, image_decoder, input_protocol
+from keras_vit.decoding import decode_upright, image_decoder
+from keras_vit.export.functions import build_signatures
 from keras_vit.export.messages import without_messages
 from keras_vit.export.parity import computes_in_float32, full_precision, read_images
 from keras_vit.export.precision import in_bfloat16, round_to_int8
-from keras_vit.export.signatures import OUTPUTS, build_signatures
+from keras_vit.export.signatures import OUTPUTS
 from keras_vit.export.smaller_graph import remove_nodes
-from keras_vit.export.warmup import write_warmup
+from keras_vit.preprocessing import input_preprocessing
 
 _NUM_IMAGES = 8
 """Number of images for the signatures other than `serving_default`, which gets all images."""
+_MAX_REQUESTS = 1000
+"""Maximum number of requests (tensorflow_serving/g3doc/saved_model_warmup.md). Servers refuse models with more."""
+_GRAY = 128
 
 
 def write_saved_model(model, folder, answers, labels, precision, images, model_name, batch_sizes, **options):
@@ -34,10 +36,8 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
             that predicted classes are compared on more images.
         model_name: Name of the model for clients.
         batch_sizes: Batch sizes of the warm-up requests. Batches above the largest size are split.
-        **options: Further arguments of `signatures.build_signatures`.
+        **options: Further arguments of `functions.build_signatures`.
     """
-    import tensorflow as tf
-
     folder = pathlib.Path(folder)
     served_model = in_bfloat16(model) if precision == "bfloat16" else model
     rounded = round_to_int8(model) if precision == "int8" else []
@@ -52,13 +52,9 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
         tf.saved_model.save(root, str(folder), signatures=concrete)
     remove_nodes(folder)
     (folder / "assets" / "labels.txt").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
-    _, size, channels = input_protocol(model, options["image_size"])
+    _, size, channels = input_preprocessing(model, options["image_size"])
     specs = {name: function.input_signature[0] for name, function in served.items()}
-    specs = {
-        name: spec if spec.dtype == tf.string else tf.TensorSpec([None, *size, channels], spec.dtype, spec.name)
-        for name, spec in specs.items()
-    }
-    write_warmup(folder, model_name, specs, read_images(None)[0], batch_sizes)
+    write_warmup(folder, model_name, specs, [*size, channels], read_images(None)[0], batch_sizes)
     files = read_images(images)
     if images is None and (precision != "float32" or not computes_in_float32(model)):
         files = [view for file in files for view in _views(file)]
@@ -69,8 +65,6 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
 
 
 def _decoded(decode, file, index, paths):
-    import tensorflow as tf
-
     try:
         return decode(file)
     except tf.errors.InvalidArgumentError:
@@ -79,8 +73,6 @@ def _decoded(decode, file, index, paths):
 
 def _run_signatures(folder, files, pixels, batch_size):
     """Runs a SavedModel. Returns {signature: main output}. Masks are (N, H, W, 2): class and score of each pixel."""
-    import tensorflow as tf
-
     signatures = tf.saved_model.load(str(folder)).signatures
     answers = {}
     for name in [name for name in OUTPUTS if name in signatures]:
@@ -105,8 +97,6 @@ def _main_output(outputs, name):
 
 def _views(file):
     """Returns an encoded image, its mirror image and crops of it, all encoded."""
-    import tensorflow as tf
-
     image = decode_upright(file, 3)
     height, width, _ = image.shape
     views = [image, image[:, ::-1]]
@@ -114,3 +104,60 @@ def _views(file):
         for left in (0, width // 4, width // 3):
             views.append(image[top : top + 2 * height // 3, left : left + 2 * width // 3])
     return [tf.io.encode_jpeg(view, quality=95).numpy() for view in views]
+
+
+def write_warmup(folder, model_name, specs, image_shape, photograph, batch_sizes):
+    """Writes `assets.extra/tf_serving_warmup_requests`: a request for each signature and each batch size.
+
+    The file is a TFRecord of `tensorflow.serving.PredictionLog` messages. They are written in protobuf's wire format
+    directly, so that an export does not need the package of TensorFlow Serving.
+
+    Args:
+        folder: Folder of the SavedModel.
+        model_name: Name by which clients request the model.
+        specs: {name of the signature: `tf.TensorSpec` of its input}
+        image_shape: [height, width, channels] of images, for the signatures whose inputs are pixels.
+        photograph: Contents of an image file, for the signatures whose inputs are encoded images.
+        batch_sizes: Batch sizes of the requests.
+
+    Raises:
+        ValueError: If there are more requests than a server accepts.
+    """
+    if len(specs) * len(batch_sizes) > _MAX_REQUESTS:
+        raise ValueError(
+            f"batch_sizes must have at most {_MAX_REQUESTS // len(specs)} numbers, because a server accepts "
+            f"{_MAX_REQUESTS} warm-up requests, and there are {len(specs)} signatures. Received: {len(batch_sizes)} "
+            f"numbers."
+        )
+    path = pathlib.Path(folder) / "assets.extra" / "tf_serving_warmup_requests"
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for signature, spec in specs.items():
+            # One value is stored for all elements (tensor.proto: "the last value is repeated"), which saves megabytes.
+            value, shape = (photograph, []) if spec.dtype == tf.string else (_GRAY, image_shape)
+            tensor = tf.make_tensor_proto(value, spec.dtype, shape=[])
+            for batch_size in batch_sizes:
+                tensor.tensor_shape.CopyFrom(tf.TensorShape([batch_size, *shape]).as_proto())
+                writer.write(_prediction_log(model_name, signature, spec.name, tensor))
+
+
+def _prediction_log(model_name, signature, input_name, tensor):
+    """The message `PredictionLog(predict_log=PredictLog(request=PredictRequest(...)))`, encoded by field numbers."""
+    model_spec = _field(1, model_name.encode()) + _field(3, signature.encode())
+    entry = _field(1, input_name.encode()) + _field(2, tensor.SerializeToString())
+    request = _field(1, model_spec) + _field(2, entry)
+    return _field(6, _field(1, request))
+
+
+def _field(number, content):
+    """A length-delimited field of protobuf's wire format."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value):
+    """An integer in groups of seven bits, the lowest bits first. If a byte's highest bit is 1, more bytes follow."""
+    groups = []
+    while value > 127:
+        groups.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*groups, value])

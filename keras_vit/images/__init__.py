@@ -1,1 +1,1 @@
-"""Reads headers and markers of encoded images, and resizes decoded ones."""
+"""Reads headers and markers of encoded images."""

@@ -1,21 +1,14 @@
 """Reads headers of encoded images without decoding them: size, orientation, first frame of a GIF file.
 
 Only TensorFlow's operations are used, so that the functions can be part of a SavedModel. Files may be malicious. The
-functions therefore raise no error for any content of a file, and the number of their steps is limited. TensorFlow is
-imported inside the functions only.
+functions therefore raise no error for any content of a file, and the number of their steps is limited.
 """
 
 import functools
 
-from keras_vit.images.markers import (
-    DIRECTORY_BYTES,
-    FRAME_MARKERS,
-    MAX_SEGMENTS,
-    count_scans,
-    find_directory,
-    find_frame,
-    orientation_in,
-)
+import tensorflow as tf
+
+from keras_vit.images import markers
 
 _MAX_STEPS = 2000  # Maximum number of blocks of a GIF file that are read. Real files have tens of blocks.
 MAX_SCANS = 100
@@ -32,8 +25,6 @@ def as_operation(function):
 
     @functools.wraps(function)
     def call(*tensors):
-        import tensorflow as tf
-
         if tf.executing_eagerly():
             return function(*tensors)
         return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})(*tensors)
@@ -73,29 +64,21 @@ def exif_orientation(image_bytes):
     Returns:
         int32 of the same shape.
     """
-    import tensorflow as tf
-
-    is_jpeg = tf.strings.substr(image_bytes, 0, 3) == b"\xff\xd8\xff"
-    _, exif = find_frame(image_bytes, is_jpeg)
-    none = tf.zeros_like(image_bytes)
-    other = tf.cond(tf.reduce_all(is_jpeg), lambda: none, lambda: as_operation(find_directory)(image_bytes))
-    return _orientation(image_bytes, exif, other)
+    return read_header(image_bytes)[1]
 
 
 def read_header(image_bytes):
     """Returns the results of `encoded_size` and `exif_orientation`, but reads the headers only once."""
-    import tensorflow as tf
-
     length = tf.strings.length(image_bytes)
     head = _bytes_at(image_bytes, tf.zeros_like(length), 66)
     is_jpeg = _starts_with(head, b"\xff\xd8\xff")
-    frame, exif = find_frame(image_bytes, is_jpeg)
+    frame, exif = markers.find_frame(image_bytes, is_jpeg)
     # In most batches all files are JPEG files. Then the headers of other formats are not read.
     none = tf.zeros_like(head[..., :2]), tf.zeros_like(image_bytes)
     other_size, other_exif = tf.cond(
         tf.reduce_all(is_jpeg),
         lambda: none,
-        lambda: (_other_size(image_bytes), as_operation(find_directory)(image_bytes)),
+        lambda: (_other_size(image_bytes), as_operation(markers.find_directory)(image_bytes)),
     )
     size = _jpeg_size(image_bytes, frame) + other_size
     is_possible = tf.reduce_all((size > 0) & (size < 2**31), axis=-1)
@@ -104,8 +87,6 @@ def read_header(image_bytes):
 
 def is_animated_webp(image_bytes):
     """Whether files are WebP animations, which TensorFlow does not decode: bool, of the shape of `image_bytes`."""
-    import tensorflow as tf
-
     chunk = _bytes_at(image_bytes, tf.zeros_like(tf.strings.length(image_bytes)) + 12, 9)
     return _starts_with(chunk, b"VP8X") & _has_animation(chunk[..., 8])
 
@@ -120,25 +101,18 @@ def has_too_many_scans(image_bytes, most=MAX_SCANS):
     Returns:
         bool (B,)
     """
-    import tensorflow as tf
-
     is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
-    parts = tf.strings.split(tf.where(is_jpeg, image_bytes, ""), b"\xff\xda", maxsplit=MAX_SEGMENTS)
+    parts = tf.strings.split(tf.where(is_jpeg, image_bytes, ""), b"\xff\xda", maxsplit=markers.MAX_SEGMENTS)
     # The bytes FF DA do not always start a scan. In a video that follows the image, they occur by chance every 64 KB.
     num_markers = parts.row_lengths() - 1
     indices = tf.where(num_markers > most)[:, 0]
 
+    @as_operation
     def count_exactly():
-        return tf.tensor_scatter_nd_update(num_markers, indices[:, None], _count_scans(tf.gather(image_bytes, indices)))
+        counts = tf.map_fn(markers.count_scans, tf.gather(image_bytes, indices), fn_output_signature=tf.int64)
+        return tf.tensor_scatter_nd_update(num_markers, indices[:, None], counts)
 
     return tf.cond(tf.size(indices) > 0, count_exactly, lambda: num_markers) > most
-
-
-@as_operation
-def _count_scans(image_bytes):
-    import tensorflow as tf
-
-    return tf.map_fn(count_scans, image_bytes, fn_output_signature=tf.int64)
 
 
 def first_frame(gif_bytes):
@@ -152,8 +126,6 @@ def first_frame(gif_bytes):
         frame is damaged or incomplete. position: int64 (top, left) of the frame in the picture. size: int64 (height,
         width) of the picture.
     """
-    import tensorflow as tf
-
     length = tf.strings.length(gif_bytes)
     head = _bytes_at(gif_bytes, 0, 13)
     position, descriptor, canvas = _gif_layout(gif_bytes, head)
@@ -179,8 +151,6 @@ def bmp_palette(image_bytes):
     Returns:
         uint8 (256, 3), where missing colors are black, or (0, 3) for a file without palette.
     """
-    import tensorflow as tf
-
     head = _bytes_at(image_bytes, 0, 30)
     length = tf.strings.length(image_bytes)
     start, end = (
@@ -194,22 +164,16 @@ def bmp_palette(image_bytes):
 
 def _bytes_at(image_bytes, position, count):
     """Reads `count` bytes from `position` on: int64 with one more axis. Bytes after the end of a file are zeros."""
-    import tensorflow as tf
-
     length = tf.strings.length(image_bytes)
     part = tf.strings.substr(image_bytes, tf.minimum(position, length), tf.fill(tf.shape(length), count))
     return tf.cast(tf.io.decode_raw(part, tf.uint8, fixed_length=count), tf.int64)
 
 
 def _starts_with(head, prefix):
-    import tensorflow as tf
-
     return tf.reduce_all(head[..., : len(prefix)] == list(prefix), axis=-1)
 
 
 def _big_endian(digits):
-    import tensorflow as tf
-
     return tf.reduce_sum(digits * [256**i for i in reversed(range(digits.shape[-1]))], axis=-1)
 
 
@@ -219,16 +183,12 @@ def _little_endian(digits):
 
 def _where(condition, size):
     """The sizes (height, width) where a condition is true, and zeros elsewhere."""
-    import tensorflow as tf
-
     return tf.where(condition[..., None], size, 0)
 
 
 def _jpeg_size(image_bytes, position):
-    import tensorflow as tf
-
     header = _bytes_at(image_bytes, position, 9)
-    is_frame = (header[..., 0] == 0xFF) & tf.reduce_any(header[..., 1, None] == FRAME_MARKERS, axis=-1)
+    is_frame = (header[..., 0] == 0xFF) & tf.reduce_any(header[..., 1, None] == markers.FRAME_MARKERS, axis=-1)
     is_complete = position + 9 <= tf.strings.length(image_bytes)
     return _where(is_frame & is_complete, tf.stack([_big_endian(header[..., 5:7]), _big_endian(header[..., 7:9])], -1))
 
@@ -236,8 +196,6 @@ def _jpeg_size(image_bytes, position):
 @as_operation
 def _other_size(image_bytes):
     """The size of files of other formats than JPEG."""
-    import tensorflow as tf
-
     length = tf.strings.length(image_bytes)
     head = _bytes_at(image_bytes, tf.zeros_like(length), 66)
     is_gif, (_, _, canvas) = _starts_with(head, b"GIF8"), _gif_layout(image_bytes, head)
@@ -246,16 +204,12 @@ def _other_size(image_bytes):
 
 def _png_size(head, length):
     """The size in the header, which is the first chunk of a PNG file (PNG specification, section 11.2.1)."""
-    import tensorflow as tf
-
     is_png = _starts_with(head, b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR") & (length >= 24)
     return _where(is_png, tf.stack([_big_endian(head[..., 20:24]), _big_endian(head[..., 16:20])], axis=-1))
 
 
 def _bmp_size(head, length):
     """The size in a Windows header of 40 bytes or more. If the height is negative, the first row is the top row."""
-    import tensorflow as tf
-
     header_size, width, height, compression = (_little_endian(head[..., i : i + 4]) for i in (14, 18, 22, 30))
     bits = _little_endian(head[..., 28:30])
     # These bit fields define the default order of the colors.
@@ -268,8 +222,6 @@ def _bmp_size(head, length):
 
 def _webp_size(head, length):
     """The size in the first chunk of a WebP file. The format is lossy, lossless or extended (RFC 9649)."""
-    import tensorflow as tf
-
     is_webp = _starts_with(head, b"RIFF") & _starts_with(head[..., 8:], b"WEBP")
     is_lossy = _starts_with(head[..., 12:], b"VP8 ") & _starts_with(head[..., 23:], b"\x9d\x01\x2a") & (length >= 30)
     is_lossless = _starts_with(head[..., 12:], b"VP8L") & (head[..., 20] == 0x2F) & (length >= 25)
@@ -294,8 +246,6 @@ def _gif_layout(image_bytes, head):
     Returns (position, descriptor, size). position: int32, the position of the first frame's descriptor. descriptor: its
     10 bytes. size: (height, width) of the picture, enlarged to contain the frame, or zeros if no frame was found.
     """
-    import tensorflow as tf
-
     size = tf.strings.length(image_bytes)
 
     def walk(position, is_inside, _):
@@ -324,16 +274,12 @@ def _gif_layout(image_bytes, head):
 
 def _color_table_bytes(flags):
     """The length of the color table according to the flags of a GIF file: int32."""
-    import tensorflow as tf
-
     flags = tf.cast(flags, tf.int32)
     return tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)
 
 
 def _end_of_blocks(content, start):
     """The position after the GIF blocks that begin at `start`, or 0 if `content`, uint8 (n,), ends within them."""
-    import tensorflow as tf
-
     size = tf.size(content)
     content = tf.concat([content, [0]], axis=0)  # Appends an empty block.
 
@@ -352,14 +298,14 @@ def _end_of_blocks(content, start):
 def _orientation(image_bytes, segment, other):
     """The orientations of files. They are computed only if at least one file has an EXIF block.
 
-    `segment` contains the position of the EXIF segment of a JPEG file, or 0. `other` is the result of `find_directory`.
+    `segment` contains the position of the EXIF segment of a JPEG file, or 0. `other` is the result of
+    `markers.find_directory`.
     """
-    import tensorflow as tf
 
     def read():
-        num_bytes = tf.fill(tf.shape(segment), DIRECTORY_BYTES)
+        num_bytes = tf.fill(tf.shape(segment), markers.DIRECTORY_BYTES)
         start = tf.minimum(segment + 10, tf.strings.length(image_bytes))
         directory = tf.strings.substr(image_bytes, start, num_bytes)
-        return as_operation(orientation_in)(tf.where(segment > 0, directory, other))
+        return as_operation(markers.orientation_in)(tf.where(segment > 0, directory, other))
 
     return tf.cond(tf.reduce_any((segment > 0) | (other != b"")), read, lambda: tf.ones_like(segment))

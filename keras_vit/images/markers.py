@@ -1,10 +1,11 @@
 """Reads the markers of JPEG files (ITU-T T.81, annex B), in the same way as libjpeg, and the EXIF blocks of images.
 
-Only TensorFlow's operations are used. TensorFlow is imported inside the functions only. Files may be malicious. The
-functions therefore raise no error for any content of a file, and the numbers of their steps and bytes are limited.
+Only TensorFlow's operations are used. Files may be malicious. The functions therefore raise no error for any content of
+a file, and the numbers of their steps and bytes are limited.
 """
 
 import numpy as np
+import tensorflow as tf
 
 MAX_SEGMENTS = 2000
 """Maximum number of segments of a file that are read. Real files have tens of segments."""
@@ -27,8 +28,6 @@ def find_frame(image_bytes, is_jpeg):
         A tuple of int32 positions (end, exif). end: where the search ended. If the file is valid, this is the marker of
         the frame. exif: the first EXIF segment before the frame, or 0 if there is none.
     """
-    import tensorflow as tf
-
     # steps[m] is the number of bytes to skip at the marker 0xFF m, in addition to the segment's length. steps[256]
     # applies to bytes other than 0xFF.
     steps = np.zeros(257, "int32")
@@ -62,8 +61,6 @@ def count_scans(jpeg):
 
     If the file has more than `MAX_SEGMENTS` segments, the result is `MAX_SEGMENTS`.
     """
-    import tensorflow as tf
-
     content = tf.concat([tf.io.decode_raw(jpeg, tf.uint8), [0, 0, 0, 0]], axis=0)
     size = tf.strings.length(jpeg)
     # Inside compressed pixels, a zero follows each 0xFF that is not part of a restart marker.
@@ -96,8 +93,6 @@ def find_directory(image_bytes):
     Returns:
         Strings of the shape of `image_bytes`. They are empty for files without a directory.
     """
-    import tensorflow as tf
-
     is_png = tf.strings.substr(image_bytes, 0, 4) == b"\x89PNG"
     # In an extended WebP file, the fourth bit of the flags means EXIF.
     flags = r"[\x08-\x0f\x18-\x1f\x28-\x2f\x38-\x3f]"
@@ -125,8 +120,6 @@ def orientation_in(directory):
     Returns:
         int32 of the same shape, from 1 to 8. If there is no orientation, it is 1.
     """
-    import tensorflow as tf
-
     shape, rank = tf.shape(directory), directory.shape.rank
     # A damaged directory may point anywhere, so the content is padded with zeros.
     directory = tf.strings.substr(directory, 0, DIRECTORY_BYTES)

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.graph import fits
 from keras_vit.layers.ops.patch_selection import select_patches, share_of
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.pretrainer import Pretrainer
@@ -68,6 +69,8 @@ class MaskedAutoencoder(Pretrainer):
     (2, 64, 96, 3)
     """
 
+    ARGUMENTS = ("mask_ratio", "decoder_layers", "decoder_dim", "decoder_heads", "normalize_targets", "seed")
+
     def __init__(
         self,
         model: keras.Model,
@@ -82,25 +85,23 @@ class MaskedAutoencoder(Pretrainer):
         super().__init__(model, **kwargs)
         config = self.architecture
         _check_architecture(config)
-        num_values = math.prod(config.total_stride) * self.channels
-        _check_sizes(num_values, normalize_targets, decoder_layers, decoder_dim, decoder_heads)
         self.mask_ratio = masking.check_share("mask_ratio", mask_ratio)
-        self.decoder_layers = decoder_layers
-        self.decoder_dim = decoder_dim
-        self.decoder_heads = decoder_heads
+        self.decoder_layers = check_positive_integer("decoder_layers", decoder_layers)
+        self.decoder_heads = check_positive_integer("decoder_heads", decoder_heads)
+        self.decoder_dim = check_positive_integer("decoder_dim", decoder_dim)
+        if decoder_dim % 4 or decoder_dim < 8 or decoder_dim % decoder_heads:
+            raise ValueError(
+                f"decoder_dim must be a multiple of 4, at least 8, and a multiple of decoder_heads. Received: "
+                f"decoder_dim={decoder_dim}, decoder_heads={decoder_heads}"
+            )
         self.normalize_targets = check_flag("normalize_targets", normalize_targets)
+        num_values = math.prod(config.total_stride) * self.channels
+        if normalize_targets and num_values == 1:
+            raise ValueError("normalize_targets=True needs patches of more than one value. Set it to False.")
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
-        self.decoder = Decoder(
-            decoder_layers,
-            decoder_dim,
-            decoder_heads,
-            num_values,
-            num_prefix_tokens=config.num_prefix_tokens,
-            mlp=config.mlp,
-            epsilon=config.layer_norm_epsilon,
-            name="decoder",
-        )
+        sizes = decoder_layers, decoder_dim, decoder_heads, num_values, config.num_prefix_tokens
+        self.decoder = Decoder(*sizes, mlp=config.mlp, epsilon=config.layer_norm_epsilon, name="decoder")
         self.decoder.build((None, None, config.hidden_dim))
         self.built = True
 
@@ -160,10 +161,6 @@ class MaskedAutoencoder(Pretrainer):
             mean, deviation = _statistics(self._flat_patches(images))
             predictions = predictions * deviation + mean
         return self._reconstruction(images, self.to_pixels(self._image(predictions, images)), outputs["mask"])
-
-    def get_config(self):
-        names = ("mask_ratio", "decoder_layers", "decoder_dim", "decoder_heads", "normalize_targets", "seed")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -249,10 +246,6 @@ class Decoder(keras.layers.Layer):
             tokens = block(tokens)
         return self.predictions(self.norm(tokens[:, self.num_prefix_tokens :]))
 
-    def get_config(self):
-        names = ("num_layers", "hidden_dim", "num_heads", "num_values", "num_prefix_tokens", "mlp", "epsilon")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
 
 def _statistics(patches):
     """The mean and the standard deviation of each patch, both (B, N, 1), computed as in the authors' code."""
@@ -264,19 +257,16 @@ def _statistics(patches):
 def _check_noise(noise, shape):
     """Converts noise to a tensor. Checks all known sizes of its shape, which must be (B, N)."""
     noise = ops.convert_to_tensor(noise, "float32")
-    sizes = list(zip(noise.shape, shape, strict=False))
-    if len(noise.shape) != 2 or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
+    if not fits(noise.shape, [size if isinstance(size, int) else None for size in shape]):
         raise ValueError(f"noise must be of shape (B, N) = {shape}. Received: shape {tuple(noise.shape)}")
     return noise
 
 
 def _check_architecture(config):
+    kind = config.position_embedding
     reasons = {
         "a stem": (config.stem is not None, "its convolutions need the hidden patches. Use stem=None"),
-        "relative positions": (
-            config.position_embedding == "relative",
-            "they need all tokens. Use position_embedding='learned_1d'",
-        ),
+        "relative positions": (kind == "relative", "they need all tokens. Use position_embedding='learned_1d'"),
         "rotary positions": (
             config.rotary is not None,
             "the attention rotates the tokens of all patches. Use rotary=None",
@@ -293,15 +283,3 @@ def _check_architecture(config):
                 f"The encoder of a masked autoencoder only runs on the visible patches. A model with {what} cannot do "
                 f"this: {why}, or pre-train with MaskedPatchPrediction."
             )
-
-
-def _check_sizes(num_values, normalize_targets, decoder_layers, decoder_dim, decoder_heads):
-    for name, size in (("decoder_layers", decoder_layers), ("decoder_heads", decoder_heads)):
-        check_positive_integer(name, size)
-    if check_positive_integer("decoder_dim", decoder_dim) % 4 or decoder_dim < 8 or decoder_dim % decoder_heads:
-        raise ValueError(
-            f"decoder_dim must be a multiple of 4, at least 8, and a multiple of decoder_heads. Received: "
-            f"decoder_dim={decoder_dim}, decoder_heads={decoder_heads}"
-        )
-    if normalize_targets and num_values == 1:
-        raise ValueError("normalize_targets=True needs patches of more than one value. Set it to False.")

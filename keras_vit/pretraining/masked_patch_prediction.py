@@ -58,6 +58,8 @@ class MaskedPatchPrediction(Pretrainer):
     >>> history = pretraining.fit(np.zeros((2, 64, 96, 3)), verbose=0)  # doctest: +SKIP
     """
 
+    ARGUMENTS = ("corruption_rate", "target", "seed")
+
     def __init__(
         self,
         model: keras.Model,
@@ -68,10 +70,20 @@ class MaskedPatchPrediction(Pretrainer):
     ) -> None:
         super().__init__(model, **kwargs)
         self.corruption_rate = check_share("corruption_rate", corruption_rate)
-        self.target = target
+        self.target = check_choice("target", target, TARGETS)
         self.seed = seed
         stride, channels = self.architecture.total_stride, self.channels
-        _check_target(target, stride, channels)
+        if target == "small_patch" and any(side % _SMALL for side in stride):
+            raise ValueError(
+                f"target='small_patch' divides each patch into {_SMALL} x {_SMALL} cells, so its sides must be "
+                f"multiples of {_SMALL} pixels. Received: patches of {stride[0]} x {stride[1]}. Use 'mean_color' or "
+                f"'pixels'."
+            )
+        if target != "pixels" and channels > _MAX_CHANNELS:
+            raise ValueError(
+                f"target={target!r} has {_LEVELS}^C classes, so images have at most {_MAX_CHANNELS} channels. "
+                f"Received: {channels} channels. Use target='pixels'."
+            )
         self.has_classes = target != "pixels"
         self.outputs_per_patch = _SMALL**2 if target == "small_patch" else 1
         size = self.outputs_per_patch * _LEVELS**channels if self.has_classes else math.prod(stride) * channels
@@ -161,21 +173,3 @@ class MaskedPatchPrediction(Pretrainer):
     def _place_values(self):
         """The factor of each channel's level in the number of a class, (C,)."""
         return ops.convert_to_tensor([_LEVELS**c for c in reversed(range(self.channels))], "int32")
-
-    def get_config(self):
-        names = ("corruption_rate", "target", "seed")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
-
-def _check_target(target, stride, channels):
-    check_choice("target", target, TARGETS)
-    if target == "small_patch" and any(side % _SMALL for side in stride):
-        raise ValueError(
-            f"target='small_patch' divides each patch into {_SMALL} x {_SMALL} cells, so its sides must be multiples "
-            f"of {_SMALL} pixels. Received: patches of {stride[0]} x {stride[1]}. Use 'mean_color' or 'pixels'."
-        )
-    if target != "pixels" and channels > _MAX_CHANNELS:
-        raise ValueError(
-            f"target={target!r} has {_LEVELS}^C classes, so images have at most {_MAX_CHANNELS} channels. Received: "
-            f"{channels} channels. Use target='pixels'."
-        )

@@ -94,9 +94,6 @@ class PatchCorruption(keras.layers.Layer):
         shape, corrupted_shape = self.compute_output_shape(patches.shape)
         return keras.KerasTensor(shape, patches.dtype), keras.KerasTensor(corrupted_shape, "float32")
 
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
-
 
 _MASKED, _OTHER = 0.8, 0.1  # Probabilities.
 

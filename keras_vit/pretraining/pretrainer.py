@@ -33,11 +33,25 @@ class Pretrainer(keras.Model):
     Args:
         model: A model of this package.
         **kwargs: Arguments of `keras.Model`.
+
+    Class attributes:
+        ARGUMENTS: Names of the further arguments of a subclass. The attributes have the same names.
     """
+
+    ARGUMENTS: tuple[str, ...] = ()
 
     def __init__(self, model: keras.Model, **kwargs: typing.Any) -> None:
         super().__init__(autocast=False, **kwargs)  # Casting to half precision would round the pixels.
-        _check_model(model)
+        if vision_model(model) is not model:
+            raise ValueError(
+                f"{model.name!r} contains a model of keras_vit. Pass the inner model, {vision_model(model).name!r}."
+            )
+        missing = {"patch_embedding", "position_dropout"} - {layer.name for layer in model.layers}
+        if missing:
+            raise ValueError(
+                f"A Vision Transformer is needed, and {model.name!r} has no layer {min(missing)!r}. Build the model "
+                f"with keras_vit.ViT."
+            )
         self.model = model
         layer = preprocessing_layer(model)
         self.architecture = read_architecture(layer.architecture)
@@ -184,7 +198,8 @@ class Pretrainer(keras.Model):
         return ops.mean(ops.square(outputs["predictions"] - outputs["targets"]), axis=-1)
 
     def get_config(self):
-        return {**super().get_config(), "model": keras.saving.serialize_keras_object(self.model)}
+        model = keras.saving.serialize_keras_object(self.model)
+        return {**super().get_config(), "model": model, **{name: getattr(self, name) for name in self.ARGUMENTS}}
 
     @classmethod
     def from_config(cls, config):
@@ -194,16 +209,3 @@ class Pretrainer(keras.Model):
 def mean_of_hidden(values, mask):
     """The mean over the hidden patches of each image, (B,), of values (B, N)."""
     return ops.sum(mask * values, axis=1) / ops.sum(mask, axis=1)
-
-
-def _check_model(model):
-    if vision_model(model) is not model:
-        raise ValueError(
-            f"{model.name!r} contains a model of keras_vit. Pass the inner model, {vision_model(model).name!r}."
-        )
-    missing = {"patch_embedding", "position_dropout"} - {layer.name for layer in model.layers}
-    if missing:
-        raise ValueError(
-            f"A Vision Transformer is needed, and {model.name!r} has no layer {min(missing)!r}. Build the model with "
-            f"keras_vit.ViT."
-        )

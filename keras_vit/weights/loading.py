@@ -290,7 +290,7 @@ def _record(model, preprocessing, report, origin):
         **report.adapted,
         **dict.fromkeys(report.initialized, "not loaded from the file"),
     }
-    layer.set_protocol(**preprocessing)
+    layer.set_preprocessing(**preprocessing)
     for name, change in layer.adaptations.items():
         # A new classifier was requested by the caller (`classes` or `head="reset"`), so there is no warning about it.
         level = logging.INFO if name.startswith(HEAD) else logging.WARNING

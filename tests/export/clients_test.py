@@ -14,7 +14,7 @@ import yaml
 
 import keras_vit
 from keras_vit.decoding import image_decoder
-from keras_vit.export.operator_files import write_operator_files
+from keras_vit.export.server_files import write_operator_files
 from tests.export.exports import LABELS, TOP_K
 from tests.export.stand_in import serve
 from tests.pictures import encoded, picture

@@ -10,7 +10,7 @@ from tests.export.exports import export_file, export_pets
 from tests.test_case import TENSORFLOW
 
 # TensorFlow's part of an export does not depend on the backend. elsewhere_test.py tests other backends.
-_OF_TENSORFLOW = ["clients", "factories", "frozen_weights", "fusion", "int8/litert", "operator_files"]
+_OF_TENSORFLOW = ["clients", "factories", "frozen_weights", "fusion", "int8/litert", "server_files"]
 _OF_TENSORFLOW += ["runtime_fusion", "warmup"]
 collect_ignore = [] if TENSORFLOW else [f"{name}_test.py" for name in _OF_TENSORFLOW]
 

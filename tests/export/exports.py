@@ -10,7 +10,6 @@ import keras
 
 import keras_vit
 from keras_vit.export.runtimes import RuntimeFile
-from keras_vit.export.signatures import build_signatures
 from tests.models.tiny import STEM, tiny_model
 from tests.test_case import randomize
 
@@ -100,6 +99,8 @@ def export_option(tmp_path_factory, name):
 def save_pixel_signature(model, folder, jit_compile=False, image_size=None, batch_sizes=(1, 8)):
     """Writes a SavedModel with the signature for pixels only. Signatures with decoders take longer to write."""
     import tensorflow as tf
+
+    from keras_vit.export.functions import build_signatures
 
     name = "predict_pixels_float"
     options = {"jit_compile": jit_compile, "image_size": image_size, "batch_sizes": list(batch_sizes)}

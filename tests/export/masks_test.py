@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.export import signatures
+from keras_vit.export import functions
 from keras_vit.export.parity import PHOTOGRAPHS, compare_masks
-from keras_vit.export.signatures import build_signatures
 from tests.models.segmenters import BACKBONE, tiny_segmenter
 from tests.test_case import TENSORFLOW, assert_close, random_model, to_numpy
 
@@ -75,7 +74,7 @@ def test_signatures_and_what_is_known_of_the_model(exported):
 
 def _signatures(model, labels=None, image_size=None, jit_compile=False):
     labels = labels or [str(index) for index in range(model.output_shape[-1])]
-    return build_signatures(
+    return functions.build_signatures(
         model,
         [],
         ["serving_default", "predict_pixels", "predict_pixels_float"],
@@ -123,7 +122,7 @@ def test_a_nested_model_of_any_size_that_ends_with_logits_of_many_classes(monkey
         asked.append(options)
         return lambda files: (tf.gather(decoded, tf.strings.length(files)), tf.strings.length(files) > 0)
 
-    monkeypatch.setattr(signatures, "batch_decoder", batch_decoder)
+    monkeypatch.setattr(functions, "batch_decoder", batch_decoder)
     arguments = {"classes": 256, "classifier_activation": None, "include_preprocessing": True, "channels": 1}
     inner = tiny("PanopticFPN", size=(None, None), **arguments)
     inputs = keras.Input((None, None, 1))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from keras_vit.export.model_server import check_no_openvino_versions, check_version_folder, write_server_files
+from keras_vit.export.server_files import check_no_openvino_versions, check_version_folder, write_server_files
 from tests.export.stand_in import serve
 from tests.pictures import encoded, picture
 

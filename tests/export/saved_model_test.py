@@ -78,9 +78,9 @@ def _versions(path):
     return {child.name for child in path.iterdir() if child.is_dir()}
 
 
-def _perceptron(classes=4, **protocol):
+def _perceptron(classes=4, **settings):
     """The cheapest model, for tests in which the predictions do not matter."""
-    layer = keras_vit.Preprocessing(resize=(8, 12), architecture=CONFIG.to_dict(), **protocol)
+    layer = keras_vit.Preprocessing(resize=(8, 12), architecture=CONFIG.to_dict(), **settings)
     layers = [layer, keras.layers.Flatten(), keras.layers.Dense(classes, activation="softmax")]
     return keras.Sequential([keras.Input((8, 12, 3)), *layers])
 

@@ -5,20 +5,20 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from keras_vit.export.warmup import write_warmup
+from keras_vit.export.writing import write_warmup
 
 PHOTOGRAPH = b"photograph \xff\x00"
 SPECS = {
     "serving_default": tf.TensorSpec([None], tf.string, "image_bytes"),
     "predict_pixels": tf.TensorSpec([None, 5, 7, 3], tf.uint8, "images"),
-    "predict_pixels_float": tf.TensorSpec([None, 5, 7, 3], tf.float32, "images"),
+    "predict_pixels_float": tf.TensorSpec([None, None, None, 3], tf.float32, "images"),
     "embed": tf.TensorSpec([None], tf.string, "image_bytes"),
 }
 BATCH_SIZES = [1, 4, 300]
 
 
 def _records(folder, specs=SPECS, batch_sizes=BATCH_SIZES, photograph=PHOTOGRAPH):
-    write_warmup(folder, "pets-1.0", specs, photograph, batch_sizes)
+    write_warmup(folder, "pets-1.0", specs, [5, 7, 3], photograph, batch_sizes)
     [path] = (folder / "assets.extra").iterdir()
     assert path.name == "tf_serving_warmup_requests"
     return [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
@@ -26,7 +26,7 @@ def _records(folder, specs=SPECS, batch_sizes=BATCH_SIZES, photograph=PHOTOGRAPH
 
 def _message(signature, batch_size, photograph=PHOTOGRAPH):
     spec = SPECS[signature]
-    shape = tf.TensorShape([batch_size, *spec.shape[1:]]).as_proto()
+    shape = tf.TensorShape([batch_size, *([] if spec.dtype == tf.string else [5, 7, 3])]).as_proto()
     tensor = tensor_pb2.TensorProto(dtype=spec.dtype.as_datatype_enum, tensor_shape=shape)
     if spec.dtype == tf.string:
         tensor.string_val.append(photograph)
@@ -57,4 +57,4 @@ def test_lengths_of_every_size(tmp_path):
 def test_as_many_requests_as_the_server_accepts(tmp_path):
     assert len(_records(tmp_path, batch_sizes=[1] * 250)) == 1000
     with pytest.raises(ValueError, match=r"batch_sizes must have at most 250 numbers.* Received: 251 numbers"):
-        write_warmup(tmp_path, "pets", SPECS, PHOTOGRAPH, [1] * 251)
+        write_warmup(tmp_path, "pets", SPECS, [5, 7, 3], PHOTOGRAPH, [1] * 251)

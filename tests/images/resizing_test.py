@@ -4,8 +4,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from keras_vit.decoding import resize_image
 from keras_vit.export.parity import PHOTOGRAPHS
-from keras_vit.images.resizing import resize_image
 from tests.pictures import FILTERS, resized_by_pillow
 from tests.test_case import TENSORFLOW
 

@@ -293,7 +293,7 @@ def test_image_processor(crop, tmp_path):
     size = crop or (40, 56)
     model = keras_vit.ViT(OURS, input_shape=(*size, 3), classes=2)
     protocol = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), "resize": 44 if crop else size, "crop": crop}
-    model.get_layer("preprocessing").set_protocol(**protocol, interpolation="bicubic")
+    model.get_layer("preprocessing").set_preprocessing(**protocol, interpolation="bicubic")
     keras_vit.save_weights(model, tmp_path, "huggingface")
     assert keras_vit.describe(keras_vit.from_pretrained(tmp_path)).pixels == keras_vit.describe(model).pixels
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path)

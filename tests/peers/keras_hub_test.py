@@ -156,7 +156,7 @@ def ours(**changes):
 )
 def test_save_weights(changes, tmp_path):
     model = ours(**changes)
-    model.get_layer("preprocessing").set_protocol(MEAN, STD, resize=OTHER)
+    model.get_layer("preprocessing").set_preprocessing(MEAN, STD, resize=OTHER)
     keras_vit.save_weights(model, tmp_path, "keras_hub")
     peer = keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path))
     compare(model, peer)

@@ -86,7 +86,7 @@ def test_reconstruct(normalize):
     model = keras_vit.ViT(
         CONFIG, input_shape=(11, 9, 3), crop_to_patches=True, include_preprocessing=True, num_layers=1
     )
-    model.get_layer("preprocessing").set_protocol(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.3])
+    model.get_layer("preprocessing").set_preprocessing(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.3])
     pretraining = MaskedAutoencoder(model, mask_ratio=0.5, normalize_targets=normalize, **SMALLEST)
     images = np.random.default_rng(0).integers(0, 256, (2, 11, 9, 3)).astype("uint8")
     noise = noise_of(2, 6)

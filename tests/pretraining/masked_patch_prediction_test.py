@@ -55,7 +55,7 @@ def test_classes(target, channels, parts, normalize):
     shape = (11, 16, channels)  # The last three rows do not fill a patch.
     model = keras_vit.ViT(COLORED, input_shape=shape, include_preprocessing=normalize, crop_to_patches=True)
     mean, std = list(np.linspace(0.3, 0.6, channels)), list(np.linspace(0.2, 0.3, channels))
-    model.get_layer("preprocessing").set_protocol(mean=mean, std=std)
+    model.get_layer("preprocessing").set_preprocessing(mean=mean, std=std)
     images = pixels(shape)
     images[0, :4, :8] = 255
     given = images if normalize else keras_vit.preprocess_input(images, model)

@@ -71,7 +71,7 @@ def test_patches(patch, google):
 def test_a_grey_photograph_gives_what_its_equal_channels_gave(tmp_path):
     """The logits are also the same if each channel is normalised with its own mean and deviation."""
     saved = make(TIMM)
-    saved.get_layer("preprocessing").set_protocol(**IMAGENET)
+    saved.get_layer("preprocessing").set_preprocessing(**IMAGENET)
     path = save(saved, tmp_path / "saved", "timm")
     size = (16, 12)
     pixels = np.random.default_rng(0).integers(0, 256, (2, *size, 1)).astype("uint8")

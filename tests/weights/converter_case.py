@@ -102,7 +102,7 @@ def run_converter_test(format, folder, config=CONFIG, input_shape=SHAPE, hints=N
     np.testing.assert_array_equal(compute(again, [images]), outputs)
     _check_files(contents(save(again, folder / "again", format)), contents(path))
     randomize(model, seed=7)
-    model.get_layer("preprocessing").set_protocol()
+    model.get_layer("preprocessing").set_preprocessing()
     report = keras_vit.load_weights(model, path)
     assert set(report.loaded) == set(weights)
     assert not report.adapted
@@ -113,7 +113,7 @@ def run_converter_test(format, folder, config=CONFIG, input_shape=SHAPE, hints=N
 def set_pixels(model, format):
     """Sets unusual pixel settings, if files of the format contain pixel settings."""
     if format != "google":
-        model.get_layer("preprocessing").set_protocol(
+        model.get_layer("preprocessing").set_preprocessing(
             mean=[0.1, 0.2, 0.4], std=[0.25, 0.5, 0.75], resize=model.input_shape[1:3], interpolation="bicubic"
         )
 

@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 import keras_vit
-from keras_vit.export.card_formats import CARD_FORMATS
+from keras_vit.export.cards import card_format
 from keras_vit.licences import warn_if_restricted
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights import opening
@@ -22,7 +22,7 @@ from tests.weights.converter_case import assert_same_weights, make, make_shell
 from tests.weights.saving_test import FORMATS
 
 pytestmark = pytest.mark.filterwarnings("ignore::keras_vit.LicenceWarning")
-ONNX = CARD_FORMATS["onnx"]
+ONNX = card_format("onnx")
 MAE, DEIT = "Ti/16@mae", "Ti/16@deit"
 
 
@@ -258,7 +258,7 @@ def test_sources_and_precisions():
         ("saved_model", "int8", "stores weights in int8"),
         ("litert", "float16", "stores weights in float16"),
     ):
-        assert f"\n* The file {sentence}.\n" in model_card(model, CARD_FORMATS[format], "a", True, 5, precision)
+        assert f"\n* The file {sentence}.\n" in model_card(model, card_format(format), "a", True, 5, precision)
     for source, shown in (
         ("/home/me/private/a.npz", "a.npz"),
         ("C:\\private\\a.npz", "a.npz"),

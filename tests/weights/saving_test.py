@@ -234,6 +234,6 @@ def test_refuses_a_model_of_others(tmp_path):
 def test_resize_and_crop_survive(format, tmp_path):
     model = make(FORMATS[format], input_shape=(12, 12, 3), patch_size=4, num_layers=1)
     protocol = {"mean": [0.1, 0.2, 0.4], "std": [0.25, 0.5, 0.75], "interpolation": "bicubic"}
-    model.get_layer("preprocessing").set_protocol(**protocol, resize=14, crop=(12, 12))
+    model.get_layer("preprocessing").set_preprocessing(**protocol, resize=14, crop=(12, 12))
     again = keras_vit.from_pretrained(save(model, tmp_path / "saved", format))
     assert keras_vit.describe(again).pixels == {**protocol, "resize": 14, "crop": [12, 12], "normalize": False}

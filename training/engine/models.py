@@ -8,7 +8,7 @@ import keras
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig, read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.preprocessing import preprocessing_layer
+from keras_vit.preprocessing import SETTINGS, preprocessing_layer
 from keras_vit.pretraining.pretrainer import Pretrainer
 from keras_vit.weights.adapt import check_stem
 from keras_vit.weights.opening import entry_of_source, open_checkpoint
@@ -16,7 +16,6 @@ from training.errors import InputError
 from training.recipe.model_functions import get_function
 from training.runs.folder import Run, load_model, read_class_names
 
-_PROTOCOL = ("mean", "std", "resize", "crop", "interpolation", "label_space")
 _FUNCTIONS = {BiTResNetConfig.kind: "BiTResNet", ResNetConfig.kind: "ResNet"}
 
 
@@ -56,8 +55,8 @@ def build_model(recipe, classes, with_logits=False, built=None):
                 model = keras_vit.ViT(options.config, **arguments)
             if options.resize is not None:
                 layer, (height, width) = preprocessing_layer(model), model.input_shape[1:3]
-                protocol = layer.mean, layer.std, options.resize, (height, width), layer.interpolation
-                layer.set_protocol(*protocol, layer.label_space)
+                preprocessing = layer.mean, layer.std, options.resize, (height, width), layer.interpolation
+                layer.set_preprocessing(*preprocessing, layer.label_space)
             if options.attention_initialization == "mimetic":
                 _initialize_attention(model, recipe.seed)
         else:
@@ -71,7 +70,7 @@ def build_model(recipe, classes, with_logits=False, built=None):
         raise InputError(str(error)) from error
     if built is not None:
         config, layer = built["preprocessing"], preprocessing_layer(model)
-        layer.set_protocol(**{name: config[name] for name in _PROTOCOL})
+        layer.set_preprocessing(**{name: config[name] for name in SETTINGS})
         layer.source, layer.origin, layer.adaptations = (config[name] for name in ("source", "origin", "adaptations"))
     return model
 

@@ -12,8 +12,8 @@ import keras
 import numpy as np
 
 import keras_vit
-from keras_vit.analysis.architecture import merges_tokens
 from keras_vit.analysis.attention import BLOCKS, has_rollout
+from keras_vit.analysis.inputs import merges_tokens
 from training.errors import without_queries
 from training.evaluation.metrics import wilson_interval
 from training.files import write_text

@@ -72,8 +72,14 @@ def _divide_in_gelus(file):
             (values,) = [name for name in factors if name not in halves]
             producer.op_type, producer.input[:], changed = "Div", [values, divisor.name], True
     if changed:
-        used = {name for node in model.graph.node for name in node.input}
-        tensors = [tensor for tensor in [*model.graph.initializer, divisor] if tensor.name in used]
-        del model.graph.initializer[:]
-        model.graph.initializer.extend(tensors)
+        model.graph.initializer.append(divisor)
+        remove_unused_constants(model.graph)
         onnx.save(model, file)
+
+
+def remove_unused_constants(graph):
+    """Removes the constants that no operator of an ONNX graph uses."""
+    used = {name for node in graph.node for name in node.input}
+    constants = [tensor for tensor in graph.initializer if tensor.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(constants)

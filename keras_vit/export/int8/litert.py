@@ -76,20 +76,15 @@ def _kernels(model):
     dense, convolutions = collections.defaultdict(list), []
     for tensor, users in uses.items():
         # A tensor that several operators use is not a kernel of this package's layers, and remains float32.
-        if len(users) == 1 and _is_constant(model, graph.tensors[tensor]):
+        data = model.buffers[graph.tensors[tensor].buffer].data
+        is_constant = graph.tensors[tensor].type == schema.TensorType.FLOAT32 and data is not None and len(data) > 0
+        if len(users) == 1 and is_constant:
             [(kind, inputs)] = users
             if kind == kinds.FULLY_CONNECTED:
                 dense[inputs].append(tensor)
             elif kind == kinds.CONV_2D:
                 convolutions.append(tensor)
     return dense, convolutions
-
-
-def _is_constant(model, tensor):
-    from ai_edge_litert import schema_py_generated as schema
-
-    data = model.buffers[tensor.buffer].data
-    return tensor.type == schema.TensorType.FLOAT32 and data is not None and len(data) > 0
 
 
 def _values(model, kernel):

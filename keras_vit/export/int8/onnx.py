@@ -4,12 +4,15 @@ Shapes: N images, H W C image, T tokens of several images, D channels, M outputs
 """
 
 import collections
+import functools
 import pathlib
 import tempfile
+import types
 
 import numpy as np
 
 from keras_vit.export.calibration import each_image
+from keras_vit.export.formats.onnx import remove_unused_constants
 from keras_vit.export.messages import without_messages
 
 # As in SmoothQuant (arXiv 2211.10438), the channels of an input are divided by range**ALPHA / (kernel's range)**(1 -
@@ -47,7 +50,7 @@ def quantize(float_file, file, batches):
     from onnxruntime import quantization
 
     model = onnx.load(float_file)
-    graph = _Graph(model.graph)
+    graph = _Graph(model.graph, {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer})
     products = graph.products()
     inputs = _inputs(model, list(products), batches) if products else {}
     chosen = graph.convolutions_and_activations()
@@ -67,14 +70,15 @@ def quantize(float_file, file, batches):
             "No product of this model can be computed in 8 bits for the given images. Give other images for the "
             "calibration, or export with precision='float32'."
         )
-    graph.drop_unused_constants()
+    remove_unused_constants(model.graph)  # Those that were replaced.
     with tempfile.TemporaryDirectory() as folder, without_messages(None):  # Such as advice to prepare the file.
         scaled = pathlib.Path(folder) / "scaled.onnx"
+        images = ({"images": image} for image in each_image(batches))
         onnx.save(model, scaled)
         quantization.quantize_static(
             scaled,
             file,
-            _Images(batches),
+            types.SimpleNamespace(get_next=functools.partial(next, images, None)),
             activation_type=quantization.QuantType.QUInt8,
             weight_type=quantization.QuantType.QInt8,
             per_channel=True,
@@ -85,11 +89,11 @@ def quantize(float_file, file, batches):
 
 
 class _Graph:
-    """Finds and changes operators of an ONNX model."""
+    """Finds operators of an ONNX graph. `constants` are {name: array}."""
 
-    def __init__(self, graph):
+    def __init__(self, graph, constants):
         self.graph = graph
-        self.constants = _arrays(graph)
+        self.constants = constants
         self.producers = {output: node for node in graph.node for output in node.output}
         self.uses = collections.Counter(name for node in graph.node for name in node.input)
 
@@ -121,28 +125,12 @@ class _Graph:
             node = self.producers.get(name)
             if node is None or node.op_type != op_type or self.uses[name] != num_uses:
                 return []
-            weights = [self._is_vector(name) for name in node.input]
+            weights = [name in self.constants and self.constants[name].ndim == 1 for name in node.input]
             if sum(weights) != 1:
                 return []
             affine.append((node, weights.index(True)))
             name, num_uses = node.input[weights.index(False)], 1
         return affine
-
-    def _is_vector(self, name):
-        return name in self.constants and self.constants[name].ndim == 1
-
-    def drop_unused_constants(self):
-        """Removes constants that were replaced."""
-        used = {name for node in self.graph.node for name in node.input}
-        constants = [tensor for tensor in self.graph.initializer if tensor.name in used]
-        del self.graph.initializer[:]
-        self.graph.initializer.extend(constants)
-
-
-def _arrays(graph):
-    from onnx import numpy_helper
-
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
 
 
 def _replace(graph, node, position, array):
@@ -204,14 +192,3 @@ def _inputs(model, names, batches):
             highest[name] = np.maximum(highest.get(name, -np.inf), values.max(axis=0))
             tokens[name].append(values[rng.permutation(len(values))[:limit]])
     return {name: (lowest[name], highest[name], np.concatenate(tokens[name])) for name in names}
-
-
-class _Images:
-    """Gives the quantiser one image at a time."""
-
-    def __init__(self, batches):
-        self.images = each_image(batches)
-
-    def get_next(self):
-        image = next(self.images, None)
-        return None if image is None else {"images": image}

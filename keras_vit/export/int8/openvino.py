@@ -48,7 +48,8 @@ def quantize(float_file, file, batches):
         # NNCF prints progress bars, and logs which products are not quantized.
         with without_messages("nncf", logging.WARNING), contextlib.redirect_stdout(io.StringIO()):
             quantized = nncf.quantize(core.read_model(float_file), dataset, subset_size=len(images), **each)
-        error = _error(expected, _outputs(quantized, batches)) if expected else 0
+        outputs = _outputs(quantized, batches) if expected else []
+        error = sum(np.abs(one - other).mean() for one, other in zip(expected, outputs, strict=True))
         if best is None or error < smallest:
             best, smallest = quantized, error
     openvino.save_model(best, file, compress_to_fp16=False)
@@ -97,11 +98,6 @@ def _outputs(model, batches):
         for start in range(0, min(len(batch), _JUDGING), _CHUNK)
     ]
     return [compiled(chunk)[0] for chunk in chunks]
-
-
-def _error(expected, outputs):
-    """Mean difference of lists of arrays."""
-    return np.mean([np.abs(one - other).mean() for one, other in zip(expected, outputs, strict=True)])
 
 
 def _has_one_row(shape):

@@ -96,7 +96,7 @@ def imagenet_model(tmp_path_factory):
     config = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
     model = keras_vit.ViT(config, input_shape=(8, 8, 3), classes=1000, include_preprocessing=True)
     layer = preprocessing_layer(model)
-    layer.set_protocol(layer.mean, layer.std, layer.resize, layer.crop, layer.interpolation, "imagenet1k")
+    layer.set_preprocessing(layer.mean, layer.std, layer.resize, layer.crop, layer.interpolation, "imagenet1k")
     rng = np.random.default_rng(0)
     model.set_weights([rng.normal(0, 0.7, weight.shape) for weight in model.weights])
     path = tmp_path_factory.mktemp("models") / "imagenet.keras"

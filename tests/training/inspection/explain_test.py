@@ -242,7 +242,7 @@ def test_refusals(tmp_path, monkeypatch):
     write_pictures(tmp_path, 1)
     tiny().save("model.keras")
     of_any_size = keras_vit.ViT(CONFIG, input_shape=(None, None, 3))
-    of_any_size.get_layer("preprocessing").set_protocol()
+    of_any_size.get_layer("preprocessing").set_preprocessing()
     of_any_size.save("any.keras")
     for source, images, options, message in (
         ("model.keras", [], {}, "There is no readable picture. Add the paths of image files"),

@@ -54,7 +54,7 @@ def brief():
             patch.setattr(shapes, "NUM_IMAGES", {"train": 25, "test": 9})
             # The decoder of all kinds of files would be traced again for each data set.
             patch.setattr(decoding, "_decode_any", lambda content: tf.io.decode_png(content, 3))
-            patch.setattr(decoding, "orientation_reader", lambda: lambda content: tf.constant(1))
+            patch.setattr(decoding, "read_orientation", lambda content: tf.constant(1))
             yield patch
     finally:
         tf.config.run_functions_eagerly(False)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, image_decoder, input_protocol
-from keras_vit.images.resizing import resize_image
+from keras_vit.decoding import decode_upright, image_decoder, resize_image
+from keras_vit.preprocessing import input_preprocessing
 from training.data.augment.affine import flip, move
 from training.data.augment.cropping import inception_crop, random_window
 from training.data.augment.erasing import erase
@@ -45,15 +45,15 @@ def build_augmentation(model, config):
         InputError: If the config does not fit the image size, if `config.library` is not installed, or if this
             library lacks a change that the config requests.
     """
-    protocol, size, channels = input_protocol(model)
+    preprocessing, size, channels = input_preprocessing(model)
     if config.library == "keras_cv":
         # keras-cv is optional, and its import is slow.
         from training.data.augment import keras_cv_layers
 
-        changes = keras_cv_layers.changes(config, size, channels, protocol.interpolation)
+        changes = keras_cv_layers.changes(config, size, channels, preprocessing.interpolation)
         mix_batch = keras_cv_layers.mixer(config)
     else:
-        changes = _changes(config, size, channels, protocol.interpolation)
+        changes = _changes(config, size, channels, preprocessing.interpolation)
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
@@ -71,7 +71,7 @@ def build_augmentation(model, config):
 
 
 def _decoder(model, config):
-    protocol, size, channels = input_protocol(model)
+    layer, size, channels = input_preprocessing(model)
     if config.crop == "none":
         return image_decoder(model)
     if config.crop == "inception":
@@ -82,7 +82,7 @@ def _decoder(model, config):
             f"Choose at least {max(size)}."
         )
     side = config.crop_from
-    return lambda image_bytes: resize_image(decode_upright(image_bytes, channels), [side, side], protocol.interpolation)
+    return lambda image_bytes: resize_image(decode_upright(image_bytes, channels), [side, side], layer.interpolation)
 
 
 def _changes(config, size, channels, interpolation):

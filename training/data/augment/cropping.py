@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, luma, orientation_reader, upright
-from keras_vit.images.resizing import resize_image
+from keras_vit.decoding import decode_upright, luma, read_orientation, resize_image, upright
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
 _DIVISORS = (1, 2, 4, 8)  # A JPEG file can be decoded with its sides divided by one of these numbers.
@@ -77,7 +76,7 @@ def _draw_window(sides, seed, area):
 
 def _decode_jpeg_window(image_bytes, draw_window, size):
     """Decodes a window of the upright image in a JPEG file. If possible, the result is at least as large as `size`."""
-    orientation = orientation_reader()(image_bytes)
+    orientation = read_orientation(image_bytes)
     sides = tf.image.extract_jpeg_shape(image_bytes)[:2]
     window = draw_window(tf.where(orientation > 4, sides[::-1], sides))
     stored_size = tf.where(orientation > 4, size[::-1], size)

@@ -22,9 +22,9 @@ SIZE = (23, 31)
 FILES = [encoded(noise(61, 97), "JPEG"), encoded(picture(50, 44), "PNG"), encoded(noise(40, 40), "JPEG")]
 
 
-def model_of(channels=3, **protocol):
+def model_of(channels=3, **settings):
     """A model with nothing but a preprocessing layer."""
-    layer = keras_vit.Preprocessing(**({"resize": SIZE} | protocol))
+    layer = keras_vit.Preprocessing(**({"resize": SIZE} | settings))
     return keras.Sequential([keras.Input((*SIZE, channels)), layer])
 
 

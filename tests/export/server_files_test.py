@@ -15,7 +15,7 @@ import yaml
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
-from keras_vit.export.operator_files import check_name, default_name, write_operator_files
+from keras_vit.export.server_files import check_name, default_name, write_operator_files
 
 FILES = {"models.config", "batching.config", "monitoring.config", "compose.yaml"}
 
