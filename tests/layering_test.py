@@ -35,6 +35,7 @@ ROOMS = (
     ("keras_vit.encoder", "keras_vit.heads", "keras_vit.label_spaces"),
     ("keras_vit.models",),
     ("keras_vit.analysis", "keras_vit.cost", "keras_vit.pretrained", "keras_vit.pretraining"),
+    ("keras_vit.export.calibration", "keras_vit.export.messages", "keras_vit.export.signatures"),
     ("keras_vit.export.formats",),
     ("keras_vit.export.int8",),
     ("keras_vit.export",),
@@ -43,6 +44,9 @@ ROOMS = (
     ("training.files",),
     ("training.recipe",),
     ("training.recipes",),
+    ("training.data.images", "training.data.masks", "training.data.sources"),
+    ("training.data.contents",),
+    ("training.data.dataset", "training.data.subsets"),
     ("training.data.augment", "training.data.sets"),
     ("training.data",),
     ("training.runs",),
@@ -53,6 +57,7 @@ ROOMS = (
     ("training.planning", "training.inspection"),
     ("training.studies",),
     ("training.studies.papers",),
+    ("training.studies.running",),
     ("training.cli",),
     ("training.__main__",),
     ("benchmarks",),
@@ -248,13 +253,13 @@ def test_import_brings_nothing_but_the_package():
 
 
 # A limit on lines invites splitting. These limits count what splitting costs. They may only fall.
-MOST_WITH_ONE_CALLER = 0.48
+MOST_WITH_ONE_CALLER = 0.446  # 649 of 1,458
 """Share of the functions (not methods) outside `__all__` whose name occurs once, except in their `def`."""
-MOST_SMALL_MODULES = 0.09
+MOST_SMALL_MODULES = 0.068  # 25 of 370
 """Share of the modules with under `FEW_LINES` lines. `SEPARATE` lists rooms whose modules are not counted as small."""
 FEW_LINES = 60
 SEPARATE = (".cli.", ".formats.", ".layers.", ".papers.", ".recipes.")
-MOST_IMPORTS_INSIDE = 45
+MOST_IMPORTS_INSIDE = 36  # layers/convolutional
 """Number of imports of a module by another module of its folder, in the folder with the most of them."""
 
 
