@@ -107,10 +107,11 @@ def _describe(path, hints):
         file = files[0] if len(files) == 1 else Merged(files)
         name, layout = next((each for each in FORMATS.items() if each[1].recognises(file)), (None, None))
         if layout is None:
+            titles = ", ".join(each.title for each in FORMATS.values())
             raise ValueError(
-                f"The names of the arrays in {path} match no known layout (Google's, timm's, torchvision's, Hugging "
-                f"Face's, KerasHub's, OpenCLIP's). The first names are: {', '.join(list(file)[:5])}. If the file was "
-                f"written by Keras' model.save_weights, call model.load_weights of a model with the same layers."
+                f"The names of the arrays in {path} match no known layout ({titles}). The first names are: "
+                f"{', '.join(list(file)[:5])}. If the file was written by Keras' model.save_weights, call "
+                f"model.load_weights of a model with the same layers."
             )
         settings = {each: _json(folder / each) if folder else {} for each in layout.settings_files}
         try:
@@ -123,7 +124,7 @@ def _describe(path, hints):
                 f"another architecture, or it is incomplete or damaged. If you downloaded it, download it and its "
                 f"config.json again."
             ) from error
-        licence = _declared_licence(folder, settings["config.json"], files[0].metadata)
+        licence = _declared_licence(folder, settings.get("config.json", {}), files[0].metadata)
         read = functools.partial(_read, checkpoint.read, stack.pop_all())
     return dataclasses.replace(
         checkpoint,

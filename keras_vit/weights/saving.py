@@ -27,7 +27,6 @@ _READ_TOGETHER = (
     *(*WEIGHTS, "task.weights.h5"),
 )
 """Files of all formats. If such a file is in the folder of the weights, a loader may read it together with them."""
-_WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 
 
 def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card: bool | Evaluation = False) -> None:
@@ -84,7 +83,7 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
         folder, main_file, files = path.parent, path.name, {path.name: arrays}
     else:
         folder, main_file = path, next(name for name in WEIGHTS if name in files)
-        if description.licence:  # Another file may contain the same dictionary, so the licence is added to a copy.
+        if description.licence and "config.json" in files:  # A copy, because another file may contain the dictionary.
             files["config.json"] = {**files["config.json"], "license": description.licence}
     check_card(card, folder / CARD, main_file)
     if card:
@@ -134,6 +133,7 @@ def _write(folder, files, main_file, licence):
 
 
 def _write_files(folder, files, licence=None):
+    """Writes {name: contents}. Files of weights contain the licence if there is no `config.json`."""
     for name, contents in files.items():
         path = folder / name
         if path.suffix == ".json":
@@ -142,8 +142,10 @@ def _write_files(folder, files, licence=None):
             path.write_text(contents, encoding="utf-8")
         elif path.suffix == ".npz":
             write_npz(path, contents, licence)
+        elif path.suffix == ".h5":
+            write_h5(path, contents)
         else:
-            _WRITERS[path.suffix](path, contents)
+            write_safetensors(path, contents, {"license": licence} if licence and "config.json" not in files else None)
 
 
 def _describe(model, target):

@@ -50,6 +50,7 @@ class Format:
             which may declare the licence, and others.
         write: Function `(weights, description)` that converts {canonical path: array} and a `ModelDescription` to
             {file name: contents}. The contents are {name: array} for a weight file, and a dictionary for a JSON file.
+            The licence is added to `config.json` or, without this file, to the weight file.
             It raises a ValueError that lists the reasons if the format cannot express the model. `None`: files of this
             layout are not written.
         card: Function that returns the `CardFormat` for a `ViTConfig`, or `None` if files are not written.

@@ -204,25 +204,26 @@ def _pointwise_kernel(array):
     return array[0, 0]
 
 
+# A comment gives the shape of the array in the file.
 LAYOUTS = {
     "same": _single(lambda array: array, lambda array: array),
     # (out, in) of PyTorch's Linear.
     "dense": _single(lambda array: _transposed(array, 1, 0), lambda array: array.T),
     # (out, in, height, width) of PyTorch's Conv2d.
     "convolution": _single(lambda array: _transposed(array, 2, 3, 1, 0), lambda array: array.transpose(3, 2, 0, 1)),
-    # A table (rows, D) as (1, rows, D).
+    # A table (1, rows, D), which is (rows, D) as a weight.
     "table": _single(lambda array: array.reshape(array.shape[-2], array.shape[-1]), lambda array: array[None]),
-    # A token (1, 1, D) as (D,).
+    # A token (D,), which is (1, 1, D) as a weight.
     "token": _single(lambda array: _with_rank(array, 3), lambda array: array[0, 0]),
     # A vector (C,), which is (1, 1, 1, C) in old files.
     "channels": _single(lambda array: _with_rank(array, 1), lambda array: array),
-    # A dense kernel (D, classes) as a 1 x 1 convolution: (1, 1, D, classes) in Keras, (classes, D, 1, 1) in PyTorch.
+    # A 1 x 1 convolution (1, 1, D, classes) or, in PyTorch, (classes, D, 1, 1). It is (D, classes) as a weight.
     "pointwise": _single(_pointwise_kernel, lambda array: array[None, None]),
     "pointwise_convolution": _single(
         lambda array: _pointwise_kernel(_transposed(array, 2, 3, 1, 0)), lambda array: array.T[..., None, None]
     ),
     "heads": _packed(1),
-    # The output projection: (D, K Dh) in PyTorch, (K, Dh, D) in this package.
+    # The output projection, (D, K Dh) in PyTorch, which is (K, Dh, D) as a weight.
     "merged_heads": (
         lambda array, num_heads: [_transposed(array, 1, 0).reshape(num_heads, -1, array.shape[0])],
         lambda arrays, num_heads: arrays[0].reshape(-1, arrays[0].shape[-1]).T,

@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_refused(recipe):
         (["model.function=SelfAttentionNetwork", "model.arguments.heads=3"], r"Accepted: relation, size, stage_"),
         (["model.function=ViTB16"], r"For a Vision Transformer, set model\.config"),
         (["model.arguments.widht=3"], r"arguments\.widht is not an argument of BiTResNet\. Did you mean 'width'\?"),
-        (["model.arguments.classes=3"], r"Accepted: stem_pooling_padding, stage_depths, width"),
+        (["model.arguments.classes=3"], r"Accepted: stage_depths, stem_pooling_padding, width"),
         (["model.function=BiTResNet50x1"], r"is not an argument of BiTResNet50x1\. Accepted: none"),
         (["model.config=B/16"], r"exactly one of model\.config, model\.function and model\.weights must be set"),
         (["model.function=none", "model.config=B/16"], r"model\.arguments is only used with model\.function"),

@@ -127,7 +127,7 @@ def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
         expected = _weights(config, classes)
         checkpoint = _read_back(expected, description, format, tmp_path / str(number))
         if format == "timm" and 0 < config.position_prefix_rows < config.num_prefix_tokens:
-            continue  # timm adds a row of the table to the class token. timm_layout_test.py compares the outputs.
+            continue  # timm adds a row of the table to the class token. timm/layout_test.py compares the outputs.
         assert _in_files(checkpoint.config, format, classes) == _in_files(config, format, classes), change
         weights = checkpoint.read()
         assert weights.keys() == expected.keys(), change

@@ -259,7 +259,7 @@ def _without(part):
         (_with("layer2.1.conv2.weight", (8, 2, 3, 3)), r"conv2.weight has the shape \(8, 2, 3, .* have 8 channels"),
         (_without("layer1."), "contains the stem of a ResNet, but no units of stage 1. The file may be incomplete"),
         (_without("layer2.0."), "missing: stage_1_unit_0/conv_1/kernel"),
-        (_without("layer"), "match no known layout .*torchvision's"),
+        (_without("layer"), "match no known layout .*torchvision and timm"),
     ],
 )
 def test_other_files_are_refused(change, message, plain, tmp_path):
