@@ -314,14 +314,14 @@ def input_preprocessing(model, size=None):
             produces images of another size, or if C is neither 1 nor 3.
     """
     layer = preprocessing_layer(model)
-    *own_size, channels = model.input_shape[1:]
+    *model_size, channels = model.input_shape[1:]
     if channels not in (1, 3):
         raise ValueError(f"Decoded images have 1 or 3 channels. Received: a model for images of {channels} channels.")
     stored_size = layer.crop or layer.resize
     if size is not None:
         size = [check_positive_integer("size", side) for side in size]
-    elif None not in own_size:
-        size = own_size
+    elif None not in model_size:
+        size = model_size
     elif isinstance(stored_size, list):
         size = stored_size
     else:
@@ -329,10 +329,10 @@ def input_preprocessing(model, size=None):
             f"The model takes images of any size, and its preprocessing layer defines no size: "
             f"resize={layer.resize}, crop={layer.crop}. Give image_size=(height, width)."
         )
-    if len(size) != 2 or any(own not in (None, side) for own, side in zip(own_size, size, strict=False)):
-        own = " x ".join("any" if side is None else str(side) for side in own_size)
-        raise ValueError(f"The model takes images of {own} pixels. Received: size={tuple(size)}")
-    if None in own_size and size != stored_size:
+    if len(size) != 2 or any(expected not in (None, side) for expected, side in zip(model_size, size, strict=False)):
+        expected = " x ".join("any" if side is None else str(side) for side in model_size)
+        raise ValueError(f"The model takes images of {expected} pixels. Received: size={tuple(size)}")
+    if None in model_size and size != stored_size:
         layer = _scaled(layer, size)
     resized = [layer.resize] * 2 if isinstance(layer.resize, int) else layer.resize
     is_cut = resized is not None and all(side >= cut for side, cut in zip(resized, size, strict=True))

@@ -18,7 +18,7 @@ from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.keras_files import open_model
 from keras_vit.weights.loading import build_with_weights, check_head
 from keras_vit.weights.opening import open_checkpoint
-from keras_vit.weights.paths import is_own_layer
+from keras_vit.weights.paths import is_layer_name
 
 
 def from_pretrained(
@@ -138,7 +138,7 @@ def _check_layers(saved, model, source, is_changed):
         {layer.name for layer in layers if not isinstance(layer, keras.layers.InputLayer)}
         for layers in (saved.layers, model.layers)
     )
-    if different := sorted(name for name in before ^ after if not (is_changed and is_own_layer(name))):
+    if different := sorted(name for name in before ^ after if not (is_changed and is_layer_name(name))):
         raise ValueError(
             f"keras_vit cannot rebuild the model in {source}, because these layers differ: {', '.join(different)}. "
             f"Load the file with keras.saving.load_model, which restores the model unchanged."

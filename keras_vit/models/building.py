@@ -80,7 +80,7 @@ def checked_arguments(arguments, weights=None):
             f"weights must be None, a name of the catalogue such as 'imagenet', a path or an address. Received: "
             f"{shown(weights)}"
         )
-    if weights is not None and is_own_file(weights) and not os.path.isfile(os.path.expanduser(weights)):
+    if weights is not None and is_weights_h5(weights) and not os.path.isfile(os.path.expanduser(weights)):
         raise ValueError(f"weights={os.fspath(weights)!r}: there is no such file.")
     return arguments if input_shape is None else {**arguments, "input_shape": _checked_shape(input_shape)}
 
@@ -128,14 +128,14 @@ def functional_model(inputs, outputs, name, kind=keras.Model):
     return kind(sources[0] if len(sources) == 1 else sources, outputs, name=name)
 
 
-def is_own_file(weights: typing.Any) -> bool:
+def is_weights_h5(weights: typing.Any) -> bool:
     """Whether weights are a `.weights.h5` file, which Keras loads into models of the same shape."""
     return str(weights).endswith(".weights.h5")
 
 
-def check_own_file(weights, config):
+def check_weights_h5(weights, config):
     """Checks that weights are `None` or a `.weights.h5` file, for a kind of model without published weights."""
-    if weights is not None and not is_own_file(weights):
+    if weights is not None and not is_weights_h5(weights):
         raise ValueError(
             f"weights must be None or the path of a .weights.h5 file that save_weights wrote for a model of the same "
             f"shape. There are no published {config.title} weights. Received: {shown(weights)}"
@@ -161,7 +161,7 @@ def resnet_with_weights(build, config, shared, inherited=()):
         return functools.partial(build, matched), "keep" if is_same else "reset"
 
     if type(config) not in LOADABLE_CONFIGS:
-        check_own_file(shared.weights, config)
+        check_weights_h5(shared.weights, config)
     return with_weights(build, config, shared, match, config.title)
 
 
@@ -180,7 +180,7 @@ def with_weights(build, config, shared, match, variant):
     """
     weights = shared.weights
     shared = dataclasses.replace(shared, **checked_arguments(vars(shared), weights))
-    if weights is None or is_own_file(weights):
+    if weights is None or is_weights_h5(weights):
         model = build(config, shared)
         if weights is not None:
             model.load_weights(os.path.expanduser(weights))

@@ -21,7 +21,7 @@ _WITHOUT_WEIGHTS = re.compile(
 )
 
 
-def is_own_layer(name):
+def is_layer_name(name):
     """Whether `name` can be the name of a layer with weights, or of one that an argument adds, in our models."""
     return bool(WITH_WEIGHTS.fullmatch(name) or _WITHOUT_WEIGHTS.fullmatch(name))
 

@@ -61,7 +61,7 @@ def splits_of(run, directory=None):
     data = recipes.load(str(run.recipe)).data
     if directory is not None:
         data = dataclasses.replace(data, directory=str(directory))
-    dataset = load_data(functools.partial(load_dataset, data), run, is_own_data=directory is None)
+    dataset = load_data(functools.partial(load_dataset, data), run, is_data_of_run=directory is None)
     assert {split: source.size for split, source in dataset.splits.items()} == {
         split: len(items) for split, items in dataset.contents.items.items() if items
     }

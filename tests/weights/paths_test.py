@@ -2,7 +2,7 @@
 
 import contextlib
 
-from keras_vit.weights.paths import is_own_layer
+from keras_vit.weights.paths import is_layer_name
 from tests.weights.converter_case import CONFIG, make_shell
 from tests.weights.formats.expressible_test import FREE, SHAPE, changes
 
@@ -19,4 +19,4 @@ def test_a_layer_that_a_field_adds_is_known():
             model = make_shell(config, SHAPE, 5, include_top=config.pooling is not None)
             names |= {layer.name for layer in model.layers}
     assert {"pre_logits", "rotary_positions", "patch_dropout", "distillation_predictions"} <= names
-    assert not {name for name in names - ALWAYS if not is_own_layer(name)}, "add these names to weights/paths.py"
+    assert not {name for name in names - ALWAYS if not is_layer_name(name)}, "add these names to weights/paths.py"

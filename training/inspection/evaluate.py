@@ -48,15 +48,15 @@ def evaluate_source(source, assignments=(), split="test"):
         if activation not in ("softmax", "sigmoid"):
             raise InputError(f"{source} does not output probabilities. Build it with classifier_activation='softmax'.")
         recipe = override(recipe, [f"fit.loss={activation}"])
-    is_own_data = opened.is_own_data(recipe.data)
-    if split == "all" and is_own_data:
+    is_data_of_run = opened.is_data_of_run(recipe.data)
+    if split == "all" and is_data_of_run:
         raise InputError(
             f"{source} was trained on images of these data. Choose --split test, --split new for images that were "
             f"added, or another data set."
         )
     require_task(recipe, "evaluate", "classification", "segmentation")
     task = TASKS[recipe.task](recipe)
-    dataset = load_data(task.load, opened.run, is_own_data, disjoint=split == "all")
+    dataset = load_data(task.load, opened.run, is_data_of_run, disjoint=split == "all")
     if split == "all":
         _refuse_seen(opened, dataset)
     splits = list(dataset.splits) if split == "all" else [split]

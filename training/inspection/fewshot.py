@@ -52,7 +52,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     recipe = recipe_for(opened, assignments)
     require_task(recipe, "fewshot", "classification", "pretraining")
     load = functools.partial(load_dataset, recipe.data)
-    dataset = load_data(load, opened.run, opened.is_own_data(recipe.data))
+    dataset = load_data(load, opened.run, opened.is_data_of_run(recipe.data))
     train, test = dataset.source("train"), dataset.source("test")
     labels, test_labels = read_labels(train, "the train split"), read_labels(test, "the test split")
     if neighbours is not None and neighbours > len(labels):

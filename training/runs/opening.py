@@ -31,7 +31,7 @@ class Opened:
     recipe: Recipe | None = None
     class_names: list[str] | None = None
 
-    def is_own_data(self, data):
+    def is_data_of_run(self, data):
         """Whether the model was trained on these data."""
         if self.recipe is None:
             return False
@@ -93,23 +93,23 @@ def open_source(source):
     return Opened(without_queries(str(source)), model, run, class_names=class_names)
 
 
-def load_data(load, run, is_own_data=True, disjoint=True):
+def load_data(load, run, is_data_of_run=True, disjoint=True):
     """Loads a data set with the splits of a run, so that no image that the run was trained on is a test image.
 
     Args:
         load: Function `load(disjoint=..., record=...)`, such as the method `load` of a task.
         run: `Run` with the folder of the model.
-        is_own_data: Whether the run was trained on this data set.
+        is_data_of_run: Whether the run was trained on this data set.
         disjoint: As in `training.data.loading.load_dataset`.
 
     Raises:
         InputError: If the data set of the run contains none of its images.
     """
-    record = read_record(run, "measure" if is_own_data else "measure_elsewhere")
-    if record is None and not is_own_data and run.model.is_file():
+    record = read_record(run, "measure" if is_data_of_run else "measure_elsewhere")
+    if record is None and not is_data_of_run and run.model.is_file():
         print(f"{run.folder} has no {run.splits.name}, so images that it was trained on are not recognised.")
     dataset = load(disjoint=disjoint, record=record)
-    recorded = record.contents if is_own_data else Contents({})
+    recorded = record.contents if is_data_of_run else Contents({})
     if recorded.items and not any(recorded.split_of(item) for item in dataset.contents):
         raise InputError(
             f"The data set of {run.folder} contains none of the images that it had when the run began. Restore them, "

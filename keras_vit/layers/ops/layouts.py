@@ -21,7 +21,7 @@ def as_tokens(rows, tokens):
     return rows if exportable_multiply() else reshape_like(rows, tokens, 1, tokens.shape[-1:])
 
 
-def fork(tokens):
+def residual_and_branch(tokens):
     """Returns tokens (B, ..., D) twice: as rows for the residual connection (see `add`), and as tokens for the branch.
 
     The sum of residual connection and branch is computed on rows. If the sum were computed on tokens, XLA on CPUs would
@@ -32,7 +32,7 @@ def fork(tokens):
 
 
 def add(residual, branch):
-    """Adds a branch (B, ..., D) to the rows that `fork` returned. Returns (B, ..., D)."""
+    """Adds a branch (B, ..., D) to the rows that `residual_and_branch` returned. Returns (B, ..., D)."""
     return as_tokens(residual + as_rows(branch), branch)
 
 

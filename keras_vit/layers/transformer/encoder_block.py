@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.checks import check_choice
 from keras_vit.layers.base import BaseLayer, check_layer
-from keras_vit.layers.ops.layouts import add, fork
+from keras_vit.layers.ops.layouts import add, residual_and_branch
 from keras_vit.layers.regularization.drop_path import DropPath
 from keras_vit.layers.regularization.dropout import Dropout
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
@@ -101,19 +101,19 @@ class EncoderBlock(BaseLayer):
 
     @rematerializable
     def call(self, tokens, positions=None, training=None):
-        residual, tokens = fork(ops.cast(tokens, self.compute_dtype))
+        residual, tokens = residual_and_branch(ops.cast(tokens, self.compute_dtype))
         branch = self.attention(self.norm_before(self.attention_norm, tokens), **_given(positions), training=training)
         tokens = self.add_attention(residual, branch, training)  # z' of eq. 2
         return self.add_mlp(tokens, training)  # z'' of eq. 3
 
     def add_attention(self, residual, branch, training=None):
-        """Computes `z'` of eq. 2, (B, T, D), from the first result of `fork` and the output of the attention."""
+        """Computes `z'` of eq. 2, (B, T, D), from the residual connection and the output of the attention."""
         branch = self._norm_after(self.attention_norm, self.dropout(branch, training=training))
         return add(residual, self.drop_path(self.attention_scale(branch), training=training))
 
     def add_mlp(self, tokens, training=None):
         """Computes `z''` of eq. 3, (B, T, D), from `z'`."""
-        residual, tokens = fork(tokens)
+        residual, tokens = residual_and_branch(tokens)
         branch = self.mlp_block(self.norm_before(self.mlp_norm, tokens), training=training)
         branch = self._norm_after(self.mlp_norm, branch)
         return add(residual, self.drop_path(self.mlp_scale(branch), training=training))

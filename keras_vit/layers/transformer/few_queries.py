@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.ops.attention_kernels import attention_weights, log_sizes
-from keras_vit.layers.ops.layouts import apply_einsum_dense, fork
+from keras_vit.layers.ops.layouts import apply_einsum_dense, residual_and_branch
 from keras_vit.layers.transformer.attention import MultiHeadSelfAttention
 from keras_vit.layers.transformer.encoder_block import EncoderBlock
 from keras_vit.layers.transformer.merging_encoder_block import MergingEncoderBlock
@@ -41,11 +41,11 @@ def first_tokens(block, tokens, argument=None, *, num_outputs, training=None):
     """
     sizes, positions = (argument, None) if isinstance(block, MergingEncoderBlock) else (None, argument)
     with keras.name_scope(block.name):
-        _, tokens = fork(ops.cast(tokens, block.compute_dtype))
+        _, tokens = residual_and_branch(ops.cast(tokens, block.compute_dtype))
         normalized = block.norm_before(block.attention_norm, tokens)
         queries = _first(normalized, num_outputs)
         branch = attend(block.attention, normalized, queries, sizes, positions, training)
-        residual, _ = fork(_first(tokens, num_outputs))
+        residual, _ = residual_and_branch(_first(tokens, num_outputs))
         first = block.add_mlp(block.add_attention(residual, branch, training), training)
     return (first, ops.ones(ops.shape(first)[:2], "int32")) if isinstance(block, MergingEncoderBlock) else first
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.base import check_layer
-from keras_vit.layers.ops.layouts import fork
+from keras_vit.layers.ops.layouts import residual_and_branch
 from keras_vit.layers.transformer.attention import MultiHeadSelfAttention
 from keras_vit.layers.transformer.encoder_block import EncoderBlock
 from keras_vit.layers.transformer.rematerialization import rematerializable
@@ -86,7 +86,7 @@ class MergingEncoderBlock(EncoderBlock):
 
     @rematerializable
     def call(self, tokens, sizes=None, training=None):
-        residual, tokens = fork(ops.cast(tokens, self.compute_dtype))
+        residual, tokens = residual_and_branch(ops.cast(tokens, self.compute_dtype))
         normalized = self.norm_before(self.attention_norm, tokens)
         query, key = self.attention.queries_and_keys(normalized)
         branch = self.attention.attend(query, key, normalized, sizes, training)

@@ -37,7 +37,7 @@ def opened(run):
 @pytest.mark.combination("evaluate a run with another data.test_fraction", "refused")
 def test_a_run_has_a_recipe_and_classes(opened, brief_recipe):
     assert (opened.recipe, opened.class_names) == (brief_recipe, ["ant", "bee", "cat"])
-    assert opened.is_own_data(brief_recipe.data)
+    assert opened.is_data_of_run(brief_recipe.data)
     recipe = recipe_for(opened, ["fit.batch_size=7"])
     assert (recipe.data, recipe.fit.batch_size) == (brief_recipe.data, 7)
     with pytest.raises(InputError, match=r"data\.validation_fraction cannot be changed for a trained model"):
@@ -49,7 +49,7 @@ def test_a_run_has_a_recipe_and_classes(opened, brief_recipe):
 def test_of_other_data_any_part_may_be_taken(opened, brief_recipe):
     recipe = recipe_for(opened, ["data.dataset=folder", "data.directory=photographs", "data.validation_fraction=0"])
     assert (recipe.data.directory, recipe.data.validation_fraction) == ("photographs", 0)
-    assert not opened.is_own_data(recipe.data)
+    assert not opened.is_data_of_run(recipe.data)
     assert recipe_for(opened, ["data.dataset=mnist"]).data.tfds_directory == brief_recipe.data.tfds_directory
     with pytest.raises(InputError, match=r"optimizer\.learning_rate cannot be changed"):
         recipe_for(opened, ["data.dataset=mnist", "optimizer.learning_rate=1"])
@@ -77,15 +77,15 @@ def test_own_data_are_known_by_any_of_their_paths(brief_recipe, own, other, same
     (tmp_path / "link").symlink_to(tmp_path / "photos")
     data = [Data(dataset="records", directory=path and path.format(here=pathlib.Path.cwd())) for path in (own, other)]
     opened = Opened("run", None, None, dataclasses.replace(brief_recipe, data=data[0]))
-    assert opened.is_own_data(data[1]) is same
-    assert not opened.is_own_data(dataclasses.replace(data[1], dataset="folder"))
+    assert opened.is_data_of_run(data[1]) is same
+    assert not opened.is_data_of_run(dataclasses.replace(data[1], dataset="folder"))
 
 
 def test_own_data_are_known_by_any_of_their_names(brief_recipe):
     for name in ("cifar10:3.0.2", "cifar10/any", "cifar10"):
         opened = Opened("run", None, None, dataclasses.replace(brief_recipe, data=Data(dataset="cifar10")))
-        assert opened.is_own_data(Data(dataset=name))
-        assert not opened.is_own_data(Data(dataset="cifar100"))
+        assert opened.is_data_of_run(Data(dataset=name))
+        assert not opened.is_data_of_run(Data(dataset="cifar100"))
         with pytest.raises(InputError, match=r"data\.test_split cannot be changed for a trained model"):
             recipe_for(opened, [f"data.dataset={name}", "data.test_split=train"])
         assert recipe_for(opened, [f"data.dataset={name}"]).data == Data(dataset=name)
