@@ -26,17 +26,26 @@ def test_rows():
     assert row == ["`VTResNet18`", "2-2-2", "64", "11.67 M", "1.57", "11.7 M, 1.569"]
 
 
+# {function: largest relative difference from the paper, if it is above that of the others} (docs/paper_map.md).
+DIFFERENCES = {
+    "`CBAMResNet34`": 0.05,
+    **dict.fromkeys(("`LRNet18`", "`LRNet50`", "`StandAloneResNet50`", "`SAN19Patchwise`"), 0.07),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models.TABLES)
 def test_tables_agree_with_the_papers(name):
     head, *rows = _cells(models.TABLES[name]())
     for row in rows:
         cells = dict(zip(head, row, strict=True))
+        most = DIFFERENCES.get(cells.get("function"), 0)
         assert float(cells["GMACs"].replace(",", "")) > 0
         if parameters := re.match(r"([\d.]+) M", cells.get("in the paper", "")):
-            assert float(cells["parameters"].removesuffix(" M")) == pytest.approx(float(parameters[1]), rel=0.03)
+            found = float(cells["parameters"].removesuffix(" M"))
+            assert found == pytest.approx(float(parameters[1]), rel=max(0.03, most))
         if macs := re.search(r"^[\d.]+$|(?<=, )[\d.]+$", cells.get("in the paper", "")):
-            assert float(cells["GMACs"]) == pytest.approx(float(macs[0]), rel=0.04)
+            assert float(cells["GMACs"]) == pytest.approx(float(macs[0]), rel=max(0.04, most))
 
 
 @pytest.mark.slow
