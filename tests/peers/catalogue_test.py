@@ -9,6 +9,7 @@ import torch
 
 from benchmarks.support_matrix import write_header
 from keras_vit.weights.catalogue import ENTRIES, get_entry
+from keras_vit.weights.catalogue.families import preprocessing_of
 from keras_vit.weights.formats.timm.architectures import check_architecture
 from keras_vit.weights.opening import entry_of_source, open_checkpoint
 from tests.test_case import slow_except
@@ -38,8 +39,8 @@ def test_facts_are_those_of_timm():
 def test_image_preparation_is_that_of_timm():
     """timm divides the image size by `crop_pct`, then crops."""
     for name, entry in TIMM.items():
-        if not entry.preprocessing:  # The preparation is that of the publisher, not of timm.
-            continue
+        if entry.preprocessing == preprocessing_of(entry.family, entry.image_size):
+            continue  # The preparation is that of the publisher, not of timm.
         facts, size, found = _facts(name), entry.image_size, entry.preprocessing
         side = math.floor(size / facts["crop_pct"])
         for statistic in ("mean", "std"):

@@ -111,7 +111,8 @@ class Augment:
     """Random changes of training images, in the order of the fields. A maximum m means changes from -m to m."""
 
     library: Literal["tensorflow", "keras_cv"] = Field(
-        "tensorflow", description="library that augments the images; runs are exactly repeatable only with tensorflow"
+        "tensorflow",
+        description="library of RandAugment, Mixup and CutMix; runs are exactly repeatable only with tensorflow",
     )
     crop: Literal["none", "random", "inception"] = Field(
         "none", description="none: the whole image; random: a window of input_shape; inception: a window of random size"

@@ -45,16 +45,22 @@ def build_augmentation(model, config):
         InputError: If the config does not fit the image size, if `config.library` is not installed, or if this
             library lacks a change that the config requests.
     """
-    preprocessing, size, channels = input_preprocessing(model)
+    operations, magnitude = config.randaugment_ops, config.randaugment_magnitude
+    policies: list[Callable] = []
     if config.library == "keras_cv":
         # keras-cv is optional, and its import is slow.
         from training.data.augment import keras_cv_layers
 
-        changes = keras_cv_layers.changes(config, size, channels, preprocessing.interpolation)
         mix_batch = keras_cv_layers.mixer(config)
+        if operations or config.autoaugment:
+            policies.append(keras_cv_layers.randaugment(config, model.input_shape[-1]))
     else:
-        changes = _changes(config, size, channels, preprocessing.interpolation)
         mix_batch = functools.partial(mix, config=config)
+        if operations:
+            policies.append(functools.partial(randaugment, num_operations=operations, magnitude=magnitude))
+        if config.autoaugment:
+            policies.append(autoaugment)
+    changes = _changes(model, config, policies)
 
     def change(decoded, seed):
         # The result of `tf.random.split` depends on the integer type of the seed, so the type is fixed. At least one
@@ -85,22 +91,19 @@ def _decoder(model, config):
     return lambda image_bytes: resize_image(decode_upright(image_bytes, channels), [side, side], layer.interpolation)
 
 
-def _changes(config, size, channels, interpolation):
+def _changes(model, config, policies):
+    layer, size, channels = input_preprocessing(model)
     changes: list[Callable] = []
     if config.crop == "random":
         changes.append(functools.partial(random_window, size=size))
     elif config.crop == "inception":
-        options = {"size": size, "channels": channels, "area": config.crop_area, "interpolation": interpolation}
-        changes.append(functools.partial(inception_crop, **options))
+        options = {"size": size, "channels": channels, "area": config.crop_area}
+        changes.append(functools.partial(inception_crop, **options, interpolation=layer.interpolation))
     if config.translation or config.rotation or config.scale:
         changes.append(functools.partial(move, config=config))
     elif config.flip:
         changes.append(flip)
-    if config.randaugment_ops:
-        operations, magnitude = config.randaugment_ops, config.randaugment_magnitude
-        changes.append(functools.partial(randaugment, num_operations=operations, magnitude=magnitude))
-    if config.autoaugment:
-        changes.append(autoaugment)
+    changes += policies
     if config.erasing:
         changes.append(functools.partial(erase, probability=config.erasing))
     return changes
