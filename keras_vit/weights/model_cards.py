@@ -2,6 +2,7 @@
 
 import collections.abc
 import dataclasses
+import importlib.util
 import json
 import pathlib
 import re
@@ -83,10 +84,13 @@ def check_card(card, path, file):
 
     Raises:
         FileExistsError: If the file at `path` describes another file, or was written or changed by somebody else.
+        ImportError: If a card is to be written, and `huggingface_hub` is not installed.
         ValueError: If `card` has another type.
     """
     if not isinstance(card, (bool, Evaluation)):
         raise ValueError(f"card must be True, False or a keras_vit.Evaluation. Received: {card!r}")
+    if card and importlib.util.find_spec("huggingface_hub") is None:
+        raise ImportError("Model cards need huggingface_hub. Install it, or pass card=False.")
     if card and path.exists() and not _is_own(path, file):
         raise FileExistsError(
             f"{path} is not the model card that keras_vit wrote for {file}, or it was changed. It is not replaced. "
@@ -181,10 +185,8 @@ def _label_space(layer, classes):
 
 def _front_matter(described, library):
     """The metadata of the Hub, in YAML."""
-    try:
-        from huggingface_hub import EvalResult, ModelCardData
-    except ImportError as error:
-        raise ImportError("Model cards need huggingface_hub. Install it, or pass card=False.") from error
+    from huggingface_hub import EvalResult, ModelCardData
+
     repository = re.match(r"hf://([^/@]+/[^/@]+)", described.address or "")
     # Whoever changed the weights chooses the licence of the changed weights, so the card does not state it. It states
     # the licence of the published weights if this licence also restricts the use of changed weights.

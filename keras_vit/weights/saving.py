@@ -58,6 +58,7 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
 
     Raises:
         FileExistsError: If the card would replace another `README.md`. Nothing is written.
+        ImportError: If a card is written, and `huggingface_hub` is not installed. Nothing is written.
         ValueError: If the project cannot express the model; the message lists the reasons, and nothing is written.
 
     Example:

@@ -1,6 +1,7 @@
 """Model cards are valid for the Hub, claim only what is known, and contain code that runs."""
 
 import dataclasses
+import importlib.util
 import json
 import re
 import warnings
@@ -119,6 +120,13 @@ def test_formats(format, tmp_path, monkeypatch):
     exec(code_of(text)["keras_vit"], names)
     assert_same_weights(names["model"], canonical_weights(model))
     assert keras_vit.describe(names["model"]).licence == "CC-BY-NC-4.0"
+
+
+def test_without_huggingface_hub_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"Model cards need huggingface_hub\. Install it, or pass card=False"):
+        keras_vit.save_weights(make(num_layers=1), tmp_path / "a.npz", "google", card=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_other_licences_and_headless_models(tmp_path):
