@@ -29,7 +29,9 @@ CONFIGS = [
     BiTResNetConfig((3, 4), 96, "ignored"),
     AxialResNetConfig([3, 4, 1], 12, 3),
     ResNetConfig((3, 4), 12, 1, True, 0.1, 0.2),
-    VTResNetConfig([3, 4], 12, 1, filters=24, relation_modules=(0, 2), tokenizer="clustering", has_projector=False),
+    VTResNetConfig(
+        [3, 4], 12, 1, filters=24, relation_modules=range(0, 3, 2), tokenizer="clustering", has_projector=False
+    ),
     VTResNetConfig((3, 4)),
     PanopticFPNConfig((1, 2), 8, expansion=1, neck_dim=12, head_dim=6),
     VTFPNConfig((1, 2), 8, drop_path_rate=0.1, num_tokens=2, token_dim=24, num_heads=3, group_width=4),

@@ -54,7 +54,7 @@ class VTResNetConfig(ResNetConfig):
         super().check_combinations()
         if self.relation_modules is None:
             return
-        if not isinstance(self.relation_modules, (tuple, list)) or not all(
+        if not isinstance(self.relation_modules, (tuple, list, range)) or not all(
             type(module) is int and 0 <= module < self.num_modules for module in self.relation_modules
         ):
             raise ValueError(

@@ -46,7 +46,7 @@ class Checkpoint:
         ignored: Settings beside the weights that have no effect, as in `LoadReport`.
         source: Name, path or address of the file. `open_checkpoint` sets it, and `format` unless it is set.
         format: Layout of the file: `"google"`, `"big_vision"` (BiT-ResNets), `"timm"`, `"torchvision"` (ResNets),
-            `"huggingface"`, `"keras_hub"` or `"keras"` (a model of this package).
+            `"huggingface"`, `"open_clip"`, `"keras_hub"` or `"keras"` (a model of this package).
     """
 
     config: ViTConfig | BiTResNetConfig | ResNetConfig

@@ -45,7 +45,7 @@ def open_checkpoint(source, variant=None, **hints):
     if "family" in given:
         given["family"] = FAMILY_ALIASES.get(given["family"], given["family"])
     named = entry_of_source(source, variant)
-    entry, has_its_weights = (named, True) if named else entry_at(str(source))
+    entry, has_its_weights = entry_at(str(source)) if named is None else (named, True)
     known, changes = {"source": redacted(str(source))}, {}
     if named:
         known = {"source": named.name, "family": named.family, "num_heads": named.config.num_heads}
@@ -72,8 +72,8 @@ def open_checkpoint(source, variant=None, **hints):
     elif entry and has_its_weights and not checkpoint.label_space and checkpoint.classes == entry.classes:
         facts["label_space"] = entry.label_space
     if entry:
-        source = entry.name if has_its_weights else checkpoint.source
-        facts["origin"] = {"source": source, "licence": entry.licence}
+        origin_source = entry.name if has_its_weights else checkpoint.source
+        facts["origin"] = {"source": origin_source, "licence": entry.licence}
     return dataclasses.replace(checkpoint, **facts)
 
 
@@ -105,14 +105,15 @@ def _describe(path, hints):
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(open_arrays(path)) for path in paths]
         file = files[0] if len(files) == 1 else Merged(files)
-        name, layout = next((each for each in FORMATS.items() if each[1].recognises(file)), (None, None))
-        if layout is None:
+        name = next((name for name, layout in FORMATS.items() if layout.recognises(file)), None)
+        if name is None:
             titles = ", ".join(each.title for each in FORMATS.values())
             raise ValueError(
                 f"The names of the arrays in {path} match no known layout ({titles}). The first names are: "
                 f"{', '.join(list(file)[:5])}. If the file was written by Keras' model.save_weights, call "
                 f"model.load_weights of a model with the same layers."
             )
+        layout = FORMATS[name]
         settings = {each: _json(folder / each) if folder else {} for each in layout.settings_files}
         try:
             checkpoint = layout.describe(file, dataclasses.replace(hints, settings=settings))

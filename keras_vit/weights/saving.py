@@ -24,7 +24,7 @@ _WRITTEN = {name: layout for name, layout in FORMATS.items() if layout.write is 
 _SPELLINGS = {"hf": "huggingface", "transformers": "huggingface", "big_vision": "google", "npz": "google"}
 _READ_TOGETHER = (
     *(file for layout in FORMATS.values() for file in layout.settings_files if file != "config.json"),
-    *(*WEIGHTS, "task.weights.h5"),
+    *(*WEIGHTS, "task.weights.h5", "preprocessor.json"),
 )
 """Files of all formats. If such a file is in the folder of the weights, a loader may read it together with them."""
 

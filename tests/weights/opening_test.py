@@ -119,6 +119,12 @@ def test_an_explicit_argument_wins_over_the_file_even_if_it_is_the_default(tmp_p
         assert keras_vit.describe(model).config.mlp == mlp
 
 
+def test_image_size_of_a_keras_hub_preset_is_not_changed_by_hints(saved):
+    _, path = saved("keras_hub", SMALL, input_shape=SHAPE)
+    checkpoint = open_checkpoint(path, grid_size=(2, 10), family="flexivit")
+    assert (checkpoint.grid_size, checkpoint.image_size) == ((4, 5), SHAPE[:2])
+
+
 @pytest.mark.combination("KerasHub: an image size of 10^12", "refused")
 def test_parts_of_another_model_in_a_folder_are_not_mixed_in(saved, copy_of):
     weights, path = saved("keras_hub", SMALL, input_shape=SHAPE)

@@ -20,8 +20,6 @@ from keras_vit.weights.formats.settings import activation_of_problem
 
 logger = logging.getLogger(__name__)
 _ATTENTION = "MultiHeadDotProductAttention_0"
-
-
 NAMES = Names(read_rules("google_names.txt"))
 """Table for linen's names, in the form that `_renamed` returns. The stages and units of the stem are counted from 0."""
 

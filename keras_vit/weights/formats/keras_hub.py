@@ -4,6 +4,7 @@ A preset is a folder with `config.json`, `model.weights.h5` and, for a head, `ta
 these files, layers are named after their classes, in snake case, and the variables of a layer are numbered.
 """
 
+import dataclasses
 import math
 import re
 import typing
@@ -75,7 +76,8 @@ def _describe(file, hints):
         "mlp": "gelu_exact",
         "layer_norm_epsilon": settings["layer_norm_epsilon"],
     }
-    config, grid_size, image_size = vit_config(fields, hints, num_rows, [has_class_token], image_size)
+    own_grid = dataclasses.replace(hints, grid_size=None, family=None)  # `image_shape` is the only possible one.
+    config, grid_size, image_size = vit_config(fields, own_grid, num_rows, [has_class_token], image_size)
     return Checkpoint(
         config=config,
         grid_size=grid_size,
@@ -274,7 +276,7 @@ FORMAT = Format(
     title="KerasHub's ViT",
     recognises=_recognises,
     describe=_describe,
-    settings_files=("config.json", "task.json", "preprocessor.json", "image_converter.json"),
+    settings_files=("config.json", "task.json", "image_converter.json"),
     write=_write,
     card=lambda config: CardFormat("KerasHub", "keras-hub", _CODE, OWN_FOLDER),
 )

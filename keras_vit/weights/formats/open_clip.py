@@ -123,7 +123,7 @@ def _fields(shapes, vision, family, hints):
         "patch_size": patch,
         "hidden_dim": hidden_dim,
         "num_layers": num_layers,
-        "num_heads": hints.num_heads or num_heads,
+        "num_heads": hints.num_heads or num_heads or None,
         "mlp_dim": mlp_dim,
         "class_token": "class_embedding" in shapes,
         "pre_norm": "ln_pre.weight" in shapes,

@@ -99,6 +99,7 @@ def test_image_preparation(settings, crop, arrays, tmp_path):
         ({"pool_type": "none"}, {}, "contains pool_type='none'. This package supports only pool_type='tok' or 'avg'"),
         ({"pool_typ": "tok"}, {}, r"contains the unknown setting pool_typ='tok'\. Did you mean 'pool_type'"),
         ({"width": 24}, {}, "contains width=24, but the arrays have 12"),
+        ({"head_width": 64}, {}, "does not contain the number of attention heads.*Pass num_heads=..."),
         ({}, {"preprocess_cfg": {**MEANS, "resize_mode": "longest"}}, "only resize_mode='shortest' or 'squash'"),
         ({}, {"preprocess_cfg": {**MEANS, "interpolation": "lanczos"}}, "only interpolation='bilinear' or 'bicubic'"),
         ({}, {"preprocess_cfg": {**MEANS, "mode": "L"}}, "only mode='RGB'"),

@@ -20,7 +20,7 @@ _DEFAULT_CROP_PCT = 0.875
 
 def read_image_size(config):
     """(height, width) of the images of a model with this `config.json`, or `None`."""
-    size = config.get("model_args", {}).get("img_size") or pretrained_cfg(config).get("input_size", ())[1:]
+    size = (config.get("model_args") or {}).get("img_size") or pretrained_cfg(config).get("input_size", ())[1:]
     return pair(size or None)
 
 
