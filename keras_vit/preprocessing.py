@@ -11,7 +11,8 @@ from keras import ops
 from keras_vit.checks import MAX_SIDE, check_flag, check_positive_integer
 from keras_vit.licences import checked_licence, warn_if_restricted
 
-SETTINGS = ("mean", "std", "resize", "crop", "interpolation", "label_space")
+_PIXEL_SETTINGS = ("mean", "std", "resize", "crop", "interpolation")
+SETTINGS = (*_PIXEL_SETTINGS, "label_space")
 """The arguments of `Preprocessing.set_preprocessing`, and the attributes that store them."""
 
 
@@ -138,6 +139,11 @@ class Preprocessing(keras.layers.Layer):
         self.mean, self.std, self.resize, self.crop = map(_as_lists, (mean, std, resize, crop))
         self.interpolation = interpolation
         self.label_space = label_space if isinstance(label_space, (str, type(None))) else list(label_space)
+
+    @property
+    def pixel_settings(self):
+        """How pixels are prepared: {argument of `set_preprocessing`: value}, without `label_space`."""
+        return {name: getattr(self, name) for name in _PIXEL_SETTINGS}
 
     def class_names(self, count):
         """Returns the label space if it is a list of `count` names, else `None`."""

@@ -213,7 +213,7 @@ def describe(model: keras.Model) -> Description:
     (192, 0.5, None)
     """
     layer = preprocessing_layer(model)
-    pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation", "normalize")}
+    pixels = {**layer.pixel_settings, "normalize": layer.normalize}
     config = read_architecture(layer.architecture)
     licence = (layer.origin or {}).get("licence")
     return Description(config, layer.source, layer.adaptations, pixels, layer.label_space, licence)

@@ -52,7 +52,7 @@ def open_model(source):
         classes=target.classes,
         image_size=target.image_size or (224, 224) if None in (height, width) else (height, width),
         channels=channels,
-        preprocessing={name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")},
+        preprocessing=layer.pixel_settings,
         label_space=layer.label_space,
         read=functools.partial(canonical_arrays, model),
         arguments=arguments,

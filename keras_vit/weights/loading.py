@@ -270,7 +270,7 @@ def _preprocessing(model, checkpoint, target, adaptation):
     """New arguments of the model's `Preprocessing` layer."""
     layer, shape = preprocessing_layer(model), vision_model(model).input_shape
     if checkpoint.preprocessing is None:
-        preprocessing = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")}
+        preprocessing = layer.pixel_settings
     else:
         channels = target.shapes[target.first_kernel][2]
         preprocessing = adapt_preprocessing(checkpoint.preprocessing, shape[1:3], checkpoint.image_size, channels)

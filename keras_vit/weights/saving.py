@@ -158,7 +158,7 @@ def _describe(model, target):
         image_size=image_size,
         channels=channels,
         classes=target.classes,
-        preprocessing={name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")},
+        preprocessing=layer.pixel_settings,
         class_names=layer.class_names(target.classes),
         licence=(layer.origin or {}).get("licence"),
         has_sigmoid=target.classes is not None
