@@ -68,12 +68,13 @@ def check_supported(file, settings, supported, advice="", strict=False):
     Raises:
         ValueError: If a value is not supported.
     """
-    ignored = {}
+    ignored, supported = {}, dict(supported)
+    with_any_value = supported.pop("any_value")
     for name, value in settings.items():
-        if name in supported["any_value"] or (value is None and not strict):
+        if name in with_any_value or (value is None and not strict):
             continue
         if name not in supported and strict:
-            hint = did_you_mean(name, [*supported["any_value"], *supported])
+            hint = did_you_mean(name, [*with_any_value, *supported])
             raise ValueError(f"{file} contains the unknown setting {name}={shown(value)}.{hint}")
         if name not in supported:
             ignored[name] = f"{shown(value)} in {file} is unknown and has no effect"

@@ -1,6 +1,6 @@
 import pytest
 
-from keras_vit.weights.formats.settings import activation_of_problem
+from keras_vit.weights.formats.settings import activation_of_problem, check_supported
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,8 @@ def test_activation(kind, classes, activation):
 def test_unknown_kind_of_problem():
     with pytest.raises(ValueError, match=r"problem_type='ranking'\. Accepted: 'single_label_classification', 'multi"):
         activation_of_problem({"problem_type": "ranking"}, 3)
+
+
+def test_setting_with_the_name_of_a_table_entry_is_unknown():
+    ignored = check_supported("config.json", {"any_value": 2, "depth": 3}, {"any_value": ["depth"]})
+    assert ignored == {"any_value": "2 in config.json is unknown and has no effect"}
