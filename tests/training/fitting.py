@@ -73,16 +73,17 @@ def array_pipeline(arrays=None):
         return tuple(array[: source.size] if split == "train" else array[-source.size :] for array in digits())
 
     def training_batches(source, changes, recipe):
-        part, (images, labels) = BatchShard(recipe.fit.batch_size), of_split(source, "train")
-        steps_per_epoch = part.num_batches(len(images))
+        images, labels = of_split(source, "train")
+        shard = BatchShard(recipe.fit.batch_size)
+        steps_per_epoch = shard.num_batches(len(images))
 
         def of_steps(steps):
             rows = []
             for step in steps:
                 epoch, number = divmod(step, steps_per_epoch)
                 order = np.random.default_rng([recipe.seed, epoch]).permutation(len(images))
-                rows.append(order[number * part.share : (number + 1) * part.share])
-            return lambda *share: _batches(images, labels, rows, part.share)
+                rows.append(order[number * shard.share : (number + 1) * shard.share])
+            return lambda *share: _batches(images, labels, rows, shard.share)
 
         return of_steps
 

@@ -49,9 +49,9 @@ def recipe(request, tmp_path_factory, brief_recipe):
     return override(brief_recipe, [*changes, "data.validation_fraction=0"])
 
 
-def numbers(source, part=None, seed=None):
+def numbers(source, shard=None, seed=None):
     """The indices of an epoch's images, without padding."""
-    keys = keys_of(source, part or BatchShard(batch_size=1), seed=seed)
+    keys = keys_of(source, shard or BatchShard(batch_size=1), seed=seed)
     images = (tf.constant(source.read(key)["image"]) for position, key in keys if position >= 0)
     return [int(tf.io.decode_image(image)[0, 0, 0]) for image in images]
 
