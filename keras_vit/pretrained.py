@@ -83,7 +83,13 @@ def from_pretrained(
     inputs = ("input_shape", "input_tensor")
     passed = checked_arguments({name: x for name, x in arguments.items() if name not in inputs or x is not None})
     hints = {"family": family, "num_heads": num_heads, "grid_size": grid_size}
-    saved, checkpoint = _open(source, hints, image_size(passed.get("input_shape")))
+    if str(source).endswith(".keras"):
+        if given := [name for name, value in hints.items() if value is not None]:
+            raise ValueError(f"A .keras file already describes its model. Received: {source} with {', '.join(given)}")
+        saved, checkpoint = open_model(source)
+    else:
+        size = image_size(passed.get("input_shape"))
+        saved, checkpoint = None, open_checkpoint(source, model_image_size=size, **hints)
     check_preprocessing(checkpoint)
     given = {name: value for name, value in passed.items() if name in _ARGUMENTS}
     changes = {name: value for name, value in passed.items() if name not in given}
@@ -121,15 +127,6 @@ def _with_defaults(given, checkpoint, classes, head):
     if "input_tensor" in given:
         defaults["input_shape"] = None
     return {**defaults, **given}
-
-
-def _open(source, hints, size):
-    """Opens a source. Returns (model of a `.keras` file, or `None` for other files; `Checkpoint`)."""
-    if not str(source).endswith(".keras"):
-        return None, open_checkpoint(source, model_image_size=size, **hints)
-    if given := [name for name, value in hints.items() if value is not None]:
-        raise ValueError(f"A .keras file already describes its model. Received: {source} with {', '.join(given)}")
-    return open_model(source)
 
 
 def _check_layers(saved, model, source, is_changed):

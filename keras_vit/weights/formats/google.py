@@ -45,11 +45,18 @@ def _describe(file, hints):
             f"embedding/kernel must be a patch projection (height, width, channels, D), but has the shape {kernel}. "
             f"NaFlex models, whose inputs are patches instead of images, are not supported."
         )
-    family = hints.family or _family(shapes)
-    stem = _stem(shapes)
+    has_class_token, table = "cls" in shapes, next((name for name in _TABLES if name in shapes), None)
+    if "MAPHead_0/probe" in shapes and "head/kernel" not in shapes:
+        family = "siglip"
+    else:
+        family = "google" if table == _TABLES[0] else "big_vision"
+    family = hints.family or family
+    stem = None
+    if "conv_root/kernel" in shapes:
+        depths = stage_depths_of(shapes, r"block(\d+)/unit(\d+)/", "hybrid", min_stages=0)
+        stem = StemConfig(depths, width=shapes["conv_root/kernel"][-1])
     block = "Transformer/encoderblock_0/"
     hidden_dim, num_heads, _ = shapes[f"{block}{_ATTENTION}/query/kernel"]
-    has_class_token, table = "cls" in shapes, next((name for name in _TABLES if name in shapes), None)
     fields = {
         "patch_size": kernel[:2],
         "hidden_dim": hidden_dim,
@@ -86,6 +93,7 @@ def _prefix(file):
 
 
 def _renamed(file, prefix):
+    """The arrays of the model, with the names of linen."""
     names = {name.removeprefix(prefix): name for name in file if name.startswith(prefix)}
     names = {new: old for new, old in names.items() if 0 not in file.shapes[old]}  # Empty modules' arrays have size 0.
     if prefix == "":
@@ -95,7 +103,15 @@ def _renamed(file, prefix):
         names = {f"MAPHead_0/{new}" if new.startswith(inlined) else new: old for new, old in names.items()}
     names = {new.replace("Transformer/pos_embedding", "pos_embedding"): old for new, old in names.items()}
     names = {_renumbered(new, -1): old for new, old in names.items()}
-    return Renamed(file, _with_linen_names(_unstacked(names, file)))
+    for new, old in list(names.items()):
+        if new.startswith("Transformer/encoderblock/"):  # The arrays of all blocks are stacked.
+            del names[new]
+            for i in range(check_depth(file.shapes[old][0])):
+                names[new.replace("encoderblock/", f"encoderblock_{i}/")] = old, i
+    if any(name.endswith("/MultiHeadDotProductAttention_1/query/kernel") for name in names):
+        for pre_linen, linen in _PRE_LINEN:
+            names = {new.replace(f"/{pre_linen}/", f"/{linen}/"): old for new, old in names.items()}
+    return Renamed(file, names)
 
 
 def _renumbered(name, offset):
@@ -104,39 +120,6 @@ def _renumbered(name, offset):
     if match is None:
         return name
     return f"block{int(match[1]) + offset}/unit{int(match[2]) + offset}/{name[match.end() :]}"
-
-
-def _unstacked(names, file):
-    """Replaces the name of each stacked array (`Transformer/encoderblock/…`) by one name for each block."""
-    split_names = {}
-    for new, old in names.items():
-        if new.startswith("Transformer/encoderblock/"):
-            for i in range(check_depth(file.shapes[old][0])):
-                split_names[new.replace("encoderblock/", f"encoderblock_{i}/")] = old, i
-        else:
-            split_names[new] = old
-    return split_names
-
-
-def _with_linen_names(names):
-    if not any(name.endswith("/MultiHeadDotProductAttention_1/query/kernel") for name in names):
-        return names
-    for pre_linen, linen in _PRE_LINEN:
-        names = {new.replace(f"/{pre_linen}/", f"/{linen}/"): old for new, old in names.items()}
-    return names
-
-
-def _family(shapes):
-    if "MAPHead_0/probe" in shapes and "head/kernel" not in shapes:
-        return "siglip"
-    return "google" if "Transformer/posembed_input/pos_embedding" in shapes else "big_vision"
-
-
-def _stem(shapes):
-    if "conv_root/kernel" not in shapes:
-        return None
-    depths = stage_depths_of(shapes, r"block(\d+)/unit(\d+)/", "hybrid", min_stages=0)
-    return StemConfig(depths, width=shapes["conv_root/kernel"][-1])
 
 
 def _write(weights, description):
