@@ -65,7 +65,8 @@ def test_code_runs(page, tmp_path, monkeypatch):
     publish(tmp_path, monkeypatch)
     model = _write_sources(tmp_path)
     monkeypatch.setattr(
-        "keras_vit.weights.sources.fetch.fetch_from_hub", lambda source: tmp_path / _REPOSITORIES[source]
+        "keras_vit.weights.sources.fetch.fetch_from_hub",
+        lambda source, settings_files: tmp_path / _REPOSITORIES[source],
     )
     pixels = np.random.default_rng(1).integers(0, 256, (2, 224, 224, 3)).astype("float32")
     names = {"photographs": tf.data.Dataset.from_tensors((pixels, np.array([3, 7]))), "class_names": list("abcdefghij")}

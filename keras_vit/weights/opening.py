@@ -22,6 +22,8 @@ WEIGHTS = (
     *("open_clip_model.safetensors", "open_clip_pytorch_model.bin"),
 )
 """Names of weight files in a folder. The first one that exists is read."""
+SETTINGS_FILES = tuple(dict.fromkeys(name for layout in FORMATS.values() for name in layout.settings_files))
+"""Names of the JSON files of all formats."""
 _MAX_CONFIG_BYTES = 10_000_000
 
 
@@ -55,7 +57,8 @@ def open_checkpoint(source, variant=None, **hints):
     if entry and has_its_weights and entry.config.mlp == "quick_gelu":
         changes["mlp"] = "quick_gelu"  # In timm's repositories of these weights, the config.json names the exact GELU.
     known_and_given = Hints(**known | given, changes=changes)  # Raises ValueError before any download.
-    path = locate(named.url, named.sha256) if named else locate(source)
+    address, sha256 = (named.url, named.sha256) if named else (source, None)
+    path = locate(address, sha256, SETTINGS_FILES)
     checkpoint = _describe(path, known_and_given)
     num_heads = getattr(checkpoint.config, "num_heads", None)  # A ResNet has no heads.
     if given.get("num_heads", num_heads) != num_heads:

@@ -18,12 +18,12 @@ from keras_vit.weights.formats import FORMATS
 from keras_vit.weights.formats.format import ModelDescription
 from keras_vit.weights.loading import target_of
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
-from keras_vit.weights.opening import WEIGHTS
+from keras_vit.weights.opening import SETTINGS_FILES, WEIGHTS
 
 _WRITTEN = {name: layout for name, layout in FORMATS.items() if layout.write is not None}
 _SPELLINGS = {"hf": "huggingface", "transformers": "huggingface", "big_vision": "google", "npz": "google"}
 _READ_TOGETHER = (
-    *(file for layout in FORMATS.values() for file in layout.settings_files if file != "config.json"),
+    *(name for name in SETTINGS_FILES if name != "config.json"),
     *(*WEIGHTS, "task.weights.h5", "preprocessor.json"),
 )
 """Files of all formats. If such a file is in the folder of the weights, a loader may read it together with them."""

@@ -41,7 +41,7 @@ def published(tmp_path, monkeypatch):
     for module, name in ((opening, "get_entry"), (keras_vit.weights.model_cards, "exact_entry")):
         monkeypatch.setattr(module, name, lambda name, variant=None: entries.get(name) or exact_entry(name, variant))
     monkeypatch.setattr(
-        opening, "locate", lambda source, sha256=None: tmp_path / "published" if "://" in str(source) else source
+        opening, "locate", lambda source, *_: tmp_path / "published" if "://" in str(source) else source
     )
     warn_if_restricted.cache_clear()
     return entries

@@ -168,7 +168,7 @@ def test_the_catalogue_comes_before_a_folder_of_the_same_name(tmp_path, monkeypa
 def test_a_signed_address_is_kept_without_its_signature(saved, monkeypatch):
     """The signature is as sensitive as a password, but sources appear in messages, `.keras` files and exports."""
     path = saved("google", GELU_TANH, input_shape=SHAPE).path
-    monkeypatch.setattr(opening, "locate", lambda source, sha256=None: path)
+    monkeypatch.setattr(opening, "locate", lambda source, *_: path)
     source = "https://ann:password@weights.org/a.npz?X-Amz-Signature=1234#5678"
     model = keras_vit.from_pretrained(source, grid_size=(4, 5))
     assert keras_vit.describe(model).source == "https://weights.org/a.npz"
@@ -209,7 +209,7 @@ def test_an_unreadable_model_card_leaves_no_file_open(folder, monkeypatch):
 @pytest.fixture
 def published(folder, monkeypatch):
     """A function that makes the catalogue return an entry for the files in `folder`. Its arguments change the entry."""
-    monkeypatch.setattr(opening, "locate", lambda source, sha256=None: folder)
+    monkeypatch.setattr(opening, "locate", lambda source, *_: folder)
     entry = get_entry("B/32@clip-openai-224")
 
     def publish(name, **facts):
@@ -243,7 +243,7 @@ def test_the_address_of_an_entry_has_the_activation_of_the_entry(revision, mlp, 
 
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)
 def test_the_address_of_an_entry_has_the_classes_of_the_entry(folder, monkeypatch):
-    monkeypatch.setattr(opening, "locate", lambda source, sha256=None: folder)
+    monkeypatch.setattr(opening, "locate", lambda source, *_: folder)
     monkeypatch.setattr(CatalogueEntry, "label_space", "imagenet1k")
     for classes, label_space in ((5, "imagenet1k"), (6, None)):
         entry = dataclasses.replace(get_entry("B/32@clip-openai-224"), classes=classes)

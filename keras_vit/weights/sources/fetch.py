@@ -45,13 +45,8 @@ _MAX_NAMES_SHOWN = 20  # Of a repository, in messages.
 COMPANIONS = ("lock", "origin", "partial", "validator")
 """Endings of the files that are stored beside a cached file, such as `vit.npz.lock`."""
 
-HUB_DESCRIPTIONS = (
-    *("README.md", "config.json", "preprocessor_config.json", "processor_config.json", "model.safetensors.index.json"),
-    "open_clip_config.json",
-    *("metadata.json", "task.json", "preprocessor.json", "image_converter.json", "model.weights.json"),  # KerasHub
-)
-FILE_DESCRIPTIONS = ("README.md", "config.json", "preprocessor_config.json", "open_clip_config.json")
-"""Files in the folder of a single file on the Hub that are downloaded with it."""
+_CARD = "README.md"
+_INDEXES = ("model.safetensors.index.json", "model.weights.json")  # Of the shards of transformers and KerasHub.
 HUB_WEIGHTS = (
     *("model.safetensors", "model-*-of-*.safetensors", "*.weights.h5", "*.npz"),
     "open_clip_model.safetensors",
@@ -59,12 +54,13 @@ HUB_WEIGHTS = (
 """Patterns of weight files on the Hub. The files of the first pattern that matches are downloaded."""
 
 
-def locate(source, sha256=None):
+def locate(source, sha256=None, settings_files=()):
     """Finds the file or folder of a source of weights, and downloads it if it is not on this machine.
 
     Args:
         source: Path of a file or folder, or a source that `fetch` or `fetch_from_hub` accepts.
         sha256: Same as in `fetch`.
+        settings_files: Same as in `fetch_from_hub`.
 
     Returns:
         `pathlib.Path` of the file or folder on this machine.
@@ -77,7 +73,7 @@ def locate(source, sha256=None):
     """
     text = os.fspath(source)
     if text.startswith("hf://"):
-        return fetch_from_hub(text)
+        return fetch_from_hub(text, settings_files)
     if "://" in text:
         return fetch(text, sha256)
     path = pathlib.Path(text).expanduser()
@@ -165,10 +161,10 @@ def _origin_of(path):
     return path.with_name(f"{path.name}.origin")
 
 
-def fetch_from_hub(source):
+def fetch_from_hub(source, settings_files=()):
     """Downloads a repository of weights, or one of its files, from the Hugging Face Hub into the Hub's own cache.
 
-    The repository's model card, its JSON files and one kind of weights are downloaded. The first kind that exists is
+    The repository's model card, its settings and one kind of weights are downloaded. The first kind that exists is
     used: `model.safetensors` (also in shards), the `.weights.h5` files of a KerasHub preset, the only `.npz` file, or
     `open_clip_model.safetensors`. The Hub is asked for the newest version of the repository. If it cannot be reached,
     the cached copy is used, and if it answers with an error, the cached copy is used with a warning.
@@ -176,10 +172,11 @@ def fetch_from_hub(source):
     Args:
         source: `"hf://owner/repository"`, `"hf://owner/repository@revision"` (a slash in a revision is written `%2F`),
             or one of these followed by `/path/of/file`.
+        settings_files: Names of JSON files that describe weights. They are downloaded if they are in the repository or,
+            for a single file, in its folder.
 
     Returns:
-        `pathlib.Path` of the folder or file. If the file's folder on the Hub has a `README.md`, `config.json`,
-        `preprocessor_config.json` or `open_clip_config.json`, these files are downloaded to the same folder.
+        `pathlib.Path` of the folder or file.
 
     Raises:
         ImportError: If `huggingface_hub` is not installed.
@@ -199,7 +196,7 @@ def fetch_from_hub(source):
     repository, revision, file = parts.groups()
     revision = revision and urllib.parse.unquote(revision)
     try:
-        folder = _hub_folder(hub, repository, revision, file)
+        folder = _hub_folder(hub, repository, revision, file, (_CARD, *settings_files))
     except OSError as error:
         problem = _unsigned(error).rstrip(".")
         advice = "Without a network connection, pass the path of a local copy"
@@ -210,7 +207,7 @@ def fetch_from_hub(source):
     return folder / file if file else folder
 
 
-def _hub_folder(hub, repository, revision, file):
+def _hub_folder(hub, repository, revision, file, descriptions):
     """Folder with one file of a repository or, if `file` is `None`, its weights, and the files that describe them."""
     from huggingface_hub import constants
 
@@ -232,7 +229,7 @@ def _hub_folder(hub, repository, revision, file):
         names = [path.relative_to(cached).as_posix() for path in cached.rglob("*") if path.is_file()]
         download = functools.partial(download, local_files_only=True)
     try:
-        weights, patterns = _wanted_files(repository, names, file)
+        weights, patterns = _wanted_files(repository, names, file, descriptions)
         folder = pathlib.Path(download(allow_patterns=patterns))
     except (OSError, ValueError) as error:
         if problem is None:
@@ -251,18 +248,18 @@ def _unsigned(error):
     return re.sub(r"(://[^\s?#]+)[?#]\S*", r"\1", str(error))
 
 
-def _wanted_files(repository, names, file):
+def _wanted_files(repository, names, file, descriptions):
     """Names of the weights in a list of names, and patterns that match the weights and the files that describe them."""
     if file:
         if file not in names:
             raise FileNotFoundError(f"hf://{repository} has no {file}. It has: {_first(names)}.")
-        descriptions = [str(pathlib.PurePosixPath(file).with_name(name)) for name in FILE_DESCRIPTIONS]
-        return [file], [glob.escape(name) for name in (file, *descriptions)]
+        beside = [str(pathlib.PurePosixPath(file).with_name(name)) for name in descriptions]
+        return [file], [glob.escape(name) for name in (file, *beside)]
     for number, pattern in enumerate(HUB_WEIGHTS, start=1):
         weights = fnmatch.filter(names, pattern)
         if len(weights) == 1 or (weights and pattern != "*.npz"):
             # An incomplete cached copy may lack files of the previous patterns.
-            return weights, [*HUB_DESCRIPTIONS, *HUB_WEIGHTS[:number]]
+            return weights, [*descriptions, *_INDEXES, *HUB_WEIGHTS[:number]]
     raise ValueError(
         f"hf://{repository} must have a model.safetensors, a KerasHub preset (*.weights.h5), one .npz or an "
         f"open_clip_model.safetensors. It has: {_first(names)}. Pass one .safetensors, .weights.h5 or .npz file as "

@@ -1,6 +1,7 @@
 """Downloads from the Hugging Face Hub, most of them with a fake of its library."""
 
 import collections
+import functools
 import json
 import os
 import pathlib
@@ -15,9 +16,12 @@ import pytest
 
 import keras_vit
 from keras_vit.licences import licence_of_card
-from keras_vit.weights.sources.fetch import fetch_from_hub
+from keras_vit.weights.opening import SETTINGS_FILES
+from keras_vit.weights.sources import fetch
 from tests.weights.sources import file_server
 from tests.weights.sources.fetch_test import CONTENTS, PROGRAM, SHA256
+
+fetch_from_hub = functools.partial(fetch.fetch_from_hub, settings_files=SETTINGS_FILES)
 
 
 class _Hub:
@@ -72,7 +76,7 @@ def _names(folder):
 
 
 SHARDED = {"model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}
-KERAS_HUB = {"config.json", "metadata.json", "preprocessor.json", "task.json", "model.weights.h5", "task.weights.h5"}
+KERAS_HUB = {"config.json", "task.json", "image_converter.json", "model.weights.h5", "task.weights.h5"}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,7 @@ KERAS_HUB = {"config.json", "metadata.json", "preprocessor.json", "task.json", "
         ({"README.md", "config.json", "model.safetensors"}, {"pytorch_model.bin"}),
         ({"model.safetensors"}, {"vit.npz", "tf_model.h5", "open_clip_model.safetensors", "model.weights.h5"}),
         (SHARDED | {"config.json", "preprocessor_config.json"}, {"model.onnx", "tokenizer.json"}),
-        (KERAS_HUB, {".gitattributes", "flax_model.msgpack", "vit.npz"}),
+        (KERAS_HUB, {"metadata.json", "flax_model.msgpack", "vit.npz"}),
         ({"vit.npz"}, {"vit.pth"}),
         ({"open_clip_config.json", "open_clip_model.safetensors"}, {"open_clip_pytorch_model.bin"}),
     ],

@@ -242,7 +242,7 @@ def test_does_not_wait_forever(server, cache, monkeypatch):
 def test_locate(server, cache, tmp_path, monkeypatch):
     server.answers["/vit.npz"] = [file_server.file(CONTENTS)]
     assert locate(server.address("/vit.npz")).read_bytes() == CONTENTS
-    monkeypatch.setattr(module, "fetch_from_hub", lambda source: f"hub: {source}")
+    monkeypatch.setattr(module, "fetch_from_hub", lambda source, settings_files: f"hub: {source}")
     assert locate("hf://owner/name") == "hub: hf://owner/name"
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "vit.npz").touch()
