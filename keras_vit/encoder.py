@@ -120,16 +120,16 @@ def encoder_block(config, i):
 
 
 def _encoder_block(config, i, name):
-    epsilon, is_relative = config.layer_norm_epsilon, config.position_embedding == "relative"
+    epsilon = config.layer_norm_epsilon
     attention = layers.MultiHeadSelfAttention(
         config.num_heads,
-        config.attention_dropout_rate,
-        config.qk_norm,
-        epsilon,
-        is_relative,
-        config.qkv_bias,
-        config.attention_inner_norm,
-        config.rotary,
+        dropout_rate=config.attention_dropout_rate,
+        qk_norm=config.qk_norm,
+        layer_norm_epsilon=epsilon,
+        relative_positions=config.position_embedding == "relative",
+        qkv_bias=config.qkv_bias,
+        inner_norm=config.attention_inner_norm,
+        rotary=config.rotary,
         name="attention",
     )
     mlp = layers.MlpBlock(config.mlp_dim, config.mlp, config.dropout_rate, config.mlp_inner_norm, epsilon, name="mlp")

@@ -84,8 +84,9 @@ def from_pretrained(
     passed = checked_arguments({name: x for name, x in arguments.items() if name not in inputs or x is not None})
     hints = {"family": family, "num_heads": num_heads, "grid_size": grid_size}
     if str(source).endswith(".keras"):
-        if given := [name for name, value in hints.items() if value is not None]:
-            raise ValueError(f"A .keras file already describes its model. Received: {source} with {', '.join(given)}")
+        if passed_hints := [name for name, value in hints.items() if value is not None]:
+            names = ", ".join(passed_hints)
+            raise ValueError(f"A .keras file already describes its model. Received: {source} with {names}")
         saved, checkpoint = open_model(source)
     else:
         size = image_size(passed.get("input_shape"))

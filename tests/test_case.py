@@ -264,7 +264,8 @@ def _check_config(layer, arguments):
     own_arguments = set()
     if layer_class.__init__ is not keras.layers.Layer.__init__:
         own_arguments = set(inspect.signature(layer_class.__init__).parameters) - {"self", "kwargs"}
-    assert own_keys == own_arguments == set(arguments)
+    assert own_keys == own_arguments
+    assert own_arguments == set(arguments), "the test must pass each argument of the layer, with an unusual value"
     for key, value in arguments.items():
         is_layer = isinstance(value, keras.Layer)
         assert config[key]["config"] == value.get_config() if is_layer else config[key] == value

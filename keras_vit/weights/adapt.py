@@ -15,6 +15,12 @@ from keras_vit.resampling import resize_grid, resize_patches
 from keras_vit.weights.paths import HEAD, TRUNK, layer_of
 
 _POSITIONS = "position_embedding/embedding"
+_ADAPTED = {
+    *("patch_size", "stem", "crop_to_patches", "token_merging", "representation_dim", "final_norm"),
+    *("class_token", "distillation_token", "pooling_num_heads", "pooling_mlp_dim", "pool_prefix_tokens"),
+    *("position_embedding", "num_position_prefix_rows", "layer_scale"),
+}
+"""Fields of `ViTConfig` in which a model may differ from its weights, because weights are adapted or define them"""
 _COMPARED_IN_STEMS = {
     StemConfig: ("group_norm_epsilon", "weight_standardization_epsilon"),
     ConvStemConfig: ("convolutions",),
@@ -294,7 +300,8 @@ def _for_channels(values, channels):
 
 
 def _compare_numerics(adaptation, config, target):
-    fields = ["mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm", "rotary", "block_norm"]
+    all_fields = dataclasses.fields(config)
+    fields = [field.name for field in all_fields if field.metadata["in_files"] and field.name not in _ADAPTED]
     if config.pooling == target.config.pooling:
         fields.append("pool_prefix_tokens")
     if target.has_variable_size:

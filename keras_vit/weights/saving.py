@@ -76,10 +76,11 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
             f"Files of other projects can only be written for Vision Transformers, and {model.name!r} is a "
             f"{target.config.title}. To save a .weights.h5 file, call model.save_weights."
         )
-    _check_path(path, format)
+    layout = _WRITTEN[format]
+    _check_path(path, format, layout.file_suffix)
     description = _describe(model, target)
-    files = _WRITTEN[format].write(weights, description)
-    if format == "google":
+    files = layout.write(weights, description)
+    if layout.file_suffix:
         [arrays] = files.values()
         folder, main_file, files = path.parent, path.name, {path.name: arrays}
     else:
@@ -89,22 +90,22 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
     check_card(card, folder / CARD, main_file)
     if card:
         transformers_class = files.get("config.json", {}).get("architectures", [None])[0]
-        card_format = _WRITTEN[format].card(target.config)
+        card_format = layout.card(target.config)
         files[CARD] = model_card(
             vision_model(model), card_format, main_file, card, target.classes, transformers_class=transformers_class
         )
-    if format != "google":
+    if not layout.file_suffix:
         _check_no_unrelated(path, files)
     _write(folder, files, main_file, description.licence)
     if not card:
         remove_card(folder / CARD, main_file)
 
 
-def _check_path(path, format):
-    if format == "google" and path.suffix != ".npz":
-        raise ValueError(f"Google's format needs a file that ends in .npz. Received: {os.fspath(path)!r}")
+def _check_path(path, format, file_suffix):
+    if file_suffix and path.suffix != file_suffix:
+        raise ValueError(f"The format {format!r} is a file that ends in {file_suffix}. Received: {os.fspath(path)!r}")
     endings = (".safetensors", ".npz", ".h5", ".bin", ".pth", ".json")
-    if format != "google" and (path.is_file() or path.suffix in endings):
+    if not file_suffix and (path.is_file() or path.suffix in endings):
         raise ValueError(f"The format {format!r} is a folder of files. Received: {os.fspath(path)!r}. Pass a folder.")
 
 

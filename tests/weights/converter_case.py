@@ -13,6 +13,7 @@ from keras_vit.weights.containers.files import open_arrays
 from keras_vit.weights.containers.h5 import write_h5
 from keras_vit.weights.containers.npz import write_npz
 from keras_vit.weights.containers.safetensors import write_safetensors
+from keras_vit.weights.formats import FORMATS
 from tests.test_case import canonical_weights, compute, random_inputs, randomize, without_values
 
 CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
@@ -35,7 +36,8 @@ def make_shell(config=CONFIG, input_shape=SHAPE, classes=5, **arguments):
 def save(model, folder, format):
     """Saves a model in a new folder; returns the path to load it from."""
     folder.mkdir()
-    path = folder / "model.npz" if format == "google" else folder
+    suffix = FORMATS[format].file_suffix
+    path = folder / f"model{suffix}" if suffix else folder
     keras_vit.save_weights(model, str(path), format)
     return path
 
@@ -112,7 +114,7 @@ def run_converter_test(format, folder, config=CONFIG, input_shape=SHAPE, hints=N
 
 def set_pixels(model, format):
     """Sets unusual pixel settings, if files of the format contain pixel settings."""
-    if format != "google":
+    if not FORMATS[format].file_suffix:  # Such a file contains arrays only.
         model.get_layer("preprocessing").set_preprocessing(
             mean=[0.1, 0.2, 0.4], std=[0.25, 0.5, 0.75], resize=model.input_shape[1:3], interpolation="bicubic"
         )
@@ -120,7 +122,7 @@ def set_pixels(model, format):
 
 def _check_equal(model, weights, pixels, format):
     assert_same_weights(model, weights)
-    if format != "google":
+    if not FORMATS[format].file_suffix:  # Such a file contains arrays only.
         found, expected = keras_vit.describe(model).pixels, dict(pixels)
         for name in ("mean", "std"):  # KerasHub stores other values, from which these are computed.
             np.testing.assert_allclose(found.pop(name), expected.pop(name), rtol=1e-12)

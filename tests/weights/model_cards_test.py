@@ -20,7 +20,7 @@ from keras_vit.weights.catalogue.lookup import entry_at, exact_entry, get_entry
 from keras_vit.weights.model_cards import model_card
 from tests.test_case import canonical_weights, slow_except
 from tests.weights.converter_case import assert_same_weights, make, make_shell
-from tests.weights.saving_test import FORMATS
+from tests.weights.saving_test import FORMATS, WRITTEN
 
 pytestmark = pytest.mark.filterwarnings("ignore::keras_vit.LicenceWarning")
 ONNX = card_format("onnx")
@@ -107,7 +107,8 @@ def test_formats(format, tmp_path, monkeypatch):
     model = licensed(make(FORMATS[format].replace(num_layers=1)))
     name = "no: \"ours\" #1 - [é, {猫}] 🐈\n'yes'"
     evaluation = keras_vit.Evaluation(name, {"accuracy": 0.9375}, "validation", 32)
-    keras_vit.save_weights(model, tmp_path / "a.npz" if format == "google" else tmp_path, format, card=evaluation)
+    suffix = WRITTEN[format].file_suffix
+    keras_vit.save_weights(model, tmp_path / f"a{suffix}" if suffix else tmp_path, format, card=evaluation)
     data, text = card_of(tmp_path)
     assert (data["license"], data["pipeline_tag"]) == ("cc-by-nc-4.0", "image-classification")
     [result] = ModelCard.load(tmp_path / "README.md").data.eval_results

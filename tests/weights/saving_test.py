@@ -28,6 +28,7 @@ from tests.weights.rotary_configs import DINOV3
 HUB = CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-12)
 FOLDERS = {"timm": HUB.replace(layer_norm_epsilon=1e-6), "huggingface": HUB, "keras_hub": HUB}
 FORMATS = {"google": CONFIG, **FOLDERS}
+WRITTEN = {name: layout for name, layout in formats.FORMATS.items() if layout.write}
 
 
 @pytest.mark.slow
@@ -70,6 +71,10 @@ REFUSALS = {
 }
 
 
+def test_every_written_format_is_tested():
+    assert FORMATS.keys() == REFUSALS.keys() == WRITTEN.keys(), "add the format to FORMATS and REFUSALS"
+
+
 @pytest.mark.parametrize("format", REFUSALS)
 def test_refuses_what_a_format_cannot_express(format):
     title = {"google": "Google's code", "timm": "timm", "huggingface": "transformers 5", "keras_hub": "KerasHub's ViT"}
@@ -94,7 +99,7 @@ def test_refuses_what_no_project_has(saved, tmp_path):
     model = make(num_layers=1, pooling="avg", axial=True)
     for format in FORMATS:
         with pytest.raises(ValueError, match=r"cannot express .*axial=True .*The model was not saved"):
-            keras_vit.save_weights(model, tmp_path / ("saved.npz" if format == "google" else "saved"), format)
+            keras_vit.save_weights(model, tmp_path / f"saved{WRITTEN[format].file_suffix or ''}", format)
     message = r"No format of published weights can express axial=True \(.*\)\. Build the model with weights=None"
     for source in (saved().path, "hf://never/asked"):
         assert_refused(lambda source=source: keras_vit.load_weights(model, source, head="reset"), model, message)
@@ -173,7 +178,7 @@ def test_a_folder_appears_as_a_whole(models, tmp_path, monkeypatch):
 
 
 def test_refuses_other_formats_and_endings(models, tmp_path):
-    message = r"format must be one of 'google', 'keras_hub', 'huggingface', 'timm'\. Received: {!r}"
+    message = f"format must be one of {', '.join(map(repr, WRITTEN))}\\. Received: {{!r}}"
     ending = "a file that ends in \\.npz\\. Received: '.*{}'"
     for name, format, match in (
         *(("saved", format, message.format(format)) for format in ("torch", None)),

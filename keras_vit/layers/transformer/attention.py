@@ -153,6 +153,11 @@ class MultiHeadSelfAttention(BaseLayer):
             query, key = self.query_norm(query) * scale, self.key_norm(key)
         return (query, key) if self.rotary is None else self._rotated(query, key, positions, self.rotary)
 
+    @property
+    def has_plain_scores(self):
+        """Whether a score is only the scaled product of a query and a key, which are both linear in their tokens."""
+        return not self.qk_norm and not self.relative_positions and self.rotary is None
+
     def _check_positions(self, positions):
         expected = None if self.rotary is None else {"axial": (self._key_dim,), "mixed": ()}[self.rotary.kind]
         received = None if positions is None else tuple(positions.shape)

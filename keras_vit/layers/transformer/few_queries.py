@@ -64,8 +64,8 @@ def attend(attention, tokens, queries, sizes=None, positions=None, training=None
 
 def can_skip_keys(attention, queries):
     """Whether `attend_without_keys` accepts the queries and needs at most half of the attention's multiplications."""
-    # With rotary positions, each key has its own angle, so `q (x W)^T = (q W^T) x^T` does not hold.
-    if queries.shape[-2] is None or len(queries.shape) != 3 or attention.qk_norm or attention.rotary is not None:
+    # With rotary positions, for example, each key has its own angle, so `q (x W)^T = (q W^T) x^T` does not hold.
+    if queries.shape[-2] is None or len(queries.shape) != 3 or not attention.has_plain_scores:
         return False
     is_quantized = any(layer.quantization_mode is not None for layer in (attention.key, attention.value))
     return not is_quantized and 2 * queries.shape[-2] * attention.num_heads <= queries.shape[-1]

@@ -54,6 +54,7 @@ class Format:
             It raises a ValueError that lists the reasons if the format cannot express the model. `None`: files of this
             layout are not written.
         card: Function that returns the `CardFormat` for a `ViTConfig`, or `None` if files are not written.
+        file_suffix: Ending of the only file that is written, such as `".npz"`. `None`: a folder of files is written.
     """
 
     title: str
@@ -62,6 +63,7 @@ class Format:
     settings_files: tuple[str, ...] = ("config.json",)
     write: typing.Any = None
     card: typing.Any = None
+    file_suffix: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -209,4 +209,5 @@ FORMAT = Format(
     describe=_describe,
     write=_write,
     card=_card,
+    file_suffix=".npz",
 )

@@ -13,7 +13,6 @@ import keras_vit
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.weights.catalogue.families import preprocessing_of
-from keras_vit.weights.containers.npz import write_npz
 from keras_vit.weights.formats import google, huggingface, keras_hub, timm
 from keras_vit.weights.formats.expressible import check_published
 from keras_vit.weights.formats.format import ModelDescription
@@ -142,11 +141,8 @@ def _read_back(weights, description, format, folder):
     """The `Checkpoint` of the files that a format writes in a new folder."""
     folder.mkdir()
     files = FORMATS[format][0].write(weights, description)
-    if format == "google":
-        write_npz(folder / "saved.npz", *files.values())
-    else:
-        _write_files(folder, files)
-    path = folder / "saved.npz" if format == "google" else folder
+    _write_files(folder, files)
+    path = folder / next(iter(files)) if FORMATS[format][0].file_suffix else folder
     return open_checkpoint(path, model_num_heads=description.config.num_heads, model_image_size=description.image_size)
 
 
