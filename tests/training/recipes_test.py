@@ -186,7 +186,7 @@ def test_recipe_trains(name, shrink):
     assert fitting.run()
     [row] = fitting.state.history
     assert row["step"] == 2
-    assert {"loss", task.metric, "val_loss", f"val_{task.metric}"} <= row.keys()
+    assert {"loss", task.metric.name, "val_loss", f"val_{task.metric.name}"} <= row.keys()
     assert all(map(math.isfinite, row.values()))
     after = fitting.model.trainable_variables
     assert any(np.any(now != keras.ops.convert_to_numpy(then)) for now, then in zip(before, after, strict=True))

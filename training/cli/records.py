@@ -21,7 +21,7 @@ def run(options):
     from training.tasks import require_task
 
     recipe = override(recipes.load(options.recipe), options.assignments)
-    require_task(recipe, "records", "classification")
+    require_task(recipe, "records")
     dataset = load_dataset(recipe.data)
     print(f"{write_records(dataset, options.to)} shards in {options.to}. Train on them with:")
     print(f"  data.dataset=records data.directory={shlex.quote(options.to)}")

@@ -41,6 +41,7 @@ def run(options):
         return
     from training.engine.train import train
     from training.runs.folder import program_path
+    from training.tasks import TASKS
 
     run, evaluation = train(recipe, options.runs, folder)
     if evaluation is None:
@@ -48,15 +49,8 @@ def run(options):
     print(f"\nTest {evaluation}")
     print(f"Run folder: {run.folder} (open its report.html)")
     print("Try next:")
-    folder, program = shlex.quote(str(run.folder)), f"{program_path()} -m training"
-    if recipe.task == "pretraining":
-        print(f"  {program} fewshot {folder}")
-        print(f"  {program} train folder model.weights={folder}/model.keras data.directory=PATH")
-    else:
-        to = " --to predictions" if recipe.task == "segmentation" else ""
-        print(f"  {program} predict {folder} {shlex.quote(str(run.samples))}/*{to}")
-    if recipe.task != "segmentation":
-        print(f"  {program} explain {folder}")
-    if recipe.task == "classification" and recipe.data.directory is None:
-        print(f"  {program} train folder data.directory=path/to/your/photographs")
+    for command in TASKS[recipe.task](recipe).next_commands(
+        *(shlex.quote(str(path)) for path in (run.folder, run.samples))
+    ):
+        print(f"  {program_path()} -m training {command}")
     print(f"  {program_path('tensorboard')} --logdir {shlex.quote(str(run.folder.parent))}")

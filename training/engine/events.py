@@ -130,9 +130,9 @@ def complete_row(fitting, epoch, validation):
 
 
 def quality(fitting, row):
-    """The metric of a row of the history. The best row has the highest value."""
+    """The quality of a row of the history, by the metric of the task. The best row has the highest quality."""
     metric = fitting.task.metric
-    return row.get(f"val_{metric}", row[metric])
+    return metric.quality(row.get(f"val_{metric.name}", row[metric.name]))
 
 
 def read(fitting, logs):
@@ -234,9 +234,9 @@ def print_line(fitting, metrics, end):
     """Prints the metrics of the last step, the number of images per second and the time that is left."""
     step, total, metric = fitting.state.step, fitting.total_steps, fitting.task.metric
     parts = [f"step {step:,}/{total:,}", f"loss {metrics['loss']:.4f}"]
-    parts.append(f"{metric.replace('_', ' ')} {metrics[metric]:.1%}")
+    parts.append(f"{metric.title} {metric.text(metrics[metric.name], 1)}")
     if "val_loss" in metrics:
-        parts.append(f"validation {metrics['val_loss']:.4f}, {metrics[f'val_{metric}']:.1%}")
+        parts.append(f"validation {metrics['val_loss']:.4f}, {metric.text(metrics[f'val_{metric.name}'], 1)}")
     parts.append(f"learning rate {float(fitting.schedule(step - 1)):.2e}")
     timed_step, timed_at = fitting.timed or (step, None)
     if step > timed_step:

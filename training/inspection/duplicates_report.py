@@ -38,7 +38,7 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
         InputError: If there are no training images, or the data cannot be loaded, or the folder cannot be written to.
     """
     for checked in (recipe, other):
-        require_task(checked, "duplicates", "classification", "pretraining")
+        require_task(checked, "duplicates")
     known = load_dataset(recipe.data, disjoint=False)  # Splits may overlap.
     others = known if other == recipe else load_dataset(other.data, disjoint=False)
     finder = DuplicateFinder(known.source("train"), distance, correlation)

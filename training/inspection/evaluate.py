@@ -54,7 +54,7 @@ def evaluate_source(source, assignments=(), split="test"):
             f"{source} was trained on images of these data. Choose --split test, --split new for images that were "
             f"added, or another data set."
         )
-    require_task(recipe, "evaluate", "classification", "segmentation")
+    require_task(recipe, "evaluate")
     task = TASKS[recipe.task](recipe)
     dataset = load_data(task.load, opened.run, is_data_of_run, disjoint=split == "all")
     if split == "all":

@@ -102,11 +102,8 @@ def _training_images(model, run, source):
 
 def _evaluation(info):
     """The measured metrics in the `recipe.json` of a finished run, or `None`."""
-    metrics = {
-        name: info["result"][f"test_{name}"]
-        for name in ("accuracy", "mean_iou", "pixel_accuracy")
-        if f"test_{name}" in info.get("result", {})
-    }
+    names = TASKS[info["recipe"]["task"]].published_results if "result" in info else ()
+    metrics = {name: info["result"][f"test_{name}"] for name in names}
     if not metrics:
         return None
     return keras_vit.Evaluation(info["recipe"]["data"]["dataset"], metrics, "test", info["result"]["test_images"])

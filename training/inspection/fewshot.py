@@ -50,7 +50,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     """
     opened = open_source(source)
     recipe = recipe_for(opened, assignments)
-    require_task(recipe, "fewshot", "classification", "pretraining")
+    require_task(recipe, "fewshot")
     load = functools.partial(load_dataset, recipe.data)
     dataset = load_data(load, opened.run, opened.is_data_of_run(recipe.data))
     train, test = dataset.source("train"), dataset.source("test")

@@ -63,7 +63,7 @@ def plan(recipe, images=None, classes=None):
     Raises:
         InputError: If the model or the batch cannot be split over the devices, or the data set is unknown.
     """
-    require_task(recipe, "plan", "classification")
+    require_task(recipe, "plan")
     recipe = without_weights(recipe)
     dataset, images_origin = _dataset(recipe.data, images, classes)
     seed(recipe)

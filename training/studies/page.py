@@ -18,8 +18,7 @@ def write_page(experiment, command):
         command: The command that repeats the study.
     """
     study, rows = experiment.study, experiment.rows(experiment.jobs())
-    points, metric = summaries(rows), TASKS[experiment.recipe.task](experiment.recipe).metric
-    metric = metric.replace("_", " ").replace("iou", "IoU")
+    points, metric = summaries(rows), TASKS[experiment.recipe.task](experiment.recipe).metric.title
     parts = [f"# {study.title}", f"{study.paper}. {study.claim}".strip(), study.method]
     if verdicts := [decide(comparison, rows) for comparison in study.comparisons(experiment.recipe)]:
         parts += ["## Verdicts", _verdict_table(verdicts), _RULE]

@@ -349,11 +349,11 @@ def write_result(task, dataset, run, weights, state):
     cost = keras_vit.profile(model)
     images_per_step = dataset.splits["train"].size / num_steps_per_epoch(dataset, task.recipe)
     images = round(state.step * images_per_step)
-    validation = [row[f"val_{task.metric}"] for row in state.history if f"val_{task.metric}" in row]
+    column = f"val_{task.metric.name}"
     add_result(
         run,
         **task.results(evaluation),
-        best_validation=max(validation, default=None),
+        best_validation=task.metric.best(row[column] for row in state.history if column in row),
         seconds_of_training=round(state.seconds, 1),
         parameters=cost.parameters,
         macs=cost.macs,
@@ -372,7 +372,7 @@ def _row(job, measures):
         series=job.point.series,
         point=job.point.label,
         seed=job.recipe.seed,
-        score=result[f"test_{TASKS[job.recipe.task](job.recipe).metric}"],
+        score=result[f"test_{TASKS[job.recipe.task](job.recipe).metric.name}"],
         validation=math.nan if validation is None else validation,
         parameters=result["parameters"],
         gmacs=result["macs"] / 1e9,

@@ -8,25 +8,25 @@ from keras_vit.pretraining.pretrainer import mean_of_hidden
 from training.errors import InputError
 from training.evaluation.pretraining import evaluate
 from training.reports.pretraining import write_pretraining_report
-from training.tasks import classification
+from training.tasks import classification, task
 
 
 class Task(classification.Task):
-    """The task of predicting hidden patches, with the methods of `training.tasks.classification.Task`.
+    """The task of predicting hidden patches. Images are loaded and changed as for classification.
 
     The learner is a model of `keras_vit.pretraining`. The labels of the images have no effect. The metric is the
     accuracy if the targets are classes. If they are pixels, it is the share of their variance that is explained.
-
-    Args:
-        recipe: `training.recipe.config.Recipe`
     """
 
+    metric = task.Metric("accuracy", "accuracy")
+    commands = ("fewshot", "explain", "duplicates")
+    published_results = ()
     has_predictions = False
 
     def __init__(self, recipe):
         super().__init__(recipe)
         if recipe.pretraining.method == "mae" or recipe.pretraining.target == "pixels":
-            self.metric = "explained_variance"
+            self.metric = task.Metric("explained_variance", "explained variance")
 
     def build_learner(self, model):
         options = self.recipe.pretraining
@@ -43,9 +43,9 @@ class Task(classification.Task):
         return lambda labels, outputs: learner.image_losses(outputs)
 
     def build_metric(self, learner, num_classes):
-        if self.metric == "accuracy":
-            return PatchAccuracy(learner, name=self.metric)
-        return ExplainedVariance(name=self.metric)
+        if self.metric.name == "accuracy":
+            return PatchAccuracy(learner, name=self.metric.name)
+        return ExplainedVariance(name=self.metric.name)
 
     def evaluate(self, model, dataset, splits):
         objective, metric = self.build_objective(model), self.build_metric(model, None)
@@ -53,7 +53,7 @@ class Task(classification.Task):
 
     def results(self, evaluation):
         return {
-            f"test_{self.metric}": evaluation.value,
+            f"test_{self.metric.name}": evaluation.value,
             "test_loss": evaluation.loss,
             "test_images": evaluation.num_images,
         }
@@ -61,6 +61,13 @@ class Task(classification.Task):
     def report(self, run, dataset, state, evaluation, model):
         write_pretraining_report(run, self.recipe, state, evaluation, model)
         return self.results(evaluation)
+
+    def next_commands(self, folder, samples):
+        return [
+            f"fewshot {folder}",
+            f"train folder model.weights={folder}/model.keras data.directory=PATH",
+            f"explain {folder}",
+        ]
 
 
 class PatchAccuracy(keras.metrics.Mean):

@@ -9,21 +9,20 @@ from training.data.masks import read_mask
 from training.evaluation.segmentation import evaluate
 from training.reports.segmentation import write_segmentation_report
 from training.reports.text import segmentation_text
-from training.tasks import classification
+from training.tasks import task
 from training.tasks.pixel_losses import MeanIoU, PixelCrossEntropy
 
 
-class Task(classification.Task):
-    """The task of classifying pixels, with the methods of `training.tasks.classification.Task`.
+class Task(task.Task):
+    """The task of classifying pixels.
 
     A label is an encoded mask (`training.data.masks`). The labels of a batch are decoded masks, uint8 (B, H, W), at the
     model's input size.
-
-    Args:
-        recipe: `training.recipe.config.Recipe`
     """
 
-    metric = "mean_iou"
+    metric = task.Metric("mean_iou", "mean IoU")
+    commands = ("evaluate", "predict", "export")
+    published_results = ("mean_iou", "pixel_accuracy")
 
     def load(self, disjoint=True, record=None):
         return load_masks(self.recipe.data, disjoint, record)
@@ -37,7 +36,7 @@ class Task(classification.Task):
         return PixelCrossEntropy()
 
     def build_metric(self, learner, num_classes):
-        return MeanIoU(num_classes, name=self.metric)
+        return MeanIoU(num_classes, name=self.metric.name)
 
     def evaluate(self, model, dataset, splits):
         return evaluate(model, dataset, splits, self.recipe)
@@ -47,7 +46,7 @@ class Task(classification.Task):
 
     def write_samples(self, dataset, run):
         paths = []
-        examples = itertools.islice(dataset.splits["test"].in_order().as_numpy_iterator(), classification.NUM_SAMPLES)
+        examples = itertools.islice(dataset.splits["test"].in_order().as_numpy_iterator(), task.NUM_SAMPLES)
         for number, example in enumerate(examples):
             paths.append(run.samples / f"{number}{image_suffix(example['image'])}")
             paths[-1].write_bytes(example["image"])
@@ -55,7 +54,7 @@ class Task(classification.Task):
 
     def results(self, evaluation):
         return {
-            f"test_{self.metric}": evaluation.mean_iou,
+            "test_mean_iou": evaluation.mean_iou,
             "test_pixel_accuracy": evaluation.pixel_accuracy,
             "test_images": evaluation.num_images,
         }
@@ -66,3 +65,6 @@ class Task(classification.Task):
 
     def predict_options(self, run):
         return ("--to", str(run.figures / "samples"))
+
+    def next_commands(self, folder, samples):
+        return [f"predict {folder} {samples}/* --to predictions"]

@@ -26,6 +26,7 @@ from training.errors import InputError
 from training.recipe.assignments import override
 from training.runs.checkpoints import RunState
 from training.runs.folder import Run, add_result, hold, open_run, program_path
+from training.tasks.task import Metric
 
 # An epoch has three steps and two validation batches. Everything that has a state is included.
 CHANGES = ["fit.batch_size=350", "optimizer.ema=0.9", "data.validation_fraction=0.3"]
@@ -291,7 +292,7 @@ def test_progress_tells_the_rate_and_the_time_that_is_left(capsys, monkeypatch):
     """The first step compiles, so the rate is that of the steps after it: four in 100 seconds."""
     fitting = types.SimpleNamespace(
         **{"total_steps": 100, "images_per_step": 1000, "printed": 0.0, "timed": None, "finite_step": 0},
-        **{"task": types.SimpleNamespace(metric="accuracy"), "schedule": lambda step: step / 1e4},
+        **{"task": types.SimpleNamespace(metric=Metric("accuracy", "accuracy")), "schedule": lambda step: step / 1e4},
         **{"engine": Engine(None), "state": RunState({}), "stop": StopRequest()},
     )
     for fitting.state.step, now in ((10, 1000.0), (14, 1100.0)):

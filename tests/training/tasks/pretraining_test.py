@@ -76,7 +76,7 @@ def test_only_what_runs_is_trained(recipe, changes):
         run = fitted(recipe, eagerly=True)
     assert isinstance(run.learner, MaskedAutoencoder if changes else MaskedPatchPrediction)
     assert run.learner.model is run.model
-    assert run.state.history[-1].keys() >= {"loss", "val_loss", Task(recipe).metric}
+    assert run.state.history[-1].keys() >= {"loss", "val_loss", Task(recipe).metric.name}
     frozen = [variable for variable in run.model.variables if not variable.trainable]
     assert {variable.path.split("/")[0] for variable in frozen} - {"preprocessing"} == {"pooling"}
     assert len(run.trained.trainable_variables) == len(run.learner.trainable_variables)
@@ -115,7 +115,7 @@ def test_a_run_and_what_follows(recipe, changes, tmp_path):
     is_gray = masked == 128
     assert 0.3 < is_gray.mean() < 0.9
     np.testing.assert_array_equal(image[~is_gray], predicted[~is_gray])
-    assert str(evaluation).startswith(Task(override(recipe, changes)).metric.replace("_", " "))
+    assert str(evaluation).startswith(Task(override(recipe, changes)).metric.title)
     encoder = keras.models.load_model(run.model)
     assert encoder.output_shape == (None, recipe.model.config.hidden_dim)
     for command, *arguments in ([evaluate_source, run.folder], [predict, run.folder, [*run.samples.iterdir()]]):

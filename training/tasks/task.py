@@ -1,0 +1,118 @@
+"""The protocol of a task: everything that the trainer, the commands, the studies and the reports ask a task."""
+
+import abc
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """The number that judges the models of a task.
+
+    Args:
+        name: Its key in the history and, after `test_` and `val_`, in results.
+        title: Its name in texts, such as `"mean IoU"`.
+        is_share: Whether it is a share, which is printed in percent.
+        is_higher_better: Whether the highest value is the best, and not the lowest.
+    """
+
+    name: str
+    title: str
+    is_share: bool = True
+    is_higher_better: bool = True
+
+    def text(self, value, digits=2):
+        """The value as text, in percent if it is a share."""
+        return f"{value:.{digits}%}" if self.is_share else f"{value:.{digits + 2}g}"
+
+    def quality(self, value):
+        """A number that is higher for a better value."""
+        return value if self.is_higher_better else -value
+
+    def best(self, values):
+        """The best of several values, or `None` if there are none."""
+        return max(values, key=self.quality, default=None)
+
+
+NUM_SAMPLES = 8
+"""Maximum number of test images that a run writes to its folder `samples`"""
+
+
+class Task(abc.ABC):
+    """A task that a run can learn. Shapes: B batch, H W C image.
+
+    Args:
+        recipe: `training.recipe.config.Recipe`
+
+    Attributes:
+        metric: `Metric`. The best weights are those with its best value.
+        commands: Names of the commands that accept models of this task, besides `train`.
+        published_results: Names of the results that a model card contains, without `test_`.
+        has_predictions: Whether the model predicts something that can be served, so that a run exports it.
+    """
+
+    metric: Metric
+    commands: tuple[str, ...]
+    published_results: tuple[str, ...] = ()
+    has_predictions = True
+
+    def __init__(self, recipe):
+        self.recipe = recipe
+
+    @abc.abstractmethod
+    def load(self, disjoint=True, record=None):
+        """The `training.data.dataset.Dataset` of the recipe. The arguments are those of `training.data.loading`."""
+
+    @abc.abstractmethod
+    def read_label(self, label, image, num_classes):
+        """The label of an image in a batch, a tensor, from the label of an example and the decoded image (H, W, C)."""
+
+    @abc.abstractmethod
+    def build_changes(self, model, num_classes):
+        """Builds the `training.data.augment.Augmentation` of training images and their labels.
+
+        The result of `decode(image_bytes, label)` may be cached. `change(image, label, seed)` returns the changed image
+        and its label as in `read_label`. `mix` mixes the images and labels of a batch.
+        """
+
+    def build_learner(self, model):
+        """The model that learns: `model`, or a model that contains it. Its outputs are passed to loss and metric."""
+        return model
+
+    @abc.abstractmethod
+    def build_objective(self, learner):
+        """Builds a function that computes the loss of each image, (B,), from labels and outputs of the learner.
+
+        If the task accepts `distillation.teacher`, the function also gets `teacher_logits`.
+        """
+
+    @abc.abstractmethod
+    def build_metric(self, learner, num_classes):
+        """Builds the Keras metric of labels, outputs and weights of images. Its variables are sums."""
+
+    @abc.abstractmethod
+    def evaluate(self, model, dataset, splits):
+        """Evaluates a learner on one split or several. `str()` of the result is one line of text."""
+
+    def evaluation_text(self, evaluation):
+        """Describes an evaluation in lines of text, for the command `evaluate`."""
+        return str(evaluation)
+
+    @abc.abstractmethod
+    def results(self, evaluation):
+        """The numbers of an evaluation for a run's `recipe.json`, with `test_{metric.name}` and `test_images`."""
+
+    @abc.abstractmethod
+    def write_samples(self, dataset, run):
+        """Writes a few test images to the folder `samples` of a run. Returns the paths."""
+
+    @abc.abstractmethod
+    def report(self, run, dataset, state, evaluation, model):
+        """Writes the report of a run. Returns the test results for its `recipe.json`."""
+
+    def predict_options(self, run):
+        """Options of the command `predict`, which a run calls for its sample images after the training."""
+        return ()
+
+    @abc.abstractmethod
+    def next_commands(self, folder, samples):
+        """Commands to try after a run, without `python -m training`. `folder` and `samples` are quoted for a shell."""
