@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from keras_vit.architectures.reading import read_fields
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
 from keras_vit.layers import PatchEmbedding
-from training.recipe.consistency import check_recipe, refuse_unused
+from training.recipe.consistency import TASK_FIELDS, check_recipe, refuse_unused
 from training.recipe.images import Augment, Data
 from training.recipe.model_functions import check_function
 from training.recipe.section import Duration, Fraction, section
@@ -255,7 +255,7 @@ class Recipe:
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         0, description="seed of the initial weights, the order of the images, and all other randomness"
     )
-    task: Literal["classification", "segmentation", "pretraining"] = Field(
+    task: Literal[*TASK_FIELDS] = Field(  # type: ignore[valid-type]
         "classification",
         description="classify whole images (classification) or each pixel (segmentation), or train without labels",
     )

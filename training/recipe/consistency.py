@@ -1,11 +1,39 @@
 """Checks that the sections of a recipe are consistent with each other. Each section checks its own fields."""
 
 import dataclasses
+from typing import Any
 
 from keras_vit.models import SEGMENTERS
 
-_SEGMENTATION_ONLY = ("scale_range", "color_jitter")  # Augmentations that only segmentation supports.
-_SEGMENTATION_FIELDS = ("flip", *_SEGMENTATION_ONLY)
+
+@dataclasses.dataclass(frozen=True)
+class _AllExcept:
+    """The fields of a section that a task uses: all except the named ones."""
+
+    names: tuple[str, ...]
+
+    def __contains__(self, name):
+        return name not in self.names
+
+
+_OF_MASKS = ("scale_range", "color_jitter")  # Augmentations of images with masks.
+_NO_LABELS = {"fit": _AllExcept(("loss", "label_smoothing")), "distillation": ()}
+TASK_FIELDS: dict[str, dict[str, Any]] = {
+    "classification": {"pretraining": (), "data": _AllExcept(("mask",)), "augment": _AllExcept(_OF_MASKS)},
+    "segmentation": {
+        **_NO_LABELS,
+        "pretraining": (),
+        "model": _AllExcept(("resize",)),
+        "data": _AllExcept(("label", "classes", "max_failures")),
+        "augment": ("flip", *_OF_MASKS),
+    },
+    "pretraining": {
+        **_NO_LABELS,
+        "data": _AllExcept(("mask",)),
+        "augment": _AllExcept((*_OF_MASKS, "mixup", "cutmix")),
+    },
+}
+"""{task: {section: the fields of the section that the task uses}}. Sections that are not listed are used as a whole."""
 
 
 def refuse_unused(section, names, condition):
@@ -53,30 +81,22 @@ def _check_task(recipe):
             f"task=segmentation needs model.function={' or '.join(SEGMENTERS)}, and other tasks need another model. "
             f"Received: task={recipe.task} and model.function={recipe.model.function or 'none'}"
         )
-    if recipe.task != "pretraining":
-        unused = [field.name for field in dataclasses.fields(recipe.pretraining)]
-        refuse_unused(recipe.pretraining, unused, "with task=pretraining")
-    if not is_segmenter:
-        refuse_unused(recipe.data, ["mask"], "with task=segmentation")
-        refuse_unused(recipe.augment, _SEGMENTATION_ONLY, "with task=segmentation")
-    if recipe.task == "classification":
-        return
-    condition = "with task=classification"
-    refuse_unused(recipe.fit, ["loss", "label_smoothing"], condition)
-    refuse_unused(recipe.distillation, ["teacher"], condition)
-    if recipe.task == "pretraining":
-        if recipe.model.function is not None:
-            raise ValueError(
-                f"task=pretraining trains a Vision Transformer. Set model.config or model.weights. Received: "
-                f"model.function={recipe.model.function}"
-            )
-        if recipe.distribution.kind == "model_parallel":
-            raise ValueError(
-                "distribution.kind=model_parallel does not split the layers that predict patches. Choose data_parallel"
-            )
-        refuse_unused(recipe.augment, ["mixup", "cutmix"], "with task=classification")
-        return
-    refuse_unused(recipe.model, ["resize"], condition)
-    refuse_unused(recipe.data, ["label", "classes", "max_failures"], condition)
-    unused = [field.name for field in dataclasses.fields(recipe.augment) if field.name not in _SEGMENTATION_FIELDS]
-    refuse_unused(recipe.augment, unused, condition)
+    if recipe.task == "pretraining" and recipe.model.function is not None:
+        raise ValueError(
+            f"task=pretraining trains a Vision Transformer. Set model.config or model.weights. Received: "
+            f"model.function={recipe.model.function}"
+        )
+    if recipe.task == "pretraining" and recipe.distribution.kind == "model_parallel":
+        raise ValueError(
+            "distribution.kind=model_parallel does not split the layers that predict patches. Choose data_parallel"
+        )
+    for section_name, used in TASK_FIELDS[recipe.task].items():
+        section = getattr(recipe, section_name)
+        for field in dataclasses.fields(section):
+            if field.name not in used:
+                tasks = (task for task, fields in TASK_FIELDS.items() if _is_used(fields, section_name, field.name))
+                refuse_unused(section, [field.name], f"with task={' or '.join(tasks)}")
+
+
+def _is_used(fields, section_name, name):
+    return section_name not in fields or name in fields[section_name]
