@@ -77,7 +77,7 @@ class Fitting:
         self.model, self.learner = model, learner
         self.schedule = build_schedule(recipe, steps_per_epoch, total)
         self.stop = StopRequest()
-        self.state = state or RunState(description(learner))
+        self.state = state or RunState(description(model))
         # The steps of the last checkpoint and of the last finite loss, and the time of the last line of progress.
         self.saved_step = self.finite_step = self.state.step
         self.clock = self.printed = 0.0

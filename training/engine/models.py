@@ -9,12 +9,12 @@ import keras_vit
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig, read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.preprocessing import SETTINGS, preprocessing_layer
-from keras_vit.pretraining.pretrainer import Pretrainer
 from keras_vit.weights.adapt import check_stem
 from keras_vit.weights.opening import entry_of_source, open_checkpoint
 from training.errors import InputError
 from training.recipe.model_functions import get_function
 from training.runs.folder import Run, load_model, read_class_names
+from training.tasks import TASKS
 
 _FUNCTIONS = {BiTResNetConfig.kind: "BiTResNet", ResNetConfig.kind: "ResNet"}
 
@@ -22,8 +22,7 @@ _FUNCTIONS = {BiTResNetConfig.kind: "BiTResNet", ResNetConfig.kind: "ResNet"}
 def build_model(recipe, classes, with_logits=False, built=None):
     """Builds the model of a recipe. The model converts pixels in [0, 255] to probabilities or logits.
 
-    The recipe's loss determines the activation of the probabilities: a softmax, or a sigmoid for each class. With
-    task=pretraining, the model has no classifier and returns features.
+    The task determines the head and its activation. A model of task=pretraining has no head and returns features.
 
     Args:
         recipe: `training.recipe.config.Recipe`
@@ -43,10 +42,7 @@ def build_model(recipe, classes, with_logits=False, built=None):
         "include_preprocessing": True,
         "name": recipe.name,
     }
-    if recipe.task == "pretraining":
-        arguments["include_top"] = False
-    else:
-        arguments |= {"classes": classes, "classifier_activation": None if with_logits else recipe.fit.loss}
+    arguments |= TASKS[recipe.task](recipe).head_arguments(classes, with_logits)
     try:
         if options.weights is None:
             if options.config is None:
@@ -75,9 +71,8 @@ def build_model(recipe, classes, with_logits=False, built=None):
     return model
 
 
-def description(learner):
-    """What `build_model` needs to build a task's model again, besides its recipe: a dictionary of JSON types."""
-    model = learner.model if isinstance(learner, Pretrainer) else learner
+def description(model):
+    """What `build_model` needs to build a model again, besides its recipe: a dictionary of JSON types."""
     return {"input_shape": list(model.input_shape[1:]), "preprocessing": preprocessing_layer(model).get_config()}
 
 

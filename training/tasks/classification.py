@@ -41,6 +41,9 @@ class Task(task.Task):
 
         return Augmentation(decode, change, image_augmentation.mix)
 
+    def head_arguments(self, num_classes, with_logits):
+        return {"classes": num_classes, "classifier_activation": None if with_logits else self.recipe.fit.loss}
+
     def build_objective(self, learner):
         return Objective(self.recipe)
 

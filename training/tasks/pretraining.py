@@ -28,6 +28,9 @@ class Task(classification.Task):
         if recipe.pretraining.method == "mae" or recipe.pretraining.target == "pixels":
             self.metric = task.Metric("explained_variance", "explained variance")
 
+    def head_arguments(self, num_classes, with_logits):
+        return {"include_top": False}
+
     def build_learner(self, model):
         options = self.recipe.pretraining
         try:

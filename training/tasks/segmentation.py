@@ -32,6 +32,9 @@ class Task(task.Task):
     def build_changes(self, model, num_classes):
         return build_masked_augmentation(model, self.recipe.augment)
 
+    def head_arguments(self, num_classes, with_logits):
+        return {"classes": num_classes, "classifier_activation": None if with_logits else "softmax"}
+
     def build_objective(self, learner):
         return PixelCrossEntropy()
 

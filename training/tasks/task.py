@@ -74,6 +74,10 @@ class Task(abc.ABC):
         and its label as in `read_label`. `mix` mixes the images and labels of a batch.
         """
 
+    @abc.abstractmethod
+    def head_arguments(self, num_classes, with_logits):
+        """Arguments of the model's factory that define its head. With `with_logits`, its outputs suit the loss."""
+
     def build_learner(self, model):
         """The model that learns: `model`, or a model that contains it. Its outputs are passed to loss and metric."""
         return model
