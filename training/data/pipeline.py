@@ -36,6 +36,7 @@ def training_batches(source, augmentation, recipe):
         A function that takes a `range` of steps and returns a function `make_dataset(index, count, size)` for
         `training.engine.distribution.Engine.distribute`. `make_dataset` returns a `tf.data.Dataset` of images (B, H, W,
         C) with pixels from 0 to 255, labels in the format of the task, and weights (B,). The weight of padding is 0.
+        Images and labels can be dictionaries.
     """
     decode = augmentation.decode
     if recipe.data.cache:
@@ -125,7 +126,7 @@ def evaluation_batches(source, decode, read_label, batch_size, cache=False):
         batches = keys.map(read, tf.data.AUTOTUNE).batch(shard.share, drop_remainder=True)
         if cache:
             num_images = shard.num_batches(source.size) * shard.share
-            _check_memory(num_images, sum(map(_num_bytes, batches.element_spec)) / shard.share)
+            _check_memory(num_images, sum(map(_num_bytes, tf.nest.flatten(batches.element_spec))) / shard.share)
             batches = batches.cache()
         return _elements(batches, shard, size)
 
@@ -160,7 +161,8 @@ def _elements(batches, shard, size):
 def _in_memory(source, decode):
     """A source that keeps the decoded examples of `source` in memory until the process ends."""
     examples = source.in_order().map(lambda example: decode(example["image"], example["label"]), tf.data.AUTOTUNE)
-    specs = examples.element_spec
+    structure = examples.element_spec
+    specs = tf.nest.flatten(structure)
     if not all(spec.shape.is_fully_defined() for spec in specs):
         raise InputError(
             "data.cache=true needs one right class per image. The images of this data set may have several, or none. "
@@ -168,12 +170,14 @@ def _in_memory(source, decode):
         )
     _check_memory(source.size, sum(_mean_length(examples, i) for i in range(len(specs))))
     # The arrays are filled batch by batch. Encoded images are stored in them as bytes objects.
-    images, labels = (np.empty([source.size, *spec.shape], spec.dtype.as_numpy_dtype) for spec in specs)
+    arrays = [np.empty([source.size, *spec.shape], spec.dtype.as_numpy_dtype) for spec in specs]
     count = 0
-    for new_images, new_labels in examples.batch(_ROWS).as_numpy_iterator():
-        rows = slice(count, count := count + len(new_labels))
-        images[rows], labels[rows] = new_images, new_labels
-    return _MemorySource(images, labels)
+    for batch in examples.batch(_ROWS).as_numpy_iterator():
+        new = tf.nest.flatten(batch)
+        rows = slice(count, count := count + len(new[0]))
+        for array, values in zip(arrays, new, strict=True):
+            array[rows] = values
+    return _MemorySource(arrays, structure)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,12 +189,12 @@ class _MemorySource:
     each example would slow down the thread that starts the training steps.
     """
 
-    images: np.ndarray
-    labels: np.ndarray
+    arrays: list[np.ndarray]
+    structure: tuple
 
     @property
     def size(self):
-        return len(self.labels)
+        return len(self.arrays[0])
 
     @staticmethod
     def read(example):
@@ -202,11 +206,11 @@ class _MemorySource:
         return keys.batch(_ROWS).map(self._rows, tf.data.AUTOTUNE).unbatch()
 
     def _rows(self, positions, indices):
-        arrays = self.images, self.labels
+        arrays = self.arrays
         types = [tf.as_dtype(array.dtype) for array in arrays]  # The type of bytes objects becomes tf.string.
         rows = tf.numpy_function(lambda rows: [array[rows] for array in arrays], [indices], types, stateful=False)
-        shapes = [(None, *array.shape[1:]) for array in arrays]
-        image, label = map(tf.ensure_shape, rows, shapes)
+        rows = map(tf.ensure_shape, rows, [(None, *array.shape[1:]) for array in arrays])
+        image, label = tf.nest.pack_sequence_as(self.structure, list(rows))
         return positions, {"image": image, "label": label}
 
 
@@ -215,11 +219,12 @@ def _num_bytes(spec):
 
 
 def _mean_length(examples, component):
-    """Mean number of bytes of an image (component 0) or label (component 1). If they are encoded, a sample is used."""
-    spec = examples.element_spec[component]
+    """Mean number of bytes of one tensor of the flattened examples. If it is encoded, a sample is used."""
+    spec = tf.nest.flatten(examples.element_spec)[component]
     if spec.dtype != tf.string:
         return _num_bytes(spec)
-    lengths = examples.take(_SAMPLE).map(lambda *example: tf.strings.length(example[component])).batch(_SAMPLE)
+    sample = examples.take(_SAMPLE)
+    lengths = sample.map(lambda *example: tf.strings.length(tf.nest.flatten(example)[component])).batch(_SAMPLE)
     return float(tf.reduce_mean(tf.cast(lengths.get_single_element(), tf.float32)))
 
 

@@ -64,7 +64,7 @@ class Fitting:
             model = build_model(recipe, num_classes, with_logits=True, built=state and state.model)
             engine.prepare(model)
             learner = task.build_learner(model)
-            outputs = model.outputs[0] if learner is model else learner(model.inputs[0])
+            outputs = model.output if learner is model else learner(model.input)
             trainable = {id(variable) for variable in learner.trainable_variables}
             for variable in learner.variables:
                 if id(variable) not in trainable:  # The learner does not use it, like a pooling in pre-training.
@@ -72,7 +72,7 @@ class Fitting:
             options = {"accumulation_steps": recipe.fit.accumulation_steps}
             options["teacher"] = load_teacher(recipe, model, dataset.class_names)
             options["metric"] = task.build_metric(learner, num_classes)
-            self.trained = TrainedModel(model.inputs[0], outputs, task.build_objective(learner), **options)
+            self.trained = TrainedModel(model.input, outputs, task.build_objective(learner), **options)
             self.trained.compile(build_optimizer(recipe, learner, steps_per_epoch))
         self.model, self.learner = model, learner
         self.schedule = build_schedule(recipe, steps_per_epoch, total)

@@ -60,10 +60,10 @@ class _TensorFlowModel(_Model):
         k = self.accumulation_steps
         if k == 1:
             return self._gradients(data, total)
-        chunks = [tf.reshape(values, (k, -1, *values.shape[1:])) for values in data]
+        chunks = tf.nest.map_structure(lambda values: tf.reshape(values, (k, -1, *values.shape[1:])), data)
 
         def add(i, sums):
-            gradients = self._gradients([values[i] for values in chunks], total)
+            gradients = self._gradients(tf.nest.map_structure(lambda values: values[i], chunks), total)
             return i + 1, [sum_ + gradient for sum_, gradient in zip(sums, gradients, strict=True)]
 
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in self.trainable_variables]
@@ -102,7 +102,7 @@ def _after(data):
     TensorFlow starts the step once more after the last batch. Some operations need no batch, such as weight decay and
     the update of seeds. Without this context, some replicas would run them in this extra step, and others would not.
     """
-    return tf.control_dependencies(data)
+    return tf.control_dependencies(tf.nest.flatten(data))
 
 
 class _JaxModel(_Model):
@@ -137,7 +137,7 @@ class _JaxModel(_Model):
             return (jax.tree.map(ops.add, sums, gradients), changing), None
 
         # A chunk consists of every k-th image, so that each device has an equal share of each chunk.
-        chunks = [ops.moveaxis(ops.reshape(values, (-1, k, *values.shape[1:])), 1, 0) for values in data]
+        chunks = jax.tree.map(lambda values: ops.moveaxis(ops.reshape(values, (-1, k, *values.shape[1:])), 1, 0), data)
         zeros = jax.tree.map(ops.zeros_like, trainable)
         return jax.lax.scan(add, (zeros, changing), chunks)[0]
 
@@ -169,9 +169,10 @@ def _values(variables, values):
 class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlowModel):  # type: ignore[misc]
     """A model with logits as outputs that defines the steps of `fit` and `evaluate`.
 
-    A batch is a tuple of images (B, H, W, C), labels, and weights (B,). Labels are one-hot or mixed labels (B,
-    classes), or masks (B, H, W). Padding has weight 0. The loss is `sum(weights * losses) / sum(weights)` over the
-    whole batch. It does not depend on the division of the batch among devices, processes and chunks. The metrics are
+    A batch is a tuple of inputs, labels, and weights (B,). Inputs and labels are tensors (B, ...), or lists or
+    dictionaries of such tensors, as the model and the objective take them. Padding has weight 0. The loss is
+    `sum(weights * losses) / sum(weights)` over the whole batch. It does not depend on the division of the batch among
+    devices, processes and chunks. The metrics are
     `loss` and `metric`. Both are computed over the whole epoch, with the same weights of the images. Their state is in
     `metrics_variables`. On TensorFlow, each replica passes its share of the gradients to the optimizer, which sums the
     gradients over replicas.
@@ -179,14 +180,14 @@ class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlo
     This model shares layers and variables with the model of `inputs` and `outputs`. Save that model, not this one.
 
     Args:
-        inputs: Input of a model, a Keras tensor.
-        outputs: Output of that model: logits (B, classes), or (B, H, W, classes).
-        objective: Function `(labels, logits)`, or with a teacher `(labels, logits, teacher_logits=...)`, that returns
+        inputs: Input of a model, a Keras tensor, or a list or dictionary of Keras tensors.
+        outputs: Output of that model, in the same way.
+        objective: Function `(labels, outputs)`, or with a teacher `(labels, outputs, teacher_logits=...)`, that returns
             the loss of each image, (B,).
         accumulation_steps: Number k of chunks into which a batch, or a replica's share of it, is divided. Chunks are
             computed one after the other. k must divide the number of images. Each chunk has its own batch statistics.
         teacher: `keras.Model` that converts the same images to logits (B, classes). It is frozen, and runs in inference
             mode. `None`: no teacher.
-        metric: `keras.metrics.Metric` of labels, logits and sample weights. Its variables must be sums. `None`:
+        metric: `keras.metrics.Metric` of labels, outputs and sample weights. Its variables must be sums. `None`:
             `accuracy`, for labels (B, classes).
     """

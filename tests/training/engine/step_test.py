@@ -75,6 +75,49 @@ def test_a_step_follows_the_weighted_mean(accumulation_steps):
     assert logs["accuracy"] == [pytest.approx(np.average(correct, weights=weights), rel=1e-5)]
 
 
+def two_inputs():
+    """A model of images and numbers with two outputs, (N, C) and (N, 2)."""
+    inputs = {"images": keras.Input(SHAPE), "numbers": keras.Input((3,))}
+    features = keras.layers.Concatenate()([keras.layers.Flatten()(inputs["images"]), inputs["numbers"]])
+    outputs = {
+        name: keras.layers.Dense(size, name=name)(features) for name, size in (("class", NUM_CLASSES), ("sizes", 2))
+    }
+    return keras.Model(inputs, outputs)
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 3])
+def test_inputs_and_outputs_can_be_dictionaries(accumulation_steps):
+    """The step equals that of a Keras model with two losses."""
+
+    def objective(labels, outputs):
+        squares = keras.ops.mean((labels["sizes"] - outputs["sizes"]) ** 2, axis=-1)
+        return cross_entropy(labels["class"], outputs["class"]) + 2 * squares
+
+    class Error(keras.metrics.Mean):
+        def update_state(self, labels, outputs, sample_weight=None):
+            super().update_state(keras.ops.abs(labels["sizes"] - outputs["sizes"])[:, 0], sample_weight)
+
+    model, same = two_inputs(), two_inputs()
+    same.set_weights(model.get_weights())
+    images, classes, weights = batch(6, [1, 0.3, 2, 0.5, 1, 1])
+    random = np.random.default_rng(1)
+    numbers, sizes = (random.normal(size=(6, size)).astype("float32") for size in (3, 2))
+    parts = {"images": images, "numbers": numbers}, {"class": classes, "sizes": sizes}
+    error = np.average(np.abs(sizes - keras.ops.convert_to_numpy(model(parts[0])["sizes"]))[:, 0], weights=weights)
+    learner = TrainedModel(
+        model.input, model.output, objective, accumulation_steps=accumulation_steps, metric=Error(name="error")
+    )
+    learner.compile(keras.optimizers.SGD(LEARNING_RATE))
+    logs = learner.fit(tf.data.Dataset.from_tensors((*parts, weights)), verbose=0).history
+    losses = {"class": keras.losses.CategoricalCrossentropy(from_logits=True), "sizes": keras.losses.MeanSquaredError()}
+    same.compile(keras.optimizers.SGD(LEARNING_RATE), losses, loss_weights={"class": 1, "sizes": 2})
+    scaled = weights * 6 / weights.sum()  # Keras divides by the number of images.
+    same.fit(*parts, sample_weight={"class": scaled, "sizes": scaled}, batch_size=6, verbose=0)
+    for ours, theirs in zip(model.get_weights(), same.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    assert logs["error"] == [pytest.approx(error, rel=1e-5)]
+
+
 @pytest.mark.slow
 def test_metrics_are_over_all_batches_of_an_epoch():
     model = classifier(dropout=0.9)  # Dropout has no effect in evaluation.
