@@ -30,6 +30,7 @@ from keras_vit.models.resnet import *  # noqa: F403
 from keras_vit.models.visual_transformer import *  # noqa: F403
 from keras_vit.models.vit import *  # noqa: F403
 from keras_vit.models.vt_fpn import *  # noqa: F403
+from keras_vit.outputs import Output, set_output
 from keras_vit.preprocessing import Preprocessing, preprocess_input
 from keras_vit.pretrained import describe, from_pretrained
 from keras_vit.weights.catalogue import list_weights
@@ -44,6 +45,7 @@ __all__ = [
     "Evaluation",
     "LicenceWarning",
     "LoadReport",
+    "Output",
     "Preprocessing",
     "RotaryConfig",
     "StemConfig",
@@ -74,6 +76,7 @@ __all__ = [
     "profile",
     "rematerialize",
     "save_weights",
+    "set_output",
     "token_entropy",
     "token_lineage",
     "token_maps",

@@ -41,6 +41,7 @@ class Preprocessing(keras.layers.Layer):
         origin: The published weights from which the model's weights are derived: a dictionary with `source`, `licence`
             (`None` if unknown) and `checksum` (`None` if the weights were adapted to the model). `None`: no weights
             were loaded. The origin of a fine-tuned model is that of the weights from which it started.
+        outputs: What the outputs mean, as `keras_vit.set_output` records it, or `None` if the layers show it.
 
     Call arguments:
         images: (B, H, W, C), pixels in [0, 255] if `normalize` is `True`, otherwise normalised images.
@@ -73,6 +74,7 @@ class Preprocessing(keras.layers.Layer):
         adaptations: dict[str, str] | None = None,
         normalize: bool = False,
         origin: dict[str, typing.Any] | None = None,
+        outputs: dict[str, dict] | None = None,
         **kwargs: typing.Any,
     ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
@@ -83,6 +85,7 @@ class Preprocessing(keras.layers.Layer):
         self.adaptations = dict(adaptations or {})
         self.normalize = check_flag("normalize", normalize)
         self.origin = None if origin is None else _checked_origin(origin)
+        self.outputs = outputs
         if self.origin is not None:
             warn_if_restricted(self.origin["licence"], self.origin["source"])
 
@@ -177,7 +180,7 @@ class Preprocessing(keras.layers.Layer):
             raise ValueError(f"images must have {channels} channels. Received: images of shape {tuple(shape)}")
 
     def get_config(self):
-        names = (*SETTINGS, "source", "architecture", "adaptations", "normalize", "origin")
+        names = (*SETTINGS, "source", "architecture", "adaptations", "normalize", "origin", "outputs")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 

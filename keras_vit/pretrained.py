@@ -14,6 +14,7 @@ from keras_vit.models import bit_resnet, resnet
 from keras_vit.models.building import SharedArguments, build_on_trunk, checked_arguments, image_size
 from keras_vit.models.factories import ModelArguments
 from keras_vit.models.vit import build_model, check_preprocessing
+from keras_vit.outputs import ACTIVATIONS, Output, outputs_of
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.keras_files import open_model
 from keras_vit.weights.loading import build_with_weights, check_head
@@ -120,7 +121,7 @@ def _with_defaults(given, checkpoint, classes, head):
         "include_top": classes is not None,
         "classes": classes,
         "input_shape": (*checkpoint.image_size, checkpoint.channels),
-        "classifier_activation": checkpoint.activation,
+        "classifier_activation": ACTIVATIONS[checkpoint.output.kind],
         **checkpoint.arguments,
     }
     if head == "reset":
@@ -179,6 +180,7 @@ class Description:
         label_space: Classes of the model: `"imagenet1k"`, `"imagenet21k"`, a list of class names, or `None` if unknown.
         licence: Licence of the published weights, usually an SPDX identifier such as `"Apache-2.0"`, or `None` if it is
             unknown or no weights were loaded. A fine-tuned model has the licence of the weights from which it started.
+        outputs: {name of the layer that returns an output: `keras_vit.Output`, what the output means}
     """
 
     config: ViTConfig | BiTResNetConfig | AxialResNetConfig | ResNetConfig
@@ -187,6 +189,7 @@ class Description:
     pixels: dict
     label_space: str | list[str] | None
     licence: str | None
+    outputs: dict[str, Output]
 
 
 def describe(model: keras.Model) -> Description:
@@ -214,4 +217,5 @@ def describe(model: keras.Model) -> Description:
     pixels = {**layer.pixel_settings, "normalize": layer.normalize}
     config = read_architecture(layer.architecture)
     licence = (layer.origin or {}).get("licence")
-    return Description(config, layer.source, layer.adaptations, pixels, layer.label_space, licence)
+    space, outputs = layer.label_space, outputs_of(model)
+    return Description(config, layer.source, layer.adaptations, pixels, space, licence, outputs)

@@ -23,7 +23,7 @@ ROOMS = (
     ("keras_vit.layers.convolutional", "keras_vit.layers.positions"),
     ("keras_vit.layers.transformer", "keras_vit.layers.visual_tokens"),
     ("keras_vit.layers",),
-    ("keras_vit.images", "keras_vit.trunks"),
+    ("keras_vit.images", "keras_vit.outputs", "keras_vit.trunks"),
     (
         *("keras_vit.weights.catalogue", "keras_vit.weights.containers", "keras_vit.weights.paths"),
         "keras_vit.weights.sources",

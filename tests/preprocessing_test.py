@@ -33,6 +33,7 @@ def test_layer(tmp_path):
         "adaptations": {"predictions/kernel": "not loaded from the file"},
         "normalize": True,
         "origin": {"source": "somewhere", "licence": "Apache-2.0", "checksum": 7},
+        "outputs": {"predictions": {"kind": "values"}},
     }
     run_layer_test(keras_vit.Preprocessing, arguments, [(8, 12, 3)], (8, 12, 3), {}, tmp_path)
 

@@ -105,10 +105,15 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class Architecture(Config):
-    """The architecture of a model. `kind` is its name in files, and `title` is its name in messages."""
+    """The architecture of a model.
+
+    `kind` is its name in files, and `title` is its name in messages. `output` is the kind of the output of its usual
+    head, as in `keras_vit.Output`.
+    """
 
     kind: ClassVar[str]
     title: ClassVar[str]
+    output: ClassVar[str] = "classes"
 
     def replace(self, **changes):
         """Returns a copy with some fields changed. Raises a TypeError for an unknown name."""

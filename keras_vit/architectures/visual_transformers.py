@@ -85,6 +85,7 @@ class PanopticFPNConfig(ResNetConfig):
 
     kind = "panoptic_fpn"
     title = "Panoptic FPN"
+    output = "class_map"
 
     strides_first: bool = setting(check_flag, True)
     neck_dim: int = setting(check_size, 256)

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit.decoding import batch_decoder
-from keras_vit.export.signatures import OUTPUTS, is_segmenter
+from keras_vit.export.signatures import OUTPUTS, returns_masks
 from keras_vit.preprocessing import input_preprocessing, preprocess_input
 
 _LARGEST_CONSTANT = 2**14
@@ -39,7 +39,7 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
     _, size, channels = input_preprocessing(model, image_size)
     decode = batch_decoder(model, image_size, max_image_pixels)
     # For segmentation, the outputs of each chunk are reduced to a mask, which takes less memory than probabilities.
-    reduced = functools.partial(_with_mask, num_classes=len(labels)) if is_segmenter(model) else dict
+    reduced = functools.partial(_with_mask, num_classes=len(labels)) if returns_masks(model) else dict
     compiled = _compiler(model, rounded, jit_compile, batch_sizes)
 
     pixel_dtypes = {"predict_pixels": tf.uint8, "predict_pixels_float": tf.float32}

@@ -23,7 +23,7 @@ from keras_vit.export.formats.exporting import FromPixels
 from keras_vit.export.parity import check_limits, compare, computes_in_float32, joined, read_images, verified
 from keras_vit.export.runtime_formats import FORMATS
 from keras_vit.export.server_files import check_version_folder, write_server_files
-from keras_vit.export.signatures import check_output, is_segmenter
+from keras_vit.export.signatures import check_output, returns_masks
 from keras_vit.graph import fits, is_quantized
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, remove_card
@@ -210,7 +210,7 @@ def _chunks(model, images):
     """Splits images into arrays that are compared at a time, so that the outputs fit in memory."""
     _, height, width, _ = images.shape
     bytes_per_image = 4 * height * width * model.output_shape[-1]
-    size = max(*_BATCH_SIZES, _OUTPUT_BYTES // bytes_per_image) if is_segmenter(model) else len(images)
+    size = max(*_BATCH_SIZES, _OUTPUT_BYTES // bytes_per_image) if returns_masks(model) else len(images)
     return [images[start : start + size] for start in range(0, len(images), size)]
 
 

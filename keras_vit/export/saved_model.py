@@ -26,7 +26,7 @@ from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import check_limits, compare, compare_masks, computes_in_float32, verified
 from keras_vit.export.precision import PRECISIONS
 from keras_vit.export.server_files import check_name, check_no_openvino_versions, default_name, write_operator_files
-from keras_vit.export.signatures import check_output, check_signatures, is_segmenter
+from keras_vit.export.signatures import check_output, check_signatures, returns_masks
 from keras_vit.graph import is_quantized
 from keras_vit.label_spaces import imagenet1k_classes
 from keras_vit.preprocessing import input_preprocessing, preprocessing_layer
@@ -201,7 +201,7 @@ def _write(model, folder, name, **options):
     with_tensorflow(write_saved_model, model, folder=str(saved), answers=str(file), **options)
     with np.load(file) as arrays:
         answers = dict(arrays)
-    return (compare_masks if is_segmenter(model) else compare)(model, answers.pop("pixels"), answers)
+    return (compare_masks if returns_masks(model) else compare)(model, answers.pop("pixels"), answers)
 
 
 def write_saved_model(model, **arguments):
@@ -236,7 +236,7 @@ def _image_paths(images):
 
 def _batch_sizes(model, sizes):
     if sizes is None:
-        return [1, 4] if is_segmenter(model) else [1, 8, 32]
+        return [1, 4] if returns_masks(model) else [1, 8, 32]
     if not sizes:
         raise ValueError(f"batch_sizes must contain at least one number of images. Received: {sizes!r}")
     return sorted({check_positive_integer("batch_sizes", size) for size in sizes})
@@ -272,12 +272,12 @@ def _write_facts(model, version, options, parity, folder):
         "name": options["model_name"],
         "version": version,
         "exported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "task": "segmentation" if is_segmenter(model) else "classification",
+        "task": "segmentation" if returns_masks(model) else "classification",
         "signatures": sorted(parity.max_difference),
         "input_shape": model.input_shape[1:],
         "classes": model.output_shape[-1],
         # Masks only contain indices, so readers need the names of the classes.
-        **({"labels": options["labels"]} if is_segmenter(model) else {}),
+        **({"labels": options["labels"]} if returns_masks(model) else {}),
         "config": description.config.to_dict(),
         "weights": {name: getattr(description, name) for name in ("source", "licence", "adaptations")},
         "preprocessing": description.pixels | {"label_space": description.label_space},

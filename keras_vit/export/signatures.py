@@ -8,14 +8,14 @@ from keras_vit.analysis.features import patch_tokens, representation
 from keras_vit.analysis.inputs import merges_tokens
 from keras_vit.checks import check_choice
 from keras_vit.graph import leaves
-from keras_vit.layers import UpsampleLike
+from keras_vit.outputs import ACTIVATIONS, output_of
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 
 
 def available_signatures(model):
     """Names of the signatures that a model can have, in the order of `OUTPUTS`."""
     names = ["serving_default", "predict_pixels", "predict_pixels_float"]
-    if is_segmenter(model):
+    if returns_masks(model):
         return names
     names.append("embed")
     has_blocks = any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers)
@@ -50,9 +50,9 @@ def check_signatures(model, names):
 
 
 def probabilities(model, images):
-    """Returns the probabilities for prepared images, (B, classes) or (B, H, W, classes). Applies softmax to logits."""
-    outputs = ops.cast(model(images, training=False), "float32")
-    return ops.softmax(outputs) if _last_activation(model) is keras.activations.linear else outputs
+    """Returns the probabilities for prepared images, (B, classes) or (B, H, W, classes), also of logits."""
+    outputs, output = ops.cast(model(images, training=False), "float32"), output_of(model)
+    return keras.activations.get(ACTIVATIONS[output.kind])(outputs) if output.has_logits else outputs
 
 
 OUTPUTS = {
@@ -66,24 +66,24 @@ OUTPUTS = {
 """{signature: (name of its main output, function that computes it from a model and prepared images)}"""
 
 
-def is_segmenter(model):
-    """Whether a model returns scores for each pixel of its images, (B, H, W, classes), and not for the whole image."""
-    return len(model.output_shape) == 4 and model.output_shape[1:3] == model.input_shape[1:3]
+def returns_masks(model):
+    """Whether a SavedModel of a model returns a mask, because the model's output is a map of classes."""
+    return output_of(model).kind == "class_map"
 
 
 def check_output(model):
     """Checks that the meaning of a model's inputs and outputs is known, so that it can be exported."""
-    preprocessing = preprocessing_layer(model)
-    has_known_shape = len(model.output_shape) == 2 or is_segmenter(model)
-    activation = _last_activation(model) if has_known_shape else None
-    has_scores = activation in (keras.activations.softmax, keras.activations.sigmoid, keras.activations.linear)
-    needs_two = activation is keras.activations.linear or is_segmenter(model)
-    if not has_scores or (needs_two and model.output_shape[-1] < 2):
+    output, preprocessing = output_of(model), preprocessing_layer(model)
+    has_scores = ACTIVATIONS[output.kind] is not None and output.activation in ("softmax", "sigmoid", None)
+    has_known_shape = len(model.output_shape) == (4 if output.kind == "class_map" else 2)
+    needs_two = output.kind == "class_map" or (output.kind == "classes" and output.has_logits)
+    if not has_scores or not has_known_shape or (needs_two and model.output_shape[-1] < 2):
         raise ValueError(
             f"Only classifiers and segmentation models can be exported. A classifier must return probabilities, or "
             f"logits of at least two classes, of shape (B, classes). A segmentation model must return probabilities or "
-            f"logits of at least two classes for each pixel, (B, H, W, classes). Received: a model that returns shape "
-            f"{model.output_shape} from layer {model.layers[-1].name!r}."
+            f"logits of at least two classes for each pixel, (B, H, W, classes). Received: a model that returns "
+            f"{output.kind} of shape {model.output_shape} from layer {model.layers[-1].name!r}, with the activation "
+            f"{output.activation}."
         )
     first = next(layer for layer in leaves(model) if not isinstance(layer, keras.layers.InputLayer))
     if not preprocessing.normalize and first is not preprocessing:
@@ -91,14 +91,3 @@ def check_output(model):
             f"{model.name!r} changes pixels before its preprocessing layer, so it is unknown how images must be "
             f"normalised. Build the inner model with include_preprocessing=True, so that it normalises them itself."
         )
-
-
-def _last_activation(model):
-    """The activation at the end of a model, or `None` if the last layer has none."""
-    for layer in reversed(list(leaves(model))):
-        if isinstance(layer, keras.layers.Softmax):
-            return keras.activations.softmax
-        is_cast = isinstance(layer, keras.layers.Activation) and layer.activation is keras.activations.linear
-        if not is_cast and not isinstance(layer, UpsampleLike):
-            return getattr(layer, "activation", None)
-    return None

@@ -8,6 +8,7 @@ import numpy as np
 from keras_vit.architectures import BiTResNetConfig, PanopticFPNConfig, ResNetConfig, VTFPNConfig, VTResNetConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import check_grid_size, check_positive_integer, did_you_mean, shown
+from keras_vit.outputs import Output
 from keras_vit.weights.catalogue.families import FAMILIES
 
 LOADABLE_CONFIGS = {
@@ -37,8 +38,7 @@ class Checkpoint:
         skipped: Names of arrays in the file that are not part of the model.
         read: Function that reads the weights and returns {canonical path: array}.
         label_space: Classes of the head, as in `keras_vit.Preprocessing`, or `None` if they are unknown.
-        activation: Activation that the head's outputs need: `"softmax"`, `"sigmoid"` for several labels an image, or
-            `None` if the outputs are not logits of classes.
+        output: What the outputs of the head mean.
         unsupported_head: Input of the file's classifier, if no classifier of this package has this input.
         arguments: Arguments that the file defines for the function that builds the model.
         origin: Source and licence of the published weights, a dictionary like `origin` of `keras_vit.Preprocessing`.
@@ -58,7 +58,7 @@ class Checkpoint:
     read: Callable[[], dict[str, np.ndarray]]
     skipped: tuple[str, ...] = ()
     label_space: str | list[str] | None = None
-    activation: str | None = "softmax"
+    output: Output = dataclasses.field(default_factory=lambda: Output("classes"))
     unsupported_head: str | None = None
     arguments: dict = dataclasses.field(default_factory=dict)
     origin: dict | None = None

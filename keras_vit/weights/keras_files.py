@@ -6,6 +6,7 @@ import keras
 
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.outputs import output_of
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays
 from keras_vit.weights.checkpoint import Checkpoint
@@ -54,6 +55,7 @@ def open_model(source):
         channels=channels,
         preprocessing=layer.pixel_settings,
         label_space=layer.label_space,
+        output=output_of(model),
         read=functools.partial(canonical_arrays, model),
         arguments=arguments,
         origin=layer.origin,

@@ -10,6 +10,7 @@ from keras_vit.architectures import PanopticFPNConfig, read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.graph import is_quantized
 from keras_vit.licences import warn_if_restricted
+from keras_vit.outputs import ACTIVATIONS, set_output
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
 from keras_vit.weights.adapt import Target, adapt, adapt_preprocessing
 from keras_vit.weights.assign import (
@@ -207,6 +208,10 @@ def _load(model, checkpoint, target, head, assign):
         ignored=checkpoint.ignored,
     )
     _record(model, preprocessing, report, origin)
+    preprocessing_layer(model).outputs = None
+    if target.classes is not None and head == "keep" and ACTIVATIONS[checkpoint.output.kind] is None:
+        # The head looks like a classifier without an activation.
+        set_output(vision_model(model), checkpoint.output.kind, checkpoint.output.names, checkpoint.output.units)
     return report
 
 
@@ -253,16 +258,17 @@ def _check_classes(checkpoint, target, head):
 
 def _other_activation(model, checkpoint, target, head):
     """{"classifier_activation": text} if the model's activation is wrong for the outputs of the file's head."""
-    if checkpoint.activation == "softmax" or target.classes is None or head == "reset":
+    expected = ACTIVATIONS[checkpoint.output.kind]
+    if expected == "softmax" or target.classes is None or head == "reset":
         return {}
     activation = vision_model(model).layers[-1].activation
-    if activation in (keras.activations.linear, keras.activations.get(checkpoint.activation)):
-        return {}
     name = getattr(activation, "__name__", activation)
-    own = "no activation" if checkpoint.activation is None else repr(checkpoint.activation)
+    if name in ("linear", expected, checkpoint.output.activation):
+        return {}
+    own = "no activation" if expected is None else repr(expected)
     return {
         "classifier_activation": f"the classifier of the file has {own}, but that of the model has {name!r}. Build the "
-        f"model with classifier_activation={checkpoint.activation!r}"
+        f"model with classifier_activation={expected!r}"
     }
 
 

@@ -14,11 +14,20 @@ from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import check_positive_integer, is_number, shown
 from keras_vit.licences import hub_identifier, restriction
+from keras_vit.outputs import output_of
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays, checksum
 from keras_vit.weights.catalogue.lookup import exact_entry
 
 CARD = "README.md"
+_TASKS = {
+    "classes": "image-classification",
+    "labels": "image-classification",
+    "values": "image-classification",  # The Hub has no task for regression. transformers regresses in this pipeline.
+    "class_map": "image-segmentation",
+    "embedding": "image-feature-extraction",
+}
+"""{kind of the output: the task's name on the Hub}"""
 _DATASETS = {"imagenet1k": ("imagenet-1k", 1000), "imagenet21k": ("imagenet-21k", 21843)}
 """{label space: (name of its data set in model cards, number of classes)}"""
 _NUM_NAMES = 20
@@ -162,9 +171,7 @@ class _Described:
     @property
     def task(self):
         """The task, as the Hub names it in the field `pipeline_tag`."""
-        if self.classes is None:
-            return "image-feature-extraction"
-        return "image-segmentation" if len(self.model.output_shape) == 4 else "image-classification"
+        return _TASKS[output_of(self.model).kind]
 
     @property
     def address(self):

@@ -9,6 +9,7 @@ import pathlib
 
 from keras_vit.checks import shown
 from keras_vit.licences import checked_licence, licence_of_card
+from keras_vit.outputs import Output
 from keras_vit.weights.catalogue.families import FAMILY_ALIASES, preprocessing_of
 from keras_vit.weights.catalogue.lookup import entry_at, exact_entry, get_entry
 from keras_vit.weights.checkpoint import Hints
@@ -71,7 +72,7 @@ def open_checkpoint(source, variant=None, **hints):
     if named:
         _check_entry(checkpoint, named)
         facts["label_space"] = named.label_space
-        facts["activation"] = None if named.has_projection else checkpoint.activation
+        facts["output"] = Output("embedding") if named.has_projection else checkpoint.output
     elif entry and has_its_weights and not checkpoint.label_space and checkpoint.classes == entry.classes:
         facts["label_space"] = entry.label_space
     if entry:

@@ -225,11 +225,11 @@ def published(folder, monkeypatch):
 def test_the_catalogue_knows_what_a_file_does_not_say(published):
     published("small@own", has_projection=True)
     checkpoint = open_checkpoint("small@own")
-    assert (checkpoint.config.mlp, checkpoint.activation) == ("gelu_exact", None)
+    assert (checkpoint.config.mlp, checkpoint.output.kind) == ("gelu_exact", "embedding")
     assert keras_vit.from_pretrained("small@own").get_layer("predictions").activation is keras.activations.linear
     published("small@own", has_projection=False, changes={"mlp": "quick_gelu"})
     checkpoint = open_checkpoint("small@own")
-    assert (checkpoint.config.mlp, checkpoint.activation) == ("quick_gelu", "softmax")
+    assert (checkpoint.config.mlp, checkpoint.output.kind) == ("quick_gelu", "classes")
 
 
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)

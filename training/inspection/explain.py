@@ -18,7 +18,7 @@ from keras_vit.analysis import plots
 from keras_vit.analysis.embeddings import num_filters
 from keras_vit.architectures import VTResNetConfig, read_architecture
 from keras_vit.decoding import image_decoder
-from keras_vit.export.signatures import is_segmenter
+from keras_vit.outputs import output_of
 from training import recipes
 from training.data.images import read_image
 from training.data.loading import load_dataset
@@ -158,7 +158,7 @@ def _subjects(sources, image_size):
     for name, path, source in zip(names, paths, sources, strict=True):
         # `open_source` would refuse models that expect normalised pixels.
         model = load_model(path) if path.suffix == ".keras" else open_source(source).model
-        if is_segmenter(model):
+        if output_of(model).kind == "class_map":
             raise InputError(f"explain works with classifiers only, and {source} is a semantic segmentation model.")
         try:
             decode, config = image_decoder(model, image_size), keras_vit.describe(model).config

@@ -9,6 +9,7 @@ import logging
 import re
 
 from keras_vit.architectures.stem import StemConfig
+from keras_vit.outputs import Output
 from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
@@ -16,7 +17,7 @@ from keras_vit.weights.formats.describing import check_depth, count_blocks, stag
 from keras_vit.weights.formats.expressible import check_expressible
 from keras_vit.weights.formats.format import CardFormat, Format
 from keras_vit.weights.formats.names import Names, read_rules
-from keras_vit.weights.formats.settings import activation_of_problem
+from keras_vit.weights.formats.settings import output_of_problem
 
 logger = logging.getLogger(__name__)
 _ATTENTION = "MultiHeadDotProductAttention_0"
@@ -84,7 +85,7 @@ def _describe(file, hints):
         preprocessing=preprocessing_of(family, image_size),
         read=lambda: NAMES.decode(file, num_heads),
         skipped=file.left_out,
-        activation=None if prefix.endswith("img/") else activation_of_problem({}, classes),
+        output=Output("embedding") if prefix.endswith("img/") else output_of_problem({}, classes),
     )
 
 

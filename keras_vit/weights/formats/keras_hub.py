@@ -12,6 +12,7 @@ import typing
 import keras
 import numpy as np
 
+from keras_vit.outputs import Output
 from keras_vit.weights.catalogue.families import preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
@@ -21,13 +22,14 @@ from keras_vit.weights.formats.format import OWN_FOLDER, CardFormat, Format
 from keras_vit.weights.formats.names import Names, read_rules
 from keras_vit.weights.formats.settings import (
     PREPARE_YOURSELF,
-    activation_of_problem,
     check_settings,
     check_supported,
+    output_of_problem,
     pair,
     read_toml,
 )
 
+_OUTPUTS = {"softmax": Output("classes"), "sigmoid": Output("labels")}
 _EMBEDDING = "vi_t_patching_and_embedding"
 _BLOCK = "vi_t_encoder/encoder_layers/vi_t_encoder_block_{i}/"
 NAMES = Names(read_rules("keras_hub_names.txt"))
@@ -64,7 +66,7 @@ def _describe(file, hints):
     _check_table(num_rows, settings, patch)
     classes, representation_dim = _head_sizes(file)
     check_settings(task, num_classes=classes, intermediate_dim=representation_dim)
-    images, activation = _read_converter(hints.settings["image_converter.json"]), task.get("activation")
+    images = _read_converter(hints.settings["image_converter.json"])
     fields = {
         **sizes,
         "patch_size": patch,
@@ -87,7 +89,7 @@ def _describe(file, hints):
         preprocessing=images["preprocessing"] or (hints.family and preprocessing_of(hints.family, image_size)),
         read=lambda: NAMES.decode(file, config.num_heads),
         skipped=file.left_out,
-        activation=activation if activation in ("softmax", "sigmoid") else activation_of_problem({}, classes),
+        output=_OUTPUTS.get(task.get("activation")) or output_of_problem({}, classes),
         ignored=check_supported("config.json", settings, _SUPPORTED["backbone"])
         | check_supported("task.json", task, _SUPPORTED["task"])
         | images["ignored"],

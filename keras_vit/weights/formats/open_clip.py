@@ -10,6 +10,7 @@ import re
 import numpy as np
 
 from keras_vit.architectures.rotary import RotaryConfig
+from keras_vit.outputs import Output
 from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
@@ -60,7 +61,7 @@ def _describe(file, hints):
     return dataclasses.replace(
         checkpoint,
         preprocessing=_read_preprocessing(preprocessing, checkpoint.image_size) or checkpoint.preprocessing,
-        activation=None,
+        output=Output("embedding"),
         ignored={
             **check_supported(f"model_cfg of {_FILE}", model_settings, _SUPPORTED["model_cfg"]),
             **check_supported(

@@ -4,6 +4,7 @@ import importlib.resources
 import tomllib
 
 from keras_vit.checks import MAX_SIDE, check_size, did_you_mean, problem_of_class_names, shown
+from keras_vit.outputs import Output
 
 PREPARE_YOURSELF = (
     " To load the weights anyway, change the setting in the file to a supported value, and prepare the images yourself."
@@ -93,8 +94,8 @@ def usable_class_names(names, file, setting):
     return None, {setting: f"the labels in {file} are left out, because {problem}"}
 
 
-def activation_of_problem(config, classes):
-    """The activation of a classifier, as in the pipelines of transformers. `None`: the outputs are not probabilities.
+def output_of_problem(config, classes):
+    """What the outputs of a head mean, a `keras_vit.Output`, as in the pipelines of transformers.
 
     Args:
         config: Contents of a `config.json` with or without a `problem_type`.
@@ -105,5 +106,5 @@ def activation_of_problem(config, classes):
         accepted = ", ".join(map(repr, _PROBLEM_TYPES[1:]))
         raise ValueError(f"config.json contains problem_type={shown(kind)}. Accepted: {accepted}")
     if kind == "regression":
-        return None
-    return "sigmoid" if kind == "multi_label_classification" or classes == 1 else "softmax"
+        return Output("values")
+    return Output("labels" if kind == "multi_label_classification" or classes == 1 else "classes")

@@ -197,10 +197,10 @@ def test_image_size(model, tmp_path):
 
 def test_kind_of_problem(model, tmp_path):
     path = bit_file(model, "timm", tmp_path)
-    assert open_checkpoint(path).activation == "softmax"
+    assert open_checkpoint(path).output.kind == "classes"
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(config | {"problem_type": "multi_label_classification"}))
-    assert open_checkpoint(path).activation == "sigmoid"
+    assert open_checkpoint(path).output.kind == "labels"
 
 
 def test_what_does_not_fit_is_refused(model, tmp_path):

@@ -206,7 +206,7 @@ def test_a_sigmoid_is_refused_or_read_back(format, tmp_path):
             assert "cannot express a sigmoid of several classes" in _refusal(layout, description)
         else:
             read = _read_back(_weights(config, classes), description, format, tmp_path / str(classes))
-            assert read.activation == "sigmoid"
+            assert read.output.kind == "labels"
 
 
 def _refusal(layout, description):

@@ -125,9 +125,8 @@ def test_finds_the_model_in_a_training_state(prefix, tmp_path):
     _assert_same_model(file, arrays, tmp_path)
     checkpoint, _ = _read(file, tmp_path)
     assert set(checkpoint.skipped) == set(OTHERS[prefix])
-    assert checkpoint.activation == (
-        None if prefix.endswith("img/") else "softmax"
-    )  # A model of images and texts has no classes.
+    # A model of images and texts has no classes.
+    assert checkpoint.output.kind == ("embedding" if prefix.endswith("img/") else "classes")
 
 
 def test_both_generations_of_names(tmp_path):

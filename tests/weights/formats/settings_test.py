@@ -1,33 +1,35 @@
 import pytest
 
-from keras_vit.weights.formats.settings import activation_of_problem, check_supported
+from keras_vit.weights.formats.settings import check_supported, output_of_problem
 
 
 @pytest.mark.parametrize(
-    ("kind", "classes", "activation"),
+    ("problem", "classes", "kind"),
     [
-        (None, 3, "softmax"),
-        ("single_label_classification", 3, "softmax"),
+        (None, 3, "classes"),
+        ("single_label_classification", 3, "classes"),
         pytest.param(
-            *("multi_label_classification", 3, "sigmoid"),
+            *("multi_label_classification", 3, "labels"),
             marks=pytest.mark.combination(
                 "transformers: problem_type=multi_label_classification", "the classifier ends in a sigmoid"
             ),
         ),
         pytest.param(
-            *("regression", 3, None),
-            marks=pytest.mark.combination("transformers: problem_type=regression", "the classifier has no activation"),
+            *("regression", 3, "values"),
+            marks=pytest.mark.combination(
+                "transformers: problem_type=regression", "the outputs are values, without an activation"
+            ),
         ),
-        (None, 1, "sigmoid"),
+        (None, 1, "labels"),
     ],
 )
-def test_activation(kind, classes, activation):
-    assert activation_of_problem({"problem_type": kind}, classes) == activation
+def test_output(problem, classes, kind):
+    assert output_of_problem({"problem_type": problem}, classes).kind == kind
 
 
 def test_unknown_kind_of_problem():
     with pytest.raises(ValueError, match=r"problem_type='ranking'\. Accepted: 'single_label_classification', 'multi"):
-        activation_of_problem({"problem_type": "ranking"}, 3)
+        output_of_problem({"problem_type": "ranking"}, 3)
 
 
 def test_setting_with_the_name_of_a_table_entry_is_unknown():

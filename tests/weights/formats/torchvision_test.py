@@ -157,9 +157,9 @@ def _trunk_of(model):
 
 def test_kind_of_problem(plain, tmp_path):
     path = resnet_file(plain, tmp_path)
-    assert open_checkpoint(path).activation == "softmax"
+    assert open_checkpoint(path).output.kind == "classes"
     (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnet50", "problem_type": "regression"}))
-    assert open_checkpoint(path).activation is None
+    assert open_checkpoint(path).output.kind == "values"
 
 
 @pytest.mark.slow

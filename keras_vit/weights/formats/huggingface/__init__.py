@@ -3,6 +3,7 @@
 import re
 
 from keras_vit.architectures.rotary import RotaryConfig
+from keras_vit.outputs import Output
 from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.files import Renamed
@@ -17,7 +18,7 @@ from keras_vit.weights.formats.huggingface.config import (
 from keras_vit.weights.formats.huggingface.names import KINDS, kind_of, without_prefix
 from keras_vit.weights.formats.huggingface.writing import write
 from keras_vit.weights.formats.names import join_gates, with_head_bias
-from keras_vit.weights.formats.settings import activation_of_problem, check_settings, pair
+from keras_vit.weights.formats.settings import check_settings, output_of_problem, pair
 
 _BLOCK = re.compile(r"(?:encoder\.)?layers?\.(\d+)\.")
 _POSITIONS = ("embeddings.position_embeddings", "embeddings.position_embedding.weight")
@@ -73,7 +74,7 @@ def _describe(file, hints):
         label_space=names,
         read=lambda: _read(file, kind, config),
         skipped=tuple(name for name in file if name not in shapes),
-        activation=None if "visual_projection.weight" in shapes else activation_of_problem(json, classes),
+        output=Output("embedding") if "visual_projection.weight" in shapes else output_of_problem(json, classes),
         unsupported_head=kind.classifier if "classifier.weight" in shapes else None,
         ignored={**ignored, **images["ignored"], **unusable},
     )

@@ -6,6 +6,7 @@ Kernels of linear layers have the shape (out, in). Query, key and value share on
 import re
 
 from keras_vit.architectures.stem import StemConfig
+from keras_vit.outputs import Output
 from keras_vit.weights.catalogue.families import FAMILIES
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.formats import originals
@@ -67,7 +68,7 @@ def describe(file, hints, settings=None):
         channels=shapes[_PATCH_KERNEL if config.stem is None else _STEM_KERNEL][1],
         read=lambda: originals.without_masked_biases(decode(file, config), file),
         skipped=(*file.left_out, *filter(NAMES.ignores, file)),
-        **facts if is_classifier else facts | {"activation": None},
+        **facts if is_classifier else facts | {"output": Output("embedding")},
     )
 
 

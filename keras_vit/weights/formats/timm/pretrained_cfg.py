@@ -5,9 +5,9 @@ from keras_vit.weights.catalogue.families import preprocessing_of
 from keras_vit.weights.formats.expressible import refuse
 from keras_vit.weights.formats.settings import (
     PREPARE_YOURSELF,
-    activation_of_problem,
     check_settings,
     check_supported,
+    output_of_problem,
     pair,
     read_toml,
     usable_class_names,
@@ -34,8 +34,8 @@ def read_config(config, classes, image_size, family=None):
         family: Key of `FAMILIES` that defines `preprocessing` if the file has no mean, or `None`.
 
     Returns:
-        `preprocessing`, `label_space`, `activation` and `ignored` of a `Checkpoint`, as a dictionary.
-        `preprocessing` is `None` without a mean and a family. `activation` is that of a classifier.
+        `preprocessing`, `label_space`, `output` and `ignored` of a `Checkpoint`, as a dictionary.
+        `preprocessing` is `None` without a mean and a family. `output` is that of a classifier.
 
     Raises:
         ValueError: If a value is not supported, or if the file belongs to a model with another number of classes.
@@ -52,7 +52,7 @@ def read_config(config, classes, image_size, family=None):
     return {
         "preprocessing": read_pretrained_cfg(settings, image_size) or (family and preprocessing_of(family, image_size)),
         "label_space": names or ("imagenet1k" if is_imagenet else None),
-        "activation": activation_of_problem(config, classes),
+        "output": output_of_problem(config, classes),
         "ignored": ignored | unusable,
     }
 

@@ -187,7 +187,7 @@ def test_a_factory_reads_settings_and_names_what_it_cannot_use(vit, caplog):
     labels = {"id2label": dict(enumerate(names)), "problem_type": "multi_label_classification", "gamma": 7}
     edit_json(path / "config.json", labels)
     edit_json(path / "preprocessor_config.json", {"crop_pct": 0.9})
-    assert open_checkpoint(path).activation == "sigmoid"
+    assert open_checkpoint(path).output.kind == "labels"
     model = keras_vit.ViT(EXACT, weights=path, classes=5)
     assert keras_vit.describe(model).label_space == names
     adaptations = {
@@ -207,7 +207,8 @@ def test_a_factory_reads_settings_and_names_what_it_cannot_use(vit, caplog):
     edit_json(path / "config.json", {"problem_type": "regression"})
     adapted = keras_vit.load_weights(model, path).adapted
     assert adapted["classifier_activation"].startswith("the classifier of the file has no activation, but that of the")
-    assert keras_vit.describe(model).label_space == names
+    description = keras_vit.describe(model)
+    assert (description.label_space, description.outputs["predictions"].kind) == (names, "values")
 
 
 @pytest.mark.slow

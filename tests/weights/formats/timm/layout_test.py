@@ -278,7 +278,7 @@ def test_names_of_classes_survive_the_round_trip(token, tmp_path):
     assert keras_vit.describe(model).label_space == names
     again = save(model, tmp_path / "again", "timm")
     assert contents(again)["config.json"]["pretrained_cfg"]["label_names"] == names
-    assert open_checkpoint(again).activation == "sigmoid"
+    assert open_checkpoint(again).output.kind == "labels"
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "\xff"])
