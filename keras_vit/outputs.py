@@ -27,6 +27,13 @@ class Output:
             are logits.
         names: Names of the classes, labels or values, or `None` if they are unknown.
         units: Unit of each value, such as `["years"]`, or `None`.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = keras_vit.ViT("Ti/16", num_layers=1, classes=10)
+    >>> keras_vit.describe(model).outputs
+    {'predictions': Output(kind='classes', activation='softmax', names=None, units=None)}
     """
 
     kind: str

@@ -117,6 +117,7 @@ def test_every_public_name_exists_and_is_looked_at():
         "ConvStemConfig",
         "Evaluation",
         "LoadReport",
+        "Output",
         "RotaryConfig",
         "StemConfig",
         "ViTConfig",

@@ -29,7 +29,9 @@ SECTIONS = {
             "LicenceWarning",
         ]
     },
-    "Images and classes": {"keras_vit": ["preprocess_input", "Preprocessing", "decode_predictions"]},
+    "Images and classes": {
+        "keras_vit": ["preprocess_input", "Preprocessing", "decode_predictions", "Output", "set_output"]
+    },
     "Training": {
         "keras_vit": ["freeze", "initialize_attention", "rematerialize", "profile"],
         "keras_vit.pretraining": keras_vit.pretraining.__all__,
