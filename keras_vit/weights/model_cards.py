@@ -99,7 +99,7 @@ def check_card(card, path, file):
     if not isinstance(card, (bool, Evaluation)):
         raise ValueError(f"card must be True, False or a keras_vit.Evaluation. Received: {card!r}")
     if card and importlib.util.find_spec("huggingface_hub") is None:
-        raise ImportError("Model cards need huggingface_hub. Install it, or pass card=False.")
+        raise ImportError("A model card needs huggingface_hub: pip install huggingface_hub. Or write no card.")
     if card and path.exists() and not _is_own(path, file):
         raise FileExistsError(
             f"{path} is not the model card that keras_vit wrote for {file}, or it was changed. It is not replaced. "

@@ -177,7 +177,7 @@ def _weight_files(path):
         contents = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
         raise ValueError(
             f"The folder {path} must contain one of {', '.join(WEIGHTS)}, or exactly one .npz or .safetensors file. It "
-            f"contains: {contents}. Pass the path of the file."
+            f"contains: {contents}. Pass the path of the file, also of a .keras file."
         )
     head = folder / "task.weights.h5"  # KerasHub stores the head in a separate file.
     if files[0].name == "model.weights.h5" and head.is_file():

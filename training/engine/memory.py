@@ -10,14 +10,15 @@ import tensorflow as tf
 import keras_vit
 
 
-def activations(recipe, model, engine):
+def activations(recipe, model, engine, with_attention=True):
     """Estimated bytes of encoder activations that a device keeps for the backward pass. `None` without an encoder.
 
     T tokens, D hidden width, K heads, M width of the MLP. A block keeps T (8 D + 2 M) + K T^2 numbers per image (arXiv
     2205.05198, equation 2, without the masks of dropout). With SwiGLU, 3 M replaces 2 M. Every device keeps
     4 T D of these numbers. The others are split over `model_devices`. With rematerialisation, each block keeps only its
     input (T D numbers), except the block that is being recomputed, which keeps all numbers. Token merging and patch
-    dropout are ignored.
+    dropout are ignored. Without `with_attention`, the K T^2 attention weights are left out, because some kernels do
+    not keep them.
     """
     config, model_devices = keras_vit.describe(model).config, recipe.distribution.model_devices
     if not isinstance(config, keras_vit.ViTConfig):
@@ -25,7 +26,8 @@ def activations(recipe, model, engine):
     block_inputs = keras.tree.flatten(model.get_layer("encoder_block_0").input)  # Axial blocks have two inputs.
     _, tokens, width = block_inputs[0].shape
     hidden = (3 if config.mlp == "swiglu" else 2) * config.mlp_dim
-    block = 4 * tokens * width + (tokens * (4 * width + hidden) + config.num_heads * tokens**2) / model_devices
+    attention = config.num_heads * tokens**2 if with_attention else 0
+    block = 4 * tokens * width + (tokens * (4 * width + hidden) + attention) / model_devices
     depth = config.num_layers
     numbers = depth * tokens * width + block if recipe.fit.rematerialize else depth * block
     images = recipe.fit.batch_size / engine.num_replicas / recipe.fit.accumulation_steps
@@ -43,6 +45,20 @@ def free_memory():
     elif tf.config.list_physical_devices("GPU"):
         return None
     return psutil.virtual_memory().available
+
+
+def is_too_large(recipe, model, engine, free):
+    """Whether a training step surely needs more than the `free` memory of a device.
+
+    It is checked before the first step, because Linux ends a process without a message if the memory is not enough.
+    Models that keep fewer activations than the estimate says are not checked.
+    """
+    config = keras_vit.describe(model).config
+    drops_tokens = getattr(config, "token_merging", 0) or getattr(config, "patch_dropout_rate", 0)
+    if free is None or drops_tokens or recipe.model.freeze_up_to is not None:
+        return False
+    least = activations(recipe, model, engine, with_attention=False)
+    return least is not None and least > free
 
 
 def is_out_of_memory(error):
@@ -64,7 +80,7 @@ def shortage_message(recipe, model, engine, free):
         free: Bytes that were free on a device before the first step, or `None` if unknown.
     """
     size, parts, replicas = recipe.fit.batch_size, recipe.fit.accumulation_steps, engine.num_replicas
-    text = f"The memory was not enough for a training step with fit.batch_size={size:,}."
+    text = f"The memory is not enough for a training step with fit.batch_size={size:,}."
     needed = activations(recipe, model, engine)
     fitting = size // 2
     if free is not None:

@@ -16,7 +16,7 @@ from keras_vit.weights.assign import in_place_of_initial_values
 from training.data.contents import change_lines, merge_records
 from training.engine import distribution
 from training.engine.fitting import Fitting, seed
-from training.engine.memory import free_memory, is_out_of_memory, shortage_message
+from training.engine.memory import free_memory, is_out_of_memory, is_too_large, shortage_message
 from training.engine.models import build_model
 from training.engine.stopping import sigterm_as_keyboard_interrupt
 from training.errors import InputError, raised_in_pipeline
@@ -131,6 +131,8 @@ def train_once(recipe, runs, folder, on_finished=None):
 def _fit_and_finish(fitting, on_finished):
     engine, run, state = fitting.engine, fitting.run_folder, fitting.state
     free = free_memory()
+    if is_too_large(fitting.task.recipe, fitting.model, engine, free):
+        raise InputError(shortage_message(fitting.task.recipe, fitting.model, engine, free))
     try:
         if not fitting.run():
             if engine.is_chief:

@@ -114,5 +114,7 @@ def find_saved_model(source):
         )
     if (source / "recipe.json").is_file():
         raise InputError(f"The run in {source} is not finished. To continue it: python -m training train run={source}")
-    hint = " To export a .keras file: python -m training export FILE" if source.suffix == ".keras" else ""
-    raise InputError(f"{source} is neither a run's folder nor a SavedModel.{hint}")
+    raise InputError(
+        f"{source} is neither a run's folder nor a SavedModel. To make a SavedModel of a .keras file: python -m "
+        f"training export FILE. Of weights: keras_vit.export_saved_model(keras_vit.from_pretrained(NAME), FOLDER)."
+    )

@@ -77,8 +77,8 @@ def open_source(source):
         except (TypeError, OSError) as error:
             raise InputError(str(error)) from error
         except ValueError as error:
-            hint = "" if path.is_file() else f" {source} is not the folder of a run: it has no {run.recipe.name}."
-            raise InputError(f"{str(error).rstrip('.')}.{hint}") from error
+            hint = "" if path.is_file() else f"{source} is not the folder of a run: it has no {run.recipe.name}. "
+            raise InputError(f"{hint}{error}") from error
     try:
         description = keras_vit.describe(model)
     except ValueError as error:

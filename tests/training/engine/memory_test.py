@@ -8,7 +8,9 @@ import tensorflow as tf
 import keras_vit
 from tests.training.conftest import BRIEF
 from training import recipes
-from training.engine.memory import activations, is_out_of_memory, shortage_message
+from training.engine import train
+from training.engine.memory import activations, is_out_of_memory, is_too_large, shortage_message
+from training.errors import InputError
 from training.recipe.assignments import override
 
 ONE_DEVICE = types.SimpleNamespace(num_replicas=1)
@@ -29,7 +31,7 @@ def test_a_shortage_is_explained(model):
     per_image = activations(recipe, model, ONE_DEVICE) / 100
     text = shortage_message(recipe, model, ONE_DEVICE, gradients + 30.5 * per_image)
     assert text == (
-        "The memory was not enough for a training step with fit.batch_size=100. 0.0 GB were free before the first "
+        "The memory is not enough for a training step with fit.batch_size=100. 0.0 GB were free before the first "
         "step. By the estimate of `plan`, at most 30 images fit. Start a new run with fit.batch_size=30 or "
         "fit.accumulation_steps=4 (the same batch in more parts) or fit.rematerialize=true (slower)."
     )
@@ -40,6 +42,18 @@ def test_a_shortage_is_explained(model):
     assert shortage_message(recipe, resnet, ONE_DEVICE, None).endswith(
         "size=100. Start a new run with fit.batch_size=50 or fit.accumulation_steps=2 (the same batch in more parts)."
     )
+
+
+def test_a_step_that_cannot_fit_is_refused_before_it_begins(model, tmp_path, monkeypatch):
+    recipe = override(recipes.load("digits"), BRIEF)
+    least = activations(recipe, model, ONE_DEVICE, with_attention=False)
+    assert 0 < least < activations(recipe, model, ONE_DEVICE)
+    assert [is_too_large(recipe, model, ONE_DEVICE, free) for free in (least - 1, least, None)] == [True, False, False]
+    frozen = override(recipe, ["model.freeze_up_to=encoder_block_0"])
+    assert not is_too_large(frozen, model, ONE_DEVICE, 1)
+    monkeypatch.setattr(train, "free_memory", lambda: 1)
+    with pytest.raises(InputError, match=r"The memory is not enough .*fit\.batch_size=.* Start a new run with"):
+        train.train(recipe, tmp_path)
 
 
 @pytest.mark.parametrize(
