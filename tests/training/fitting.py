@@ -14,6 +14,7 @@ import sklearn.datasets
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.architectures import RESNETS
 from training.data.pipeline import read_once
 from training.data.sources import BatchShard
 from training.data.subsets import multi_hot
@@ -121,7 +122,11 @@ def build_linear_model(recipe, classes, with_logits=False, built=None):
     """Replaces the model builder within `linear_model`."""
     images = keras.Input(recipe.model.input_shape)
     size = recipe.model.input_shape[:2]
-    pixels = keras_vit.Preprocessing(resize=size, normalize=True, name="preprocessing")(images)
+    architecture = RESNETS["R18"].to_dict()  # It is not a Vision Transformer.
+    preprocessing = keras_vit.Preprocessing(
+        resize=size, architecture=architecture, normalize=True, name="preprocessing"
+    )
+    pixels = preprocessing(images)
     features = keras.layers.Dropout(0.1)(keras.layers.Flatten()(pixels))
     activation = None if with_logits else "softmax"
     return keras.Model(images, keras.layers.Dense(classes, activation, name="predictions")(features))
