@@ -152,9 +152,9 @@ def test_from_pretrained(name, tmp_path):
     ours = keras_vit.from_pretrained(tmp_path / "model.pth", **hints)
     images = random_images(32, 32)
     assert_close(compute(ours, [images]), run(theirs, images).numpy())
-    activation = None if family == "eva_clip" else "softmax"  # The head of CLIP is a projection.
+    kind = "embedding" if family == "eva_clip" else "classes"  # The head of CLIP is a projection.
     checkpoint = open_checkpoint(tmp_path / "model.pth", family=hints["family"], num_heads=3, grid_size=(4, 4))
-    assert checkpoint.activation == activation
+    assert checkpoint.output.kind == kind
     expected = keras_vit.weights.catalogue.FAMILIES[family or "deit"]
     assert keras_vit.describe(ours).pixels["mean"] == list(expected.mean)
     assert keras_vit.describe(ours).config.position_interpolation == expected.position_interpolation
