@@ -10,10 +10,10 @@ import keras
 from keras_vit.architectures import AxialResNetConfig, BiTResNetConfig, ResNetConfig, read_architecture
 from keras_vit.architectures.spellings import unknown_argument
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.models import bit_resnet, resnet
-from keras_vit.models.building import SharedArguments, build_on_trunk, checked_arguments, image_size
+from keras_vit.models import KINDS
+from keras_vit.models.building import SharedArguments, checked_arguments, image_size
 from keras_vit.models.factories import ModelArguments
-from keras_vit.models.vit import build_model, check_preprocessing
+from keras_vit.models.vit import check_preprocessing
 from keras_vit.outputs import ACTIVATIONS, Output, outputs_of
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.keras_files import open_model
@@ -95,23 +95,22 @@ def from_pretrained(
     check_preprocessing(checkpoint)
     given = {name: value for name, value in passed.items() if name in _ARGUMENTS}
     changes = {name: value for name, value in passed.items() if name not in given}
+    is_changed = bool(changes) or "include_top" in given
     classes = given.get("classes", checkpoint.classes)
     head = head or ("keep" if classes == checkpoint.classes else "reset")
     check_head(head)
-    is_vision_transformer = isinstance(checkpoint.config, ViTConfig)
-    if head == "reset" and is_vision_transformer:
-        # For a new task the whole head is replaced (ViT, arXiv 2010.11929, section 3.2).
-        changes = {"representation_dim": None, **changes}
+    config = checkpoint.config.with_new_head() if head == "reset" else checkpoint.config
     values = _with_defaults(given, checkpoint, classes, head)
     name = values.pop("name", None)
-    if is_vision_transformer:
-        config = checkpoint.config.replace(**changes)
-        build = functools.partial(build_model, config, SharedArguments(**values), name, checkpoint.grid_size)
-    else:
-        build = functools.partial(_build_resnet, checkpoint, changes, values, name)
+    if "pooling" in changes and not hasattr(config, "pooling"):  # Then it is an argument of the factory.
+        values["pooling"] = changes.pop("pooling")
+    if unknown := sorted(changes.keys() - {field.name for field in dataclasses.fields(config)}):
+        raise TypeError(f"{checkpoint.source} contains weights of a {config.title}, which has no {', '.join(unknown)}.")
+    config = config.replace(**changes)
+    build = functools.partial(KINDS[config.kind].build, config, SharedArguments(**values), name, checkpoint.grid_size)
     model = build_with_weights(build, checkpoint, head)
     if saved is not None:
-        _check_layers(saved, model, source, is_changed=bool(changes) or "include_top" in given)
+        _check_layers(saved, model, source, is_changed)
     return model
 
 
@@ -143,17 +142,6 @@ def _check_layers(saved, model, source, is_changed):
             f"Load the file with keras.saving.load_model, which restores the model unchanged."
         )
 
-
-def _build_resnet(checkpoint, changes, values, name):
-    config = checkpoint.config
-    if unknown := sorted(changes.keys() - {"pooling", *(field.name for field in dataclasses.fields(config))}):
-        raise TypeError(f"{checkpoint.source} contains weights of a {config.title}, which has no {', '.join(unknown)}.")
-    shared = SharedArguments(**values | {name: value for name, value in changes.items() if name == "pooling"})
-    config = dataclasses.replace(config, **{name: value for name, value in changes.items() if name != "pooling"})
-    return build_on_trunk(_TRUNKS[type(config)], config, shared, name)
-
-
-_TRUNKS = {BiTResNetConfig: bit_resnet.trunk, ResNetConfig: resnet.trunk}
 
 _ARGUMENTS = {"name", *(field.name for field in dataclasses.fields(SharedArguments))} - {"weights", "pooling"}
 

@@ -301,7 +301,7 @@ class _Evil:
 def test_refuses_what_is_no_checkpoint_before_a_model_is_built(tmp_path, monkeypatch):
     """containers_test.py tests all kinds of damaged files."""
     path, model = tmp_path / "weights.npz", make(num_layers=1)
-    monkeypatch.setattr("keras_vit.pretrained.build_model", lambda *_, **__: pytest.fail("a model was built"))
+    monkeypatch.setattr("keras_vit.pretrained.build_with_weights", lambda *_, **__: pytest.fail("a model was built"))
     for name, array in (("embedding/kernel", np.array([_Evil()], object)), ("weight", np.ones(3, "float32"))):
         np.savez(path, **{name: array})
         for load in (lambda: keras_vit.from_pretrained(path), lambda: keras_vit.load_weights(model, path)):

@@ -1,5 +1,6 @@
 """The configs that describe the architectures of models, and the tables of published sizes."""
 
+from keras_vit.architectures.base import read_architecture
 from keras_vit.architectures.published import (
     PANOPTIC_FPNS,
     RESNETS,
@@ -8,7 +9,6 @@ from keras_vit.architectures.published import (
     VT_RESNETS,
     changed_config,
 )
-from keras_vit.architectures.reading import read_architecture
 from keras_vit.architectures.resnets import AxialResNetConfig, BiTResNetConfig, ResNetConfig, SelfAttentionNetworkConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
 

@@ -108,12 +108,22 @@ class Architecture(Config):
     """The architecture of a model.
 
     `kind` is its name in files, and `title` is its name in messages. `output` is the kind of the output of its usual
-    head, as in `keras_vit.Output`.
+    head, as in `keras_vit.Output`. `loads` is the kind of the published weights that it can load, or `None` if there
+    are none. If it is another kind, only the backbone is loaded.
     """
 
     kind: ClassVar[str]
     title: ClassVar[str]
     output: ClassVar[str] = "classes"
+    loads: ClassVar[str | None] = None
+
+    def __init_subclass__(cls):
+        if "kind" in vars(cls):
+            ARCHITECTURES[cls.kind] = cls
+
+    def with_new_head(self):
+        """The same architecture, for a model whose whole head is new."""
+        return self
 
     def replace(self, **changes):
         """Returns a copy with some fields changed. Raises a TypeError for an unknown name."""
@@ -123,6 +133,43 @@ class Architecture(Config):
     def to_dict(self):
         """Returns the kind and the fields as a dictionary for JSON. `read_architecture` is the inverse."""
         return {"kind": self.kind, **_as_json(dataclasses.asdict(self))}
+
+    @classmethod
+    def read_fields(cls, fields):
+        """Returns fields that were read from JSON. A dictionary becomes the config of the part that it describes."""
+        parts = cls.parts()
+        return {
+            name: read_nested(parts[name], value) if name in parts and isinstance(value, dict) else value
+            for name, value in fields.items()
+        }
+
+
+ARCHITECTURES: dict[str, type[Architecture]] = {}
+"""{kind: config class}. A class with a `kind` enters itself."""
+
+
+def read_architecture(fields):
+    """Returns the config that `to_dict` converted to `fields`. Raises a ValueError if `fields` is `None`."""
+    if fields is None:
+        raise ValueError(
+            "The file does not contain the model's architecture. Build it with keras_vit.ViT or another function of "
+            "keras_vit."
+        )
+    fields = dict(fields)
+    kind = fields.pop("kind", None)
+    if kind not in ARCHITECTURES:
+        raise ValueError(
+            f"{kind!r} is not a known kind of model. Known: {', '.join(ARCHITECTURES)}. The file may have been written "
+            f"by a newer keras_vit."
+        )
+    architecture = ARCHITECTURES[kind]
+    unknown = fields.keys() - {field.name for field in dataclasses.fields(architecture)}
+    if unknown:
+        raise ValueError(
+            f"A {architecture.title} has no {', '.join(sorted(unknown))} in this version. The file may have been "
+            f"written by a newer keras_vit."
+        )
+    return architecture(**architecture.read_fields(fields))
 
 
 def _as_json(value):

@@ -129,6 +129,7 @@ class ViTConfig(Architecture):
 
     kind = "vit"
     title = "Vision Transformer"
+    loads = "vit"
 
     patch_size: int | tuple[int, int] = setting(check_patch_size)
     hidden_dim: int = setting(check_size)
@@ -206,6 +207,10 @@ class ViTConfig(Architecture):
 
     def check_combinations(self):
         check_combinations(self)
+
+    def with_new_head(self):
+        # For a new task the whole head is replaced (ViT, arXiv 2010.11929, section 3.2).
+        return self.replace(representation_dim=None)
 
     def replace(self, **changes):
         """Returns a copy with some fields changed. Raises a TypeError for an unknown name.

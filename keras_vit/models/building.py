@@ -13,7 +13,6 @@ from keras_vit.encoder import DEFAULT_IMAGE_SIZE
 from keras_vit.heads import classifier
 from keras_vit.layers import Dropout
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.checkpoint import LOADABLE_CONFIGS
 from keras_vit.weights.formats.expressible import check_published
 from keras_vit.weights.loading import build_with_weights, check_kind
 from keras_vit.weights.opening import open_checkpoint
@@ -160,7 +159,7 @@ def resnet_with_weights(build, config, shared, inherited=()):
         matched = dataclasses.replace(config, **{field: getattr(published, field) for field in inherited})
         return functools.partial(build, matched), "keep" if is_same else "reset"
 
-    if type(config) not in LOADABLE_CONFIGS:
+    if config.loads is None:
         check_weights_h5(shared.weights, config)
     return with_weights(build, config, shared, match, config.title)
 

@@ -32,7 +32,7 @@ class Target:
     """Description of the model to which weights are adapted.
 
     Args:
-        config: Architecture. Its class is a key of `checkpoint.LOADABLE_CONFIGS`.
+        config: Architecture of a kind that loads published weights.
         shapes: {canonical path: shape} of the model's weights.
         grid_size: (rows, columns) of the position table, or `None` without a table.
         has_variable_size: Whether the model accepts images of any size and interpolates its positions itself.

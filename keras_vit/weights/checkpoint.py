@@ -5,22 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_vit.architectures import BiTResNetConfig, PanopticFPNConfig, ResNetConfig, VTFPNConfig, VTResNetConfig
+from keras_vit.architectures import BiTResNetConfig, ResNetConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import check_grid_size, check_positive_integer, did_you_mean, shown
 from keras_vit.outputs import Output
 from keras_vit.weights.catalogue.families import FAMILIES
-
-LOADABLE_CONFIGS = {
-    ViTConfig: ViTConfig,
-    BiTResNetConfig: BiTResNetConfig,
-    ResNetConfig: ResNetConfig,
-    # Only the backbone of these models is loaded.
-    VTResNetConfig: ResNetConfig,
-    PanopticFPNConfig: ResNetConfig,
-    VTFPNConfig: ResNetConfig,
-}
-"""{config class of a model: config class of the published weights that the model can load}"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +17,7 @@ class Checkpoint:
     """Description of a file of weights and its model, derived from the file's headers. `read` can be called only once.
 
     Args:
-        config: Architecture. Its class is a value of `LOADABLE_CONFIGS`.
+        config: Architecture.
         grid_size: (rows, columns) of the position table, or `None` without a table.
         classes: Number of classes of the head, or `None` without a head.
         image_size: (height, width) of the model's images in pixels.

@@ -4,16 +4,12 @@ import functools
 
 import keras
 
-from keras_vit.architectures import BiTResNetConfig, ResNetConfig
-from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.outputs import output_of
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.loading import target_of
 from keras_vit.weights.sources.fetch import locate
-
-_KINDS = (ViTConfig, BiTResNetConfig, ResNetConfig)
 
 
 def open_model(source):
@@ -33,7 +29,7 @@ def open_model(source):
             f"keras.saving.load_model, which restores the model unchanged."
         )
     target = target_of(model)
-    if type(target.config) not in _KINDS:
+    if target.config.loads != target.config.kind:
         raise ValueError(
             f"{source} contains a {target.config.title}. Only .keras files of Vision Transformers, BiT-ResNets and "
             f"ResNets are accepted. Load it with keras.saving.load_model."
@@ -41,7 +37,7 @@ def open_model(source):
     layer = preprocessing_layer(model)
     _, height, width, channels = model.input_shape
     arguments = {"input_shape": model.input_shape[1:], "include_preprocessing": layer.normalize, "name": model.name}
-    if not isinstance(target.config, ViTConfig):  # `ViTConfig` already contains the pooling.
+    if not hasattr(target.config, "pooling"):  # The config of a Vision Transformer contains the pooling.
         arguments["pooling"] = "avg" if "pooling" in [layer.name for layer in model.layers] else None
     if target.classes is not None:
         arguments["classifier_activation"] = model.layers[-1].activation

@@ -6,7 +6,7 @@ import os
 
 import keras
 
-from keras_vit.architectures import PanopticFPNConfig, read_architecture
+from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.graph import is_quantized
 from keras_vit.licences import warn_if_restricted
@@ -21,7 +21,6 @@ from keras_vit.weights.assign import (
     in_place_of_initial_values,
     leave_empty,
 )
-from keras_vit.weights.checkpoint import LOADABLE_CONFIGS
 from keras_vit.weights.formats.expressible import check_published
 from keras_vit.weights.opening import open_checkpoint
 from keras_vit.weights.paths import HEAD, layer_of
@@ -141,7 +140,7 @@ def check_head(head):
 def check_kind(checkpoint, config_class, head="reset"):
     """Checks that a kind of model can load the weights of a checkpoint and, with `head="keep"`, also its head."""
     source_title, title = checkpoint.config.title, config_class.title
-    if type(checkpoint.config) is not LOADABLE_CONFIGS[config_class]:
+    if checkpoint.config.kind != config_class.loads:
         raise ValueError(f"{checkpoint.source} contains the weights of a {source_title}, but the model is a {title}.")
     if head == "keep" and type(checkpoint.config) is not config_class:
         raise ValueError(
@@ -223,7 +222,7 @@ def target_of(model):
             f"weights before model.quantize. To save quantized weights, call model.save."
         )
     config = read_architecture(preprocessing_layer(model).architecture)
-    if type(config) not in LOADABLE_CONFIGS:
+    if config.loads is None:
         raise ValueError(
             f"There are no published weights for {config.title}s such as {model.name!r}. To save and load its own "
             f"weights, call model.save_weights and model.load_weights with a .weights.h5 file."
@@ -280,7 +279,7 @@ def _preprocessing(model, checkpoint, target, adaptation):
     else:
         channels = target.shapes[target.first_kernel][2]
         preprocessing = adapt_preprocessing(checkpoint.preprocessing, shape[1:3], checkpoint.image_size, channels)
-        if isinstance(target.config, PanopticFPNConfig):  # A mask covers the whole image, so there is no crop.
+        if target.config.output == "class_map":  # A mask covers the whole image, so there is no crop.
             preprocessing |= {"resize": layer.resize, "crop": None}
     preprocessing["label_space"] = None if adaptation.initialized else checkpoint.label_space
     Preprocessing(**preprocessing)  # Raises ValueError before any weight is assigned.

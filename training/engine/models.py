@@ -6,8 +6,9 @@ import pathlib
 import keras
 
 import keras_vit
-from keras_vit.architectures import BiTResNetConfig, ResNetConfig, read_architecture
+from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.models import KINDS
 from keras_vit.preprocessing import SETTINGS, preprocessing_layer
 from keras_vit.weights.adapt import check_stem
 from keras_vit.weights.opening import entry_of_source, open_checkpoint
@@ -15,8 +16,6 @@ from training.errors import InputError
 from training.recipe.model_functions import get_function
 from training.runs.folder import Run, load_model, read_class_names
 from training.tasks import TASKS
-
-_FUNCTIONS = {BiTResNetConfig.kind: "BiTResNet", ResNetConfig.kind: "ResNet"}
 
 
 def build_model(recipe, classes, with_logits=False, built=None):
@@ -119,13 +118,12 @@ def _with_architecture(recipe, config, shape):
     """Returns a copy of a recipe with the architecture of published weights instead of the weights."""
     options = recipe.model
     if isinstance(config, ViTConfig):
-        # The head for the new task has no representation layer.
-        changed = config.replace(**{"representation_dim": None, **options.changes})
+        changed = config.with_new_head().replace(**options.changes)
         check_stem(config.stem, changed.stem)
         architecture = {"config": changed}
     else:
         fields = config.to_dict()
-        architecture = {"function": _FUNCTIONS[fields.pop("kind")], "arguments": fields}
+        architecture = {"function": KINDS[fields.pop("kind")].factory, "arguments": fields}
     model = dataclasses.replace(
         options, weights=None, changes={}, input_shape=options.input_shape or shape, **architecture
     )

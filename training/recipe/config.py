@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from keras_vit.architectures.reading import read_fields
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
 from keras_vit.layers import PatchEmbedding
 from training.recipe.consistency import TASK_FIELDS, check_recipe, refuse_unused
@@ -29,7 +28,7 @@ class Model:
     weights: str | None = Field(
         None, description="to fine-tune: catalogue name, path or address (hf://, https://) of published weights"
     )
-    changes: Annotated[dict[str, Any], pydantic.AfterValidator(read_fields)] = Field(
+    changes: Annotated[dict[str, Any], pydantic.AfterValidator(ViTConfig.read_fields)] = Field(
         {}, description="with weights: fields of keras_vit.ViTConfig to change, such as drop_path_rate"
     )
     function: str | None = Field(

@@ -12,7 +12,7 @@ import re
 import types
 from collections.abc import Mapping
 
-from keras_vit.architectures.reading import read_fields
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.catalogue.sizes import PUBLISHED_VARIANTS
 from keras_vit.weights.catalogue.tables import read_table
@@ -90,7 +90,8 @@ _JSON = ("classes", "image_size", "top1", "gated", "has_projection", "preprocess
 
 def _read_entries():
     for row in read_table("entries.tsv", _JSON):
-        yield CatalogueEntry(**{"paper": None, "classes": None, **row, "changes": read_fields(row.get("changes", {}))})
+        changes = ViTConfig.read_fields(row.get("changes", {}))
+        yield CatalogueEntry(**{"paper": None, "classes": None, **row, "changes": changes})
 
 
 ENTRIES = types.MappingProxyType({entry.name: entry for entry in _read_entries()})
