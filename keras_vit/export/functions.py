@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit.decoding import batch_decoder
-from keras_vit.export.signatures import OUTPUTS, returns_masks
+from keras_vit.export.signatures import output_of_signature, returns_masks
 from keras_vit.preprocessing import input_preprocessing, preprocess_input
 
 _LARGEST_CONSTANT = 2**14
@@ -45,7 +45,7 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
     pixel_dtypes = {"predict_pixels": tf.uint8, "predict_pixels_float": tf.float32}
 
     def function_of(signature):
-        name, function = OUTPUTS[signature]
+        name, function = output_of_signature(model, signature)
         compute, dtype = compiled(function), pixel_dtypes.get(signature)
         spec = tf.TensorSpec([None], tf.string, "image_bytes")
         if dtype is not None:

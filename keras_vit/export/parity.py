@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.export.messages import without_messages
 from keras_vit.export.precision import head_layers
-from keras_vit.export.signatures import OUTPUTS, probabilities
+from keras_vit.export.signatures import PREDICTING, output_of_signature, probabilities
 from keras_vit.graph import all_layers, is_quantized
 from keras_vit.preprocessing import preprocess_input
 
@@ -21,6 +21,8 @@ _MASK_BATCH_SIZE = 2
 _ENCODER_FACTOR = 10
 """The tolerance for outputs of the encoder, as a multiple of the tolerance for probabilities. Rounding differences grow
 from layer to layer: the tokens of a Ti/16 differ by 1.4e-5 between XLA and TensorFlow."""
+_NEARLY = 0.05
+"""Values of an export of lower precision agree with the model's if they differ by at most this share of their range."""
 PHOTOGRAPHS = pathlib.Path(__file__).parent / "photographs"
 
 
@@ -40,6 +42,9 @@ class Parity:
         effect: Largest difference of a probability between two images (masks: between two pixels). If it is zero, the
             model's output does not depend on the image, and the comparison proves nothing.
         predicted_classes: Sorted indices of the classes that the model predicts for these images (masks: pixels).
+        has_values: Whether the model returns values instead of probabilities. Then differences of values are divided by
+            the largest absolute value, `top_1_agreement` is the share of the images whose values differ by at most a
+            twentieth of their range, and `predicted_classes` is empty.
     """
 
     images: int
@@ -47,6 +52,7 @@ class Parity:
     top_1_agreement: float
     effect: float
     predicted_classes: list
+    has_values: bool = False
 
     def check(self, exact, tolerance, min_agreement):
         """Raises a `ValueError` if the export differs too much from the model.
@@ -57,7 +63,7 @@ class Parity:
             min_agreement: Minimum `top_1_agreement` if `exact` is `False`.
         """
         limit = tolerance if exact else np.finfo("float32").max / _ENCODER_FACTOR
-        limits = {name: limit * (1 if _has_probabilities(name) else _ENCODER_FACTOR) for name in self.max_difference}
+        limits = {name: limit * self._factor(name) for name in self.max_difference}
         wrong = [name for name, difference in self.max_difference.items() if not difference <= limits[name]]
         if wrong:
             signature, difference = wrong[0], self.max_difference[wrong[0]]
@@ -68,11 +74,16 @@ class Parity:
                 f"about 1e-5. In this case, give a larger tolerance than {tolerance:.0e}.)"
             )
         if not exact and not self.top_1_agreement >= min_agreement:
+            alike = "return nearly the same values" if self.has_values else "predict the same class"
             raise ValueError(
-                f"The export and the model predict the same class for {self.top_1_agreement:.1%} of {self.images} "
-                f"images, but min_agreement={min_agreement} requires {min_agreement:.1%}. Nothing was exported. Give "
-                f"images like those that will be served (images=...), another precision, or a lower min_agreement."
+                f"The export and the model {alike} for {self.top_1_agreement:.1%} of {self.images} images, but "
+                f"min_agreement={min_agreement} requires {min_agreement:.1%}. Nothing was exported. Give images like "
+                f"those that will be served (images=...), another precision, or a lower min_agreement."
             )
+
+    def _factor(self, signature):
+        """Multiple of the tolerance for an output of a signature."""
+        return 1 if signature in PREDICTING and not self.has_values else _ENCODER_FACTOR
 
 
 def verified(write, model, folder, exact, tolerance, min_agreement):
@@ -147,18 +158,24 @@ def compare(model, pixels, answers):
     """
     # The negative of the first image is added, so that there are always two different images.
     images = preprocess_input(np.concatenate([pixels, 255 - pixels[:1]]), model)
-    *known, negative = _computed(probabilities, model, images)
-    expected = {probabilities: np.stack(known)}
-    effect = float(np.max(np.abs(expected[probabilities] - negative)))
+    kind, main = output_of_signature(model, "serving_default")
+    *known, negative = _computed(main, model, images)
+    expected, found = {main: np.stack(known)}, answers["serving_default"]
+    scale = float(np.abs(expected[main]).max()) or 1.0 if kind == "values" else 1.0
+    effect = float(np.max(np.abs(expected[main] - negative))) / scale
     differences = {}
     for name, answer in answers.items():
-        _, function = OUTPUTS[name]
+        _, function = output_of_signature(model, name)
         if function not in expected:
             expected[function] = _computed(function, model, images[: len(answer)])
         known = expected[function][: len(answer)]
-        difference = np.abs(answer - known) if _has_probabilities(name) else _norms(answer - known) / _norms(known)
+        difference = np.abs(answer - known) / scale if function is main else _norms(answer - known) / _norms(known)
         differences[name] = float(np.max(difference))
-    best, known = [array.argmax(axis=-1) for array in (answers["serving_default"], expected[probabilities])]
+    if kind == "values":
+        allowed = _NEARLY * np.ptp(np.concatenate([expected[main], negative[None]]), axis=0)
+        agreement = (np.abs(found - expected[main]) <= allowed).all(axis=-1).mean()
+        return Parity(len(pixels), differences, float(agreement), effect, [], has_values=True)
+    best, known = [array.argmax(axis=-1) for array in (found, expected[main])]
     return Parity(len(pixels), differences, float((best == known).mean()), effect, np.unique(known).tolist())
 
 
@@ -199,11 +216,8 @@ def joined(parities):
         float(np.average([parity.top_1_agreement for parity in parities], weights=counts)),
         float(np.max([parity.effect for parity in parities])),
         sorted(set().union(*(parity.predicted_classes for parity in parities))),
+        parities[0].has_values,
     )
-
-
-def _has_probabilities(signature):
-    return OUTPUTS[signature][0] == "probabilities"
 
 
 def _norms(array):

@@ -77,7 +77,8 @@ def export_model(
     """Writes a model as a file for a runtime other than TensorFlow, through `model.export`.
 
     The file has one function. It takes `images`, (N, H, W, C) float32 in [0, 255], for any N. It returns
-    `probabilities`, (N, classes) float32, or (N, H, W, classes) for a segmentation model. The images must have the
+    `probabilities`, (N, classes) float32, or (N, H, W, classes) for a segmentation model, or `values`, (N, values), if
+    the model returns values. The images must have the
     model's input size. If the model accepts images of any size, the file does too. The file normalises the images as
     the model's `preprocessing` layer defines. A softmax is added to a model that ends with logits. For image decoding,
     labels and other signatures, use `keras_vit.export_saved_model`.
@@ -219,7 +220,8 @@ def _judged_int8(model, format, folder, name, batches, parity):
 
     Logs a warning if the file is slower, or if its comparison with the model shows little.
     """
-    calibration.warn_of_few_classes(len(parity.predicted_classes), parity.images, model.output_shape[-1])
+    if not parity.has_values:
+        calibration.warn_of_few_classes(len(parity.predicted_classes), parity.images, model.output_shape[-1])
     open_file = FORMATS[format].module.open_file
     float_run, run = open_file(str(_float_file(folder, name))), open_file(str(folder / name))
     speed = calibration.relative_speed(float_run, run, batches[0][:1].astype("float32"))

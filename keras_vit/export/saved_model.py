@@ -29,6 +29,7 @@ from keras_vit.export.server_files import check_name, check_no_openvino_versions
 from keras_vit.export.signatures import check_output, check_signatures, returns_masks
 from keras_vit.graph import is_quantized
 from keras_vit.label_spaces import imagenet1k_classes
+from keras_vit.outputs import output_of
 from keras_vit.preprocessing import input_preprocessing, preprocessing_layer
 from keras_vit.pretrained import describe
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card
@@ -78,7 +79,9 @@ def export_saved_model(
     orientation of JPEG files, and resizes and normalises the images as the model's `preprocessing` layer defines.
     `probabilities` is (B, classes). `classes`, `labels` and `scores`, each (B, k), are the indices, names and
     probabilities of the `top_k` most probable classes, the best first. A softmax is added to a model that ends with
-    logits.
+    logits of classes, and a sigmoid to one that ends with logits of labels. A model that returns values
+    (`keras_vit.set_output`) has `values`, (B, values), in place of these outputs. `keras_vit.json` has their names and
+    units.
 
     For an image that cannot be decoded or has pixels outside [-0.5, 255.5], `valid` is `False`, `classes` are -1,
     `labels` are empty, and other outputs are zero. The other images of the batch are unaffected.
@@ -95,7 +98,7 @@ def export_saved_model(
       for a pixel, the model's probabilities of the two classes may differ by at most `tolerance`.
     * If weights or computations have a lower precision than float32, or Keras has quantized the model, only the most
       probable class is compared. The share of the images or pixels with the same class must be at least
-      `min_agreement`.
+      `min_agreement`. Values agree if they differ by at most a twentieth of their range.
 
     If the model's output does not depend on the image, for example because its classifier is new, a copy of the model
     with a random classifier is compared too.
@@ -243,12 +246,12 @@ def _batch_sizes(model, sizes):
 
 
 def _labels(model, labels):
-    classes, preprocessing = model.output_shape[-1], preprocessing_layer(model)
+    classes, preprocessing, known = model.output_shape[-1], preprocessing_layer(model), output_of(model).names
     is_given = labels is not None
     if not is_given and preprocessing.label_space == "imagenet1k" and classes == len(imagenet1k_classes()):
         labels = [name for _, name in imagenet1k_classes()]
     elif not is_given:
-        labels = preprocessing.class_names(classes) or [str(index) for index in range(classes)]
+        labels = known or [str(index) for index in range(classes)]
     if not isinstance(labels, (list, tuple)) or len(labels) != classes:
         raise ValueError(f"labels must be a list of names for the model's {classes} classes. Received: {labels!r}")
     labels = [str(label) for label in labels]
@@ -272,12 +275,12 @@ def _write_facts(model, version, options, parity, folder):
         "name": options["model_name"],
         "version": version,
         "exported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "task": "segmentation" if returns_masks(model) else "classification",
+        "output": {name: value for name, value in dataclasses.asdict(output_of(model)).items() if name != "names"},
         "signatures": sorted(parity.max_difference),
         "input_shape": model.input_shape[1:],
         "classes": model.output_shape[-1],
-        # Masks only contain indices, so readers need the names of the classes.
-        **({"labels": options["labels"]} if returns_masks(model) else {}),
+        # Masks and values do not contain names.
+        **({} if output_of(model).kind in ("classes", "labels") else {"labels": options["labels"]}),
         "config": description.config.to_dict(),
         "weights": {name: getattr(description, name) for name in ("source", "licence", "adaptations")},
         "preprocessing": description.pixels | {"label_space": description.label_space},

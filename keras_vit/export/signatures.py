@@ -13,8 +13,8 @@ from keras_vit.preprocessing import preprocessing_layer, vision_model
 
 
 def available_signatures(model):
-    """Names of the signatures that a model can have, in the order of `OUTPUTS`."""
-    names = ["serving_default", "predict_pixels", "predict_pixels_float"]
+    """Names of the signatures that a model can have, in the order of `SIGNATURES`."""
+    names = [*PREDICTING]
     if returns_masks(model):
         return names
     names.append("embed")
@@ -25,14 +25,14 @@ def available_signatures(model):
 
 
 def check_signatures(model, names):
-    """Returns the chosen signatures in the order of `OUTPUTS`. `None` chooses all that the model can have."""
+    """Returns the chosen signatures in the order of `SIGNATURES`. `None` chooses all that the model can have."""
     available = available_signatures(model)
     if names is None:
         return available
     if not isinstance(names, (list, tuple)):
         raise TypeError(f"signatures must be a list of names, or None for all. Received: {names!r}")
     for name in names:
-        check_choice("signatures", name, OUTPUTS)
+        check_choice("signatures", name, SIGNATURES)
     missing = [name for name in names if name not in available]
     if missing:
         raise ValueError(
@@ -55,15 +55,25 @@ def probabilities(model, images):
     return keras.activations.get(ACTIVATIONS[output.kind])(outputs) if output.has_logits else outputs
 
 
-OUTPUTS = {
-    "serving_default": ("probabilities", probabilities),
-    "predict_pixels": ("probabilities", probabilities),
-    "predict_pixels_float": ("probabilities", probabilities),
+def values(model, images):
+    """Returns the values for prepared images, (B, values)."""
+    return ops.cast(model(images, training=False), "float32")
+
+
+PREDICTING = ("serving_default", "predict_pixels", "predict_pixels_float")
+"""Signatures that return what the model returns."""
+_FEATURES = {
     "embed": ("embedding", representation),
     "tokens": ("tokens", patch_tokens),
     "explain": ("rollout", rollout),
 }
-"""{signature: (name of its main output, function that computes it from a model and prepared images)}"""
+SIGNATURES = (*PREDICTING, *_FEATURES)
+
+
+def output_of_signature(model, signature):
+    """(name of a signature's main output, function that computes it from a model and prepared images)"""
+    predicted = ("values", values) if output_of(model).kind == "values" else ("probabilities", probabilities)
+    return predicted if signature in PREDICTING else _FEATURES[signature]
 
 
 def returns_masks(model):
@@ -75,15 +85,16 @@ def check_output(model):
     """Checks that the meaning of a model's inputs and outputs is known, so that it can be exported."""
     output, preprocessing = output_of(model), preprocessing_layer(model)
     has_scores = ACTIVATIONS[output.kind] is not None and output.activation in ("softmax", "sigmoid", None)
+    is_known = has_scores or output.kind == "values"
     has_known_shape = len(model.output_shape) == (4 if output.kind == "class_map" else 2)
     needs_two = output.kind == "class_map" or (output.kind == "classes" and output.has_logits)
-    if not has_scores or not has_known_shape or (needs_two and model.output_shape[-1] < 2):
+    if not is_known or not has_known_shape or (needs_two and model.output_shape[-1] < 2):
         raise ValueError(
-            f"Only classifiers and segmentation models can be exported. A classifier must return probabilities, or "
-            f"logits of at least two classes, of shape (B, classes). A segmentation model must return probabilities or "
-            f"logits of at least two classes for each pixel, (B, H, W, classes). Received: a model that returns "
-            f"{output.kind} of shape {model.output_shape} from layer {model.layers[-1].name!r}, with the activation "
-            f"{output.activation}."
+            f"Only models that return classes, labels, values or maps of classes can be exported. A classifier must "
+            f"return probabilities, or logits of at least two classes, of shape (B, classes). A segmentation model "
+            f"must return probabilities or logits of at least two classes for each pixel, (B, H, W, classes). For "
+            f"other numbers, call keras_vit.set_output. Received: a model that returns {output.kind} of shape "
+            f"{model.output_shape} from layer {model.layers[-1].name!r}, with the activation {output.activation}."
         )
     first = next(layer for layer in leaves(model) if not isinstance(layer, keras.layers.InputLayer))
     if not preprocessing.normalize and first is not preprocessing:

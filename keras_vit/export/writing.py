@@ -10,7 +10,7 @@ from keras_vit.export.functions import build_signatures
 from keras_vit.export.messages import without_messages
 from keras_vit.export.parity import computes_in_float32, full_precision, read_images
 from keras_vit.export.precision import in_bfloat16, round_to_int8
-from keras_vit.export.signatures import OUTPUTS
+from keras_vit.export.signatures import SIGNATURES, output_of_signature
 from keras_vit.export.smaller_graph import remove_nodes
 from keras_vit.preprocessing import input_preprocessing
 
@@ -61,7 +61,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     decode = image_decoder(model, options["image_size"])
     pixels = np.stack([_decoded(decode, file, index, images) for index, file in enumerate(files)])
     with full_precision():
-        np.savez(answers, pixels=pixels, **_run_signatures(folder, files, pixels, max(batch_sizes)))
+        np.savez(answers, pixels=pixels, **_run_signatures(model, folder, files, pixels, max(batch_sizes)))
 
 
 def _decoded(decode, file, index, paths):
@@ -71,12 +71,12 @@ def _decoded(decode, file, index, paths):
         raise ValueError(f"images must be JPEG, PNG, GIF, BMP or WebP files. {paths[index]} cannot be read.") from None
 
 
-def _run_signatures(folder, files, pixels, batch_size):
+def _run_signatures(model, folder, files, pixels, batch_size):
     """Runs a SavedModel. Returns {signature: main output}. Masks are (N, H, W, 2): class and score of each pixel."""
     signatures = tf.saved_model.load(str(folder)).signatures
     answers = {}
-    for name in [name for name in OUTPUTS if name in signatures]:
-        output, _ = OUTPUTS[name]
+    for name in [name for name in SIGNATURES if name in signatures]:
+        output, _ = output_of_signature(model, name)
         last = None if name == "serving_default" else _NUM_IMAGES
         [spec] = signatures[name].structured_input_signature[1].values()
         rows = (files if spec.dtype == tf.string else pixels)[:last]

@@ -57,7 +57,7 @@ def test_signatures_and_what_is_known_of_the_model(exported):
         assert (spec.shape.as_list(), spec.dtype.name) == ([None, *SIZE, 3], dtype)
         assert set(loaded.signatures[name].structured_outputs) == outputs
     facts = json.loads((path / "keras_vit.json").read_text())
-    assert (facts["task"], facts["classes"], facts["labels"]) == ("segmentation", 5, LABELS)
+    assert (facts["output"]["kind"], facts["classes"], facts["labels"]) == ("class_map", 5, LABELS)
     assert facts["config"] == keras_vit.describe(model).config.to_dict()
     assert facts["options"]["batch_sizes"] == [1, 4]
     assert (path / "assets" / "labels.txt").read_text().splitlines() == LABELS

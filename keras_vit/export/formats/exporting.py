@@ -2,13 +2,13 @@
 
 import keras
 
-from keras_vit.export.signatures import probabilities
+from keras_vit.export.signatures import output_of_signature
 from keras_vit.layers.ops.exportable import exportable_operations
 from keras_vit.preprocessing import preprocess_input
 
 
 class FromPixels(keras.Model):
-    """Normalises pixels in [0, 255], and returns `{"probabilities": (N, classes) or (N, H, W, classes)}`.
+    """Normalises pixels in [0, 255], and returns `{"probabilities": (N, classes) or (N, H, W, classes)}` or `values`.
 
     Args:
         model: A classifier or segmentation model.
@@ -22,7 +22,8 @@ class FromPixels(keras.Model):
         self.built = True
 
     def call(self, images):
-        return {"probabilities": probabilities(self.model, preprocess_input(images, self.model))}
+        name, function = output_of_signature(self.model, "serving_default")
+        return {name: function(self.model, preprocess_input(images, self.model))}
 
 
 def export_for_runtime(model, file, format, **options):

@@ -28,6 +28,6 @@ def compiled_in_float32(model):
 
 
 def open_file(file):
-    """Returns a function from images to probabilities. Computations are in float32."""
+    """Returns a function from images to the model's outputs. Computations are in float32."""
     compiled = compiled_in_float32(file)
-    return lambda images: compiled(images)["probabilities"]
+    return lambda images: compiled(images)[0]
