@@ -8,7 +8,7 @@ import functools
 import tensorflow as tf
 
 from keras_vit.checks import MAX_PIXELS, check_positive_integer
-from keras_vit.images import headers
+from keras_vit.data import headers
 from keras_vit.preprocessing import input_preprocessing
 
 _SCANS_AT_MAX_PIXELS = 12  # Maximum number of scans of a JPEG file with MAX_PIXELS pixels. Progressive files have 10.

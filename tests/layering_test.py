@@ -23,7 +23,7 @@ ROOMS = (
     ("keras_vit.layers.convolutional", "keras_vit.layers.positions"),
     ("keras_vit.layers.transformer", "keras_vit.layers.visual_tokens"),
     ("keras_vit.layers",),
-    ("keras_vit.images", "keras_vit.outputs", "keras_vit.trunks"),
+    ("keras_vit.data", "keras_vit.outputs", "keras_vit.trunks"),
     (
         *("keras_vit.weights.catalogue", "keras_vit.weights.containers", "keras_vit.weights.paths"),
         "keras_vit.weights.sources",
@@ -69,6 +69,7 @@ RANKS = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 IN_FUNCTIONS = {
     "keras_vit.analysis.plots": {"matplotlib"},
     "keras_vit.atomic_files": {"filelock"},
+    "keras_vit.data.table": {"pyarrow"},
     "keras_vit.export.formats.exporting": {"tensorflow"},
     "keras_vit.export.formats.litert": {"ai_edge_litert", "tensorflow"},
     "keras_vit.export.formats.onnx": {"onnx", "onnxruntime", "tf2onnx"},
@@ -93,8 +94,8 @@ TENSORFLOW_MODULES = {
     "keras_vit.export.functions",
     "keras_vit.export.smaller_graph",
     "keras_vit.export.writing",
-    "keras_vit.images.headers",
-    "keras_vit.images.markers",
+    "keras_vit.data.headers",
+    "keras_vit.data.markers",
 }
 MAX_ARGUMENTS = 7
 MANY_ARGUMENTS = {

@@ -45,7 +45,7 @@ def test_predict_names_a_pipe_and_goes_on(pipe, monkeypatch, capsys):
 
     answer = {"valid": True, "labels": np.array([b"ant"]), "scores": np.array([0.5])}
     serve.structured_input_signature, serve.structured_outputs = ((), {"image_bytes": None}), answer
-    monkeypatch.setattr(module, "find_saved_model", lambda source: source)
+    monkeypatch.setattr(module, "find_saved_model", pathlib.Path)
     loaded = types.SimpleNamespace(signatures={"serving_default": serve})
     monkeypatch.setattr(tf.saved_model, "load", lambda folder: loaded)
     assert predict("exported", [pipe, __file__]) == 1

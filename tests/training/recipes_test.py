@@ -200,6 +200,8 @@ def test_recipe_says_what_was_published(name):
         "cifar10",
         "cifar10_hour",
         "cifar10_study",
+        "digit_sets",
+        "digit_sums",
         "digits",
         "digits_vt_r18",
         "finetune_cifar10",

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+import numpy as np
+
 from keras_vit.checks import problem_of_class_names
 from training.data.contents import NEW_SPLIT, Contents
 from training.data.sources import IndexedSource, StreamedSource
@@ -15,18 +17,28 @@ class Dataset:
     """The class names, and the sources of the splits "train", "test" and optionally "validation".
     `find_overlap` returns a message about images that are in two splits, or `None`. `list_contents` returns the
     contents of the splits. Both are called only if they are needed, because shards are read for them. `no_test_split`
-    is a message for data sets without a test split."""
+    is a message for data sets without a test split. If the labels are values, `class_names` are their names, and
+    `units` their units."""
 
     class_names: tuple[str, ...]
     splits: dict[str, IndexedSource | StreamedSource]
     find_overlap: Callable[[], str | None] = lambda: None
     list_contents: Callable[[], Contents] = lambda: Contents({})
     no_test_split: str = ""
+    units: tuple[str, ...] | None = None
 
     @functools.cached_property
     def contents(self):
         """The `training.data.contents.Contents`. Empty if the images are generated."""
         return self.list_contents()
+
+    @functools.cached_property
+    def scale(self):
+        """Means and standard deviations of the values of the training images, two float64 arrays (values,)."""
+        labels = self.source("train").in_order().map(lambda example: example["label"])
+        values = np.stack(list(labels.as_numpy_iterator())).astype("float64")
+        deviation = values.std(axis=0)
+        return values.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
 
     def __post_init__(self):
         if problem := problem_of_class_names(self.class_names):  # Each class is a line in an export's labels.txt.

@@ -1,16 +1,20 @@
 """Loads the data set of a recipe: its classes, and the source of each split."""
 
 import dataclasses
+import functools
 
+import numpy as np
 import tensorflow as tf
 
 from training.data.contents import change_lines
 from training.data.dataset import Dataset
 from training.data.images import IntactFiles
-from training.data.sets import shapes
+from training.data.masks import encode_png
+from training.data.sets import digits, shapes
 from training.data.sets.folder import read_folder
 from training.data.sets.mask_folder import read_mask_folder
 from training.data.sets.records import read_records
+from training.data.sets.table import read_image_table
 from training.data.sets.tfds import load_tfds
 from training.data.sources import IndexedSource
 from training.data.subsets import with_classes
@@ -34,9 +38,12 @@ def load_dataset(data, disjoint=True, record=None):
         InputError: If the data set is unavailable, or an image is in two splits, or test images were training images of
             the run. The message suggests a remedy.
     """
-    if data.dataset == "shapes":
-        raise InputError("data.dataset=shapes has masks, but no class labels. Choose the recipe shapes_vt_fpn.")
-    load = {"folder": _load_folder, "records": _load_records}.get(data.dataset, load_tfds)
+    if data.dataset in _ELSEWHERE:
+        contents, recipe = _ELSEWHERE[data.dataset]
+        raise InputError(f"data.dataset={data.dataset} has {contents}, but no classes. Choose the recipe {recipe}.")
+    load = {"folder": _load_folder, "records": _load_records, "table": _load_table("classes")}.get(
+        data.dataset, load_tfds
+    )
     return _finish(load(data, record), data, disjoint, record)
 
 
@@ -49,6 +56,30 @@ def load_masks(data, disjoint=True, record=None):
             f"feature that contains its masks, such as data.mask=segmentation_mask"
         )
     return _finish((load or load_tfds)(data, record), data, disjoint, record)
+
+
+def load_labels(data, disjoint=True, record=None):
+    """Same as `load_dataset`, for multi-label classification. A label is an array of the indices of all labels."""
+    load = {"digit_sets": _load_digit_sets, "table": _load_table("labels")}.get(data.dataset)
+    if load is None:
+        raise InputError(f"data.dataset={data.dataset} has no labels for task=multilabel. Choose table or digit_sets.")
+    return _finish(load(data, record), data, disjoint, record)
+
+
+def load_values(data, disjoint=True, record=None):
+    """Same as `load_dataset`, for regression. A label is a vector of values, float32."""
+    load = {"digit_sums": _load_digit_sums, "table": _load_table("values")}.get(data.dataset)
+    if load is None:
+        raise InputError(f"data.dataset={data.dataset} has no values for task=regression. Choose table or digit_sums.")
+    return _finish(load(data, record), data, disjoint, record)
+
+
+_ELSEWHERE = {
+    "shapes": ("masks", "shapes_vt_fpn"),
+    "digit_sets": ("several labels per image", "digit_sets"),
+    "digit_sums": ("values", "digit_sums"),
+}
+"""{data set without classes: (what it has, recipe that uses it)}"""
 
 
 def _finish(dataset, data, disjoint, record):
@@ -121,9 +152,27 @@ def _read(read, data, record):
     return folder
 
 
-def _file_sources(folder, read_label):
+def _load_table(kind):
+    """A function that loads a table of images with annotations of a kind of `read_image_table`."""
+
+    def load(data, record):
+        table = _read(functools.partial(read_image_table, kind), data, record)
+        no_test_split = f"{data.directory} has no test images. Add images, or raise data.test_fraction."
+        if kind == "labels":
+            sources = _file_sources(table, tf.identity, lambda labels: tf.ragged.constant(labels, tf.int64))
+        elif kind == "values":
+            sources = _file_sources(table, tf.identity, lambda labels: tf.constant(labels, tf.float32))
+        else:
+            sources = _file_sources(table, _read_class)
+        return Dataset(table.class_names, sources, lambda: table.overlap, lambda: table.contents, no_test_split)
+
+    return load
+
+
+def _file_sources(folder, read_label, as_tensor=tf.constant):
     def source(pairs):
-        paths, labels = map(tf.constant, zip(*pairs, strict=True))
+        paths, labels = zip(*pairs, strict=True)
+        paths, labels = tf.constant(paths), as_tensor(labels)
         return IndexedSource(
             len(pairs), lambda index: {"image": tf.io.read_file(paths[index]), "label": read_label(labels[index])}
         )
@@ -146,24 +195,44 @@ def _load_mask_folder(data, record):
 
 
 def _load_shapes(data, record):
-    total = shapes.NUM_IMAGES["train"]
+    return Dataset(shapes.CLASS_NAMES, _drawn(data, shapes.NUM_IMAGES, shapes.encoded, tf.string, []))
+
+
+def _load_digit_sets(data, record):
+    def draw(split, number):
+        image, drawn = digits.draw_triple(split, number)
+        return encode_png(image[..., 0]), np.unique(drawn)
+
+    names = tuple(map(str, range(10)))
+    return Dataset(names, _drawn(data, digits.NUM_PICTURES, draw, tf.int64, [None]))
+
+
+def _load_digit_sums(data, record):
+    def draw(split, number):
+        image, drawn = digits.draw_triple(split, number)
+        return encode_png(image[..., 0]), np.array([drawn.sum()], "float32")
+
+    return Dataset(("sum",), _drawn(data, digits.NUM_PICTURES, draw, tf.float32, [1]))
+
+
+def _drawn(data, num_images, draw, label_type, label_shape):
+    """Sources of generated images. `draw(split, number)` returns an encoded image and its label."""
+    total = num_images["train"]
     num_train = total - round(data.validation_fraction * total)
-    ranges = {"train": (0, num_train), "validation": (num_train, total), "test": (0, shapes.NUM_IMAGES["test"])}
+    ranges = {"train": (0, num_train), "validation": (num_train, total), "test": (0, num_images["test"])}
 
     def source(split, first, end):
         base_split = "test" if split == "test" else "train"
 
         def read(index):
-            drawn = tf.numpy_function(
-                lambda number: shapes.encoded(base_split, int(number)), [index + first], [tf.string] * 2, stateful=False
+            image, label = tf.numpy_function(
+                lambda number: draw(base_split, int(number)), [index + first], [tf.string, label_type], stateful=False
             )
-            image, mask = (tf.ensure_shape(content, []) for content in drawn)
-            return {"image": image, "label": mask}
+            return {"image": tf.ensure_shape(image, []), "label": tf.ensure_shape(label, label_shape)}
 
         return IndexedSource(end - first, read)
 
-    splits = {name: source(name, first, end) for name, (first, end) in ranges.items() if first < end}
-    return Dataset(shapes.CLASS_NAMES, splits)
+    return {name: source(name, first, end) for name, (first, end) in ranges.items() if first < end}
 
 
 def _load_records(data, record):

@@ -71,8 +71,8 @@ class Fitting:
                     variable.trainable = False
             options = {"accumulation_steps": recipe.fit.accumulation_steps}
             options["teacher"] = load_teacher(recipe, model, dataset.class_names)
-            options["metric"] = task.build_metric(learner, num_classes)
-            self.trained = TrainedModel(model.input, outputs, task.build_objective(learner), **options)
+            options["metric"] = task.build_metric(learner, dataset)
+            self.trained = TrainedModel(model.input, outputs, task.build_objective(learner, dataset), **options)
             self.trained.compile(build_optimizer(recipe, learner, steps_per_epoch))
         self.model, self.learner = model, learner
         self.schedule = build_schedule(recipe, steps_per_epoch, total)

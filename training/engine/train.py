@@ -216,6 +216,7 @@ def save_model(task, dataset, run, weights, state):
         learner = task.build_learner(model)
         paths = range(len(learner.variables))
         assign_later(dict(zip(paths, weights, strict=True)), dict(zip(paths, learner.variables, strict=True)))
+    task.finish(model, dataset)
     with replace_file_atomically(run.model) as unfinished:
         model.save(unfinished)
     return model, learner

@@ -1,6 +1,8 @@
 """Predicts the classes or the masks of image files with a SavedModel. Needs TensorFlow, not keras_vit."""
 
+import functools
 import itertools
+import json
 import pathlib
 from collections.abc import Callable
 
@@ -14,11 +16,14 @@ from training.errors import InputError
 from training.files import read_file
 from training.reports.overlays import legend, overlay_mask
 
+_THRESHOLD = 0.5  # Of the probability of a label, if an image can have several.
+
 
 def predict(source, paths, top=5, to=None):
     """Prints the most probable classes of each image file.
 
-    For a segmentation model, prints the most common classes of the pixels and their shares.
+    For a model of several labels, prints the labels with a probability of at least 0.5. For a regression model, prints
+    the values. For a segmentation model, prints the most common classes of the pixels and their shares.
 
     Args:
         source: A run's folder, a folder of exported versions (the highest is used), or a SavedModel.
@@ -41,12 +46,9 @@ def predict(source, paths, top=5, to=None):
     if "mask" in serve.structured_outputs:
         predicted: Callable = _PredictedMask(folder, top, to)
     elif to is not None:
-        raise InputError(f"{folder} is a classifier and has no masks to write. Leave --to out.")
+        raise InputError(f"{folder} has no masks to write. Leave --to out.")
     else:
-
-        def predicted(path, outputs):
-            classes = zip(outputs["labels"][:top], outputs["scores"][:top], strict=True)
-            return ", ".join(f"{label.decode()} {score:.1%}" for label, score in classes)
+        predicted = functools.partial(_predicted_text, output=_read_output(folder), top=top)
 
     unreadable = 0
     for path in map(pathlib.Path, paths):
@@ -63,6 +65,30 @@ def predict(source, paths, top=5, to=None):
         else:
             print(f"{path}: {predicted(path, outputs)}")
     return unreadable
+
+
+def _read_output(folder):
+    """What the output of a SavedModel means, from its `keras_vit.json`, with the names of values."""
+    try:
+        output = json.loads((folder / "keras_vit.json").read_text(encoding="utf-8"))["output"]
+    except (OSError, ValueError, KeyError):  # The file was removed.
+        output = {"kind": "classes"}
+    if output["kind"] == "values":
+        output["names"] = (folder / "assets" / "labels.txt").read_text(encoding="utf-8").splitlines()
+    return output
+
+
+def _predicted_text(path, outputs, output, top):
+    """Describes the outputs for an image that are not a mask."""
+    if "values" in outputs:
+        units = output.get("units") or [""] * len(output["names"])
+        values = zip(output["names"], outputs["values"], units, strict=True)
+        return ", ".join(f"{name} {value:.4g} {unit}".strip() for name, value, unit in values)
+    classes = zip(outputs["labels"][:top], outputs["scores"][:top], strict=True)
+    texts = [(f"{label.decode()} {score:.1%}", score) for label, score in classes]
+    if output["kind"] != "labels":
+        return ", ".join(text for text, _ in texts)
+    return ", ".join(text for text, score in texts if score >= _THRESHOLD) or f"no label (best: {texts[0][0]})"
 
 
 class _PredictedMask:

@@ -256,7 +256,8 @@ class Recipe:
     )
     task: Literal[*TASK_FIELDS] = Field(  # type: ignore[valid-type]
         "classification",
-        description="classify whole images (classification) or each pixel (segmentation), or train without labels",
+        description="classify whole images (classification) or each pixel (segmentation), find all labels of an image "
+        "(multilabel), predict numbers (regression), or train without labels (pretraining)",
     )
     model: Model
     data: Data

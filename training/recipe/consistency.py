@@ -20,6 +20,19 @@ _OF_MASKS = ("scale_range", "color_jitter")  # Augmentations of images with mask
 _NO_LABELS = {"fit": _AllExcept(("loss", "label_smoothing")), "distillation": ()}
 TASK_FIELDS: dict[str, dict[str, Any]] = {
     "classification": {"pretraining": (), "data": _AllExcept(("mask",)), "augment": _AllExcept(_OF_MASKS)},
+    "multilabel": {
+        "pretraining": (),
+        "distillation": (),
+        "fit": _AllExcept(("loss",)),
+        "data": _AllExcept(("mask", "classes", "max_failures")),
+        "augment": _AllExcept((*_OF_MASKS, "mixup", "cutmix")),
+    },
+    "regression": {
+        **_NO_LABELS,
+        "pretraining": (),
+        "data": _AllExcept(("mask", "classes", "max_failures")),
+        "augment": _AllExcept((*_OF_MASKS, "mixup", "cutmix")),
+    },
     "segmentation": {
         **_NO_LABELS,
         "pretraining": (),

@@ -23,10 +23,13 @@ class BuiltIn(NamedTuple):
 
 
 BUILT_IN = {
+    "digit_sets": BuiltIn(),
+    "digit_sums": BuiltIn(),
     "digits": BuiltIn(is_tfds=True, is_stream=True),
     "folder": BuiltIn(has_directory=True),
     "records": BuiltIn(has_directory=True, is_stream=True),
     "shapes": BuiltIn(),
+    "table": BuiltIn(has_directory=True),
 }
 """{value of `data.dataset`: properties}"""
 IN_DIRECTORY = [name for name, properties in BUILT_IN.items() if properties.has_directory]
@@ -37,8 +40,9 @@ class Data:
     """Where the images come from."""
 
     dataset: str = Field(
-        description="digits, folder, records, or the name of a TFDS data set of images and labels; for segmentation: "
-        "shapes, folder, or a TFDS data set of images and masks"
+        description="digits, folder, records, table, or the name of a TFDS data set of images and labels; for "
+        "segmentation: shapes, folder, or a TFDS data set of images and masks; for multilabel: table or digit_sets; "
+        "for regression: table or digit_sums"
     )
     label: str | None = Field(
         None,
@@ -46,7 +50,9 @@ class Data:
         "derived from features (such as count of clevr); none: label, or real_label if there is no label",
     )
     directory: str | None = Field(
-        None, description="for folder: directory with one folder per class; for records: directory of the shards"
+        None,
+        description="for folder: directory with one folder per class; for records: directory of the shards; for "
+        "table: path of a .csv or .parquet file with a column path",
     )
     mask: str | None = Field(
         None, description="for segmentation with TFDS: mask feature, such as segmentation_mask of oxford_iiit_pet"
@@ -70,7 +76,7 @@ class Data:
     train_images: PositiveInt | None = Field(None, description="number of training images, chosen at random; none: all")
     train_images_seed: NonNegativeInt = Field(0, description="with train_images: seed of the random choice")
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.2, description="for folder: fraction of each class held out for testing"
+        0.2, description="for folder and table: fraction of each class held out for testing"
     )
     cache: bool = Field(
         True, description="keep the images in memory, as resized pixels or, with crop=inception, as encoded files"
@@ -85,12 +91,14 @@ class Data:
     def __post_init__(self):
         if self.directory is not None and self.dataset not in IN_DIRECTORY:
             raise ValueError(
-                f"data.directory is only used for data.dataset={' and '.join(IN_DIRECTORY)}. Received: "
+                f"data.directory is only used for data.dataset={', '.join(IN_DIRECTORY)}. Received: "
                 f"dataset={self.dataset!r}"
             )
         built_in = BUILT_IN.get(self.dataset)
+        if self.dataset not in ("folder", "table"):
+            refuse_unused(self, ["test_fraction"], "for data.dataset=folder and table")
         if self.dataset != "folder":
-            refuse_unused(self, ["test_fraction", "max_failures"], "for data.dataset=folder")
+            refuse_unused(self, ["max_failures"], "for data.dataset=folder")
         if built_in and not built_in.is_tfds:
             names = ["tfds_directory", "train_split", "validation_split", "test_split"]
             refuse_unused(self, names, "for data sets of TFDS")

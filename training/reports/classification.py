@@ -54,7 +54,7 @@ def write_report(run, recipe, state, evaluation, neighbour, model):
         **origin(run, recipe, "Classification", f"{evaluation.accuracy:.2%} test accuracy"),
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in judge(evaluation, neighbour)),
         numbers=number_list([*_numbers(evaluation, neighbour), *cost_numbers(model, state)]),
-        curves=curves(run, recipe, state, ("accuracy", "accuracy (% of the images)"), least_loss=least_loss),
+        curves=curves(run, recipe, state, ("accuracy", "accuracy (% of the images)", 100), least_loss=least_loss),
         mistakes=_mistakes(evaluation),
         attention=_attention(evaluation, model),
         calibration=_calibration(run, evaluation.calibration),
@@ -164,7 +164,7 @@ def curves(run, recipe, state, quality, unit_of_loss="nats", least_loss=0.0):
         run: `training.runs.folder.Run` that the figures are written to.
         recipe: `training.recipe.config.Recipe`
         state: `training.runs.checkpoints.RunState`
-        quality: (name in the history, label) of a metric from 0 to 1, which is shown beside the loss.
+        quality: (name in the history, label, factor of its values) of the metric that is shown beside the loss.
         unit_of_loss: Unit of the loss, or what it measures.
         least_loss: Lowest possible loss, drawn as a line. 0: no line.
     """
@@ -172,7 +172,7 @@ def curves(run, recipe, state, quality, unit_of_loss="nats", least_loss=0.0):
     unit = "epoch" if recipe.fit.report_every == "1 epoch" else "step"
     panels = {
         "loss": ("loss", f"loss ({unit_of_loss})", 1),
-        quality[0]: (*quality, 100),
+        quality[0]: quality,
         "learning_rate": ("learning_rate", "learning rate", 1),
     }
     images = []

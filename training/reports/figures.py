@@ -45,6 +45,18 @@ def plot_curve(positions, curves, unit, label, least=None):
     return figure
 
 
+def plot_scatter(true, predicted, label):
+    """Predicted values against true ones, with the line on which they are equal."""
+    figure, [[axes]] = panels()
+    ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
+    axes.plot(ends, ends, color=MUTED, lw=1, ls=(0, (4, 3)), zorder=1)
+    axes.scatter(true, predicted, s=9, color=ACCENT, alpha=0.35, linewidths=0)
+    axes.set_xlabel(f"true {label}")
+    axes.set_ylabel(f"predicted {label}")
+    axes.grid(color=FAINT, lw=0.6)
+    return figure
+
+
 def plot_calibration(calibration):
     """A reliability diagram (arXiv 1706.04599, figure 1): the accuracy of the predictions by their confidence."""
     figure, [[axes]] = panels()

@@ -39,6 +39,6 @@ def write_pretraining_report(run, recipe, state, prediction, model):
         verdict=verdict,
         numbers=number_list([*numbers, *cost_numbers(model, state)]),
         examples="\n".join(f"<li>{''.join(map(picture, triple, _TITLES))}" for triple in prediction.examples),
-        curves=curves(run, recipe, state, (prediction.metric, f"{name} (%)"), unit),
+        curves=curves(run, recipe, state, (prediction.metric, f"{name} (%)", 100), unit),
     )
     write_text(run.report, page)

@@ -32,7 +32,7 @@ def write_segmentation_report(run, recipe, state, segmentation, model):
         num_classes=len(names),
         open="open" if len(names) <= FEW_CLASSES else "",
         classes="\n".join(map(_class_row, segmentation.by_class)),
-        curves=curves(run, recipe, state, ("mean_iou", "mean IoU (%)")),
+        curves=curves(run, recipe, state, ("mean_iou", "mean IoU (%)", 100)),
         confusion_matrix=_confusion_matrix(run, segmentation),
     )
     write_text(run.report, page)

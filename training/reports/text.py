@@ -57,6 +57,36 @@ def segmentation_text(segmentation):
     )
 
 
+def multilabel_text(evaluation):
+    """Formats a `MultiLabel` as lines of text, with the results of each label."""
+    shown = evaluation.by_label[:_NUM_WORST_CLASSES]
+    rows = [("label", "images", "average precision", "precision", "recall")]
+    for score in shown:
+        numbers = (score.average_precision, score.precision, score.recall)
+        rows.append((score.name, f"{score.images:,}", *("none" if x is None else f"{x:.1%}" for x in numbers)))
+    return (
+        f"mean average precision  {evaluation.mean_average_precision:.2%} ({len(evaluation.labels):,} images)\n"
+        f"F1                      {evaluation.f1:.2%} of all pairs of an image and a label, at a probability of 0.5\n"
+        f"all labels right        {evaluation.exact:.2%} of the images\n\n"
+        f"The {len(shown)} worst of {len(evaluation.names)} labels:\n{lay_out(rows)}"
+    )
+
+
+def regression_text(evaluation):
+    """Formats a `Regression` as lines of text, with the results of each value."""
+    rows = [("value", "mean absolute error", "root mean squared error", "R squared")]
+    for index, name in enumerate(evaluation.names):
+        one = evaluation.of_value(index)
+        numbers = (f"{one.mean_absolute_error:.4g}", f"{one.root_mean_squared_error:.4g}", f"{one.r_squared:.4f}")
+        rows.append((with_unit(name, evaluation.units, index), *numbers))
+    return f"{len(evaluation.values):,} images\n\n{lay_out(rows)}"
+
+
+def with_unit(name, units, index):
+    """The name of a value with its unit, if there is one."""
+    return f"{name} ({units[index]})" if units else name
+
+
 def lay_out(rows, texts=(0,)):
     """Formats rows of strings as text, one line for each row.
 

@@ -5,10 +5,12 @@ same for all tasks.
 """
 
 from training.errors import InputError
-from training.tasks import classification, pretraining, segmentation, task
+from training.tasks import classification, multilabel, pretraining, regression, segmentation, task
 
 TASKS: dict[str, type[task.Task]] = {
     "classification": classification.Task,
+    "multilabel": multilabel.Task,
+    "regression": regression.Task,
     "segmentation": segmentation.Task,
     "pretraining": pretraining.Task,
 }

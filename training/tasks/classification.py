@@ -44,10 +44,10 @@ class Task(task.Task):
     def head_arguments(self, num_classes, with_logits):
         return {"classes": num_classes, "classifier_activation": None if with_logits else self.recipe.fit.loss}
 
-    def build_objective(self, learner):
+    def build_objective(self, learner, dataset):
         return Objective(self.recipe)
 
-    def build_metric(self, learner, num_classes):
+    def build_metric(self, learner, dataset):
         return keras.metrics.CategoricalAccuracy(name=self.metric.name)
 
     def evaluate(self, model, dataset, splits):

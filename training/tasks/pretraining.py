@@ -42,16 +42,19 @@ class Task(classification.Task):
         except ValueError as error:
             raise InputError(str(error)) from error
 
-    def build_objective(self, learner):
+    def finish(self, model, dataset):
+        """The model has no head, so it has no classes."""
+
+    def build_objective(self, learner, dataset):
         return lambda labels, outputs: learner.image_losses(outputs)
 
-    def build_metric(self, learner, num_classes):
+    def build_metric(self, learner, dataset):
         if self.metric.name == "accuracy":
             return PatchAccuracy(learner, name=self.metric.name)
         return ExplainedVariance(name=self.metric.name)
 
     def evaluate(self, model, dataset, splits):
-        objective, metric = self.build_objective(model), self.build_metric(model, None)
+        objective, metric = self.build_objective(model, dataset), self.build_metric(model, dataset)
         return evaluate(model, dataset, splits, self.recipe, objective, metric)
 
     def results(self, evaluation):

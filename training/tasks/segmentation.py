@@ -1,9 +1,6 @@
 """Semantic segmentation: each pixel has a class. Shapes: B batch, H W C image."""
 
-import itertools
-
 from training.data.augment.masked import build_masked_augmentation
-from training.data.images import image_suffix
 from training.data.loading import load_masks
 from training.data.masks import read_mask
 from training.evaluation.segmentation import evaluate
@@ -35,25 +32,17 @@ class Task(task.Task):
     def head_arguments(self, num_classes, with_logits):
         return {"classes": num_classes, "classifier_activation": None if with_logits else "softmax"}
 
-    def build_objective(self, learner):
+    def build_objective(self, learner, dataset):
         return PixelCrossEntropy()
 
-    def build_metric(self, learner, num_classes):
-        return MeanIoU(num_classes, name=self.metric.name)
+    def build_metric(self, learner, dataset):
+        return MeanIoU(len(dataset.class_names), name=self.metric.name)
 
     def evaluate(self, model, dataset, splits):
         return evaluate(model, dataset, splits, self.recipe)
 
     def evaluation_text(self, evaluation):
         return segmentation_text(evaluation)
-
-    def write_samples(self, dataset, run):
-        paths = []
-        examples = itertools.islice(dataset.splits["test"].in_order().as_numpy_iterator(), task.NUM_SAMPLES)
-        for number, example in enumerate(examples):
-            paths.append(run.samples / f"{number}{image_suffix(example['image'])}")
-            paths[-1].write_bytes(example["image"])
-        return paths
 
     def results(self, evaluation):
         return {

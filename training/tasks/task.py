@@ -2,6 +2,10 @@
 
 import abc
 import dataclasses
+import itertools
+
+from keras_vit.preprocessing import preprocessing_layer
+from training.data.images import image_suffix
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,15 +87,19 @@ class Task(abc.ABC):
         return model
 
     @abc.abstractmethod
-    def build_objective(self, learner):
+    def build_objective(self, learner, dataset):
         """Builds a function that computes the loss of each image, (B,), from labels and outputs of the learner.
 
         If the task accepts `distillation.teacher`, the function also gets `teacher_logits`.
         """
 
     @abc.abstractmethod
-    def build_metric(self, learner, num_classes):
+    def build_metric(self, learner, dataset):
         """Builds the Keras metric of labels, outputs and weights of images. Its variables are sums."""
+
+    def finish(self, model, dataset):
+        """Changes a trained model before it is saved. The model then says what its outputs are called."""
+        preprocessing_layer(model).label_space = list(dataset.class_names)
 
     @abc.abstractmethod
     def evaluate(self, model, dataset, splits):
@@ -105,9 +113,14 @@ class Task(abc.ABC):
     def results(self, evaluation):
         """The numbers of an evaluation for a run's `recipe.json`, with `test_{metric.name}` and `test_images`."""
 
-    @abc.abstractmethod
     def write_samples(self, dataset, run):
-        """Writes a few test images to the folder `samples` of a run. Returns the paths."""
+        """Writes the first test images to the folder `samples` of a run. Returns the paths."""
+        paths = []
+        examples = itertools.islice(dataset.splits["test"].in_order().as_numpy_iterator(), NUM_SAMPLES)
+        for number, example in enumerate(examples):
+            paths.append(run.samples / f"{number}{image_suffix(example['image'])}")
+            paths[-1].write_bytes(example["image"])
+        return paths
 
     @abc.abstractmethod
     def report(self, run, dataset, state, evaluation, model):

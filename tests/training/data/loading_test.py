@@ -113,7 +113,10 @@ def test_array_records_are_read_in_any_order(tmp_path):
 
 def test_data_sets_that_cannot_be_had_are_refused(brief_recipe):
     for assignments, expected in (
-        (["data.dataset=digit"], "neither one of digits, .* nor the name of a TFDS data set.*Did you mean 'digits'"),
+        (
+            ["data.dataset=digit"],
+            "neither one of .*digits, .* nor the name of a TFDS data set.*Did you mean 'digits'",
+        ),
         (["data.dataset=records"], "data.directory="),
         (["data.dataset=records", "data.directory=absent"], "is not a directory of shards"),
         (["data.train_split=trian", "data.validation_fraction=0"], r"train split 'trian' of digits cannot be read"),

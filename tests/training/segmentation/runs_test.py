@@ -218,7 +218,7 @@ def test_fields_of_masks_are_refused_for_classifiers():
     for field in ("data.mask=segmentation_mask", "augment.scale_range=0.5,2", "augment.color_jitter=0.1"):
         with pytest.raises(InputError, match=f"{field.partition('=')[0]} is only used with task=segmentation"):
             override(recipes.load("cifar10"), [field])
-    with pytest.raises(InputError, match=r"has masks, but no class labels\. Choose the recipe shapes_vt_fpn"):
+    with pytest.raises(InputError, match=r"has masks, but no classes\. Choose the recipe shapes_vt_fpn"):
         load_dataset(override(recipes.load("cifar10"), ["data.dataset=shapes"]).data)
 
 

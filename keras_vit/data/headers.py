@@ -8,7 +8,7 @@ import functools
 
 import tensorflow as tf
 
-from keras_vit.images import markers
+from keras_vit.data import markers
 
 _MAX_STEPS = 2000  # Maximum number of blocks of a GIF file that are read. Real files have tens of blocks.
 MAX_SCANS = 100

@@ -1,1 +1,0 @@
-"""Reads headers and markers of encoded images."""

@@ -1,0 +1,130 @@
+"""Tables of images as data sets for classification, multi-label classification and regression."""
+
+import io
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from training import recipes
+from training.data.loading import load_dataset, load_labels, load_values
+from training.errors import InputError
+from training.recipe.assignments import override
+
+LABELS = ["cat", "dog"]
+SETS = ["cat;dog", "", "dog", "cat"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """20 images, and a table of each kind."""
+    folder = tmp_path_factory.mktemp("photographs")
+    (folder / "sub").mkdir()
+    names = [f"{'sub/' if number % 2 else ''}{number}.png" for number in range(20)]
+    for number, name in enumerate(names):
+        PIL.Image.new("RGB", (8, 8), (number, 0, 0)).save(folder / name)
+    columns = {
+        "classes": ("label", [LABELS[number % 2] for number in range(20)]),
+        "sets": ("labels", [SETS[number % 4] for number in range(20)]),
+        "values": ("age,height", [f"{number},{number / 10}" for number in range(20)]),
+    }
+    for table, (header, cells) in columns.items():
+        rows = [f"{name},{cell}" for name, cell in zip(names, cells, strict=True)]
+        (folder / f"{table}.csv").write_text("\n".join([f"path,{header}", *rows]))
+    splits = [("train", "validation", "test", "train")[number % 4] for number in range(20)]
+    rows = [f"{name},{split},{number}" for number, (name, split) in enumerate(zip(names, splits, strict=True))]
+    (folder / "split.csv").write_text("\n".join(["path,split,age", *rows]))
+    return folder
+
+
+def _data(table):
+    changes = ["data.dataset=table", f"data.directory={table}", "model.input_shape=8,8,3"]
+    return override(recipes.load("digits"), changes).data
+
+
+def _examples(dataset):
+    """{red of the image: (split, label)}"""
+    found = {}
+    for split, source in dataset.splits.items():
+        for example in source.in_order().as_numpy_iterator():
+            image = np.asarray(PIL.Image.open(io.BytesIO(example["image"])))
+            found[int(image[0, 0, 0])] = split, example["label"].tolist()
+    return found
+
+
+def test_classes(folder):
+    dataset = load_dataset(_data(folder / "classes.csv"))
+    examples = _examples(dataset)
+    assert dataset.class_names == ("cat", "dog")
+    assert {number: label for number, (_, label) in examples.items()} == {number: number % 2 for number in range(20)}
+    tested = [label for split, label in examples.values() if split == "test"]
+    assert sorted(tested) == [0, 0, 1, 1]  # A fifth of each class.
+
+
+def test_labels(folder):
+    dataset = load_labels(_data(folder / "sets.csv"))
+    assert dataset.class_names == ("cat", "dog")
+    expected = [[0, 1], [], [1], [0]]
+    examples = _examples(dataset)
+    assert {number: label for number, (_, label) in examples.items()} == {n: expected[n % 4] for n in range(20)}
+    assert {split for split, _ in examples.values()} == {"train", "validation", "test"}
+
+
+def test_values(folder):
+    dataset = load_values(_data(folder / "values.csv"))
+    assert dataset.class_names == ("age", "height")
+    for number, (_, values) in _examples(dataset).items():
+        np.testing.assert_allclose(values, [number, number / 10], rtol=1e-6)
+
+
+def test_splits_of_the_table(folder):
+    dataset = load_values(_data(folder / "split.csv"))
+    examples = _examples(dataset)
+    assert {number: split for number, (split, _) in examples.items()} == {
+        number: ("train", "validation", "test", "train")[number % 4] for number in range(20)
+    }
+    assert [item.path for item in dataset.contents.items["test"]] == ["2.png", "6.png", "10.png", "14.png", "18.png"]
+    assert dataset.contents.items["test"][0].label == "2.0"
+
+
+def test_the_same_split_each_time(folder):
+    first, again = (_examples(load_values(_data(folder / "values.csv"))) for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.parametrize(
+    ("text", "load", "message"),
+    [
+        ("path,label\n0.png,cat\nsub/1.png,cat\n", load_dataset, "only one class, 'cat'"),
+        ("path,label\n0.png,cat\nsub/1.png,\n", load_dataset, "row 2: the image has no label"),
+        ("path,age\n0.png,1\n", load_dataset, "has no column 'label'"),
+        ("path,labels\n0.png,\n", load_labels, "no image has a label"),
+        ("path\n0.png\n", load_values, "has no column of values besides path"),
+        ("path,age\n0.png,1\n0.png,2\n", load_values, "lists images more than once: .*0.png"),
+        (
+            "path,age\nabsent.png,1\n",
+            load_values,
+            "lists no image that can be read, .*absent.png: No such file",
+        ),
+        ("path,split,age\n0.png,training,1\n", load_values, "row 1: split must be one of train, validation, test"),
+        ("path,split,age\n0.png,test,1\n", load_values, "has no readable image of the split train"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_refused(text, load, message, folder):
+    (folder / "wrong.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        load(_data(folder / "wrong.csv"))
+
+
+def test_images_that_cannot_be_read_are_named(folder, capsys):
+    rows = [f"{number}.png,{number}" for number in range(0, 20, 2)]
+    (folder / "gaps.csv").write_text("\n".join(["path,age", *rows, "absent.png,7"]))
+    dataset = load_values(_data(folder / "gaps.csv"))
+    assert len(_examples(dataset)) == 10
+    assert "absent.png: No such file or directory\nSkipped 1 in total." in capsys.readouterr().out
+
+
+def test_the_path_of_the_table_is_needed():
+    recipe = override(recipes.load("digits"), ["data.dataset=table"])
+    with pytest.raises(InputError, match=r"needs data\.directory=<path of a \.csv or \.parquet file>"):
+        load_values(recipe.data)

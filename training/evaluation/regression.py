@@ -1,0 +1,107 @@
+"""Evaluation of regression. Shapes: N images, V values, H W image size."""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from keras_vit.decoding import image_decoder
+from training.data.pipeline import read_once
+from training.evaluation.metrics import evenly_spaced
+
+NUM_EXAMPLES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Regression:
+    """A model's predictions for the images of a split.
+
+    `values` and `predictions` are (N, V). `names` has V strings, and `units` too, or it is `None`. `examples` and
+    `worst` are {index: pixels from 0 to 255 (H, W, channels)}: images that are evenly spaced in the split, and those
+    with the largest errors, the largest first. An error is measured in standard deviations of the values.
+    """
+
+    values: np.ndarray
+    predictions: np.ndarray
+    names: tuple[str, ...]
+    units: tuple[str, ...] | None = None
+    examples: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    worst: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def errors(self):
+        """Predictions minus values, (N, V)."""
+        return self.predictions - self.values
+
+    @property
+    def mean_absolute_error(self):
+        """Mean absolute error, over all images and values."""
+        return float(np.abs(self.errors).mean())
+
+    @property
+    def root_mean_squared_error(self):
+        """Root of the mean squared error, over all images and values."""
+        return float(np.sqrt((self.errors**2).mean()))
+
+    @property
+    def r_squared(self):
+        """Mean of `r_squared_of` over the values."""
+        return float(np.mean([self.r_squared_of(index) for index in range(len(self.names))]))
+
+    def r_squared_of(self, index):
+        """Coefficient of determination of one value: 1 - (squared errors) / (squared differences from the mean).
+
+        It is 1 for perfect predictions, and 0 if the mean is always predicted. If the value is constant, it is 0.
+        """
+        values = self.values[:, index]
+        total = ((values - values.mean()) ** 2).sum()
+        return float(1 - (self.errors[:, index] ** 2).sum() / total) if total > 0 else 0.0
+
+    def of_value(self, index):
+        """The `Regression` of one value."""
+        column = slice(index, index + 1)
+        units = self.units and self.units[column]
+        return Regression(self.values[:, column], self.predictions[:, column], self.names[column], units)
+
+    def __str__(self):
+        return (
+            f"mean absolute error {self.mean_absolute_error:.4g}, R squared {self.r_squared:.4f} "
+            f"({len(self.values):,} images)"
+        )
+
+
+def evaluate(model, dataset, splits, recipe):
+    """Evaluates a model that returns values on one split, or on several splits together.
+
+    Args:
+        model: A model of this package.
+        dataset: `training.data.dataset.Dataset` whose labels are values.
+        splits: Name of the split, or a list of names.
+        recipe: `training.recipe.config.Recipe`
+
+    Returns:
+        A `Regression`.
+    """
+    splits = [splits] if isinstance(splits, str) else splits
+    chosen = evenly_spaced(NUM_EXAMPLES, sum(dataset.splits[split].size for split in splits))
+    deviation = dataset.scale[1] if "train" in dataset.splits else 1.0
+    decode = image_decoder(model)
+    values, predictions, examples, worst, count = [], [], {}, {}, 0
+    for split in splits:
+        for images, labels, is_real in read_once(
+            dataset.splits[split], decode, lambda label, image: label, recipe.fit.batch_size
+        ):
+            values.append(labels[is_real].astype("float64"))
+            predictions.append(np.asarray(model.predict_on_batch(images), "float64")[is_real])
+            errors = (np.abs(predictions[-1] - values[-1]) / deviation).mean(axis=1)
+            for row, error in enumerate(errors.tolist()):
+                image = images[is_real][row]
+                if count + row in chosen:
+                    examples[count + row] = image.copy()
+                worst[count + row] = error, image
+            worst = dict(sorted(worst.items(), key=lambda item: -item[1][0])[:NUM_EXAMPLES])
+            worst = {index: (error, image.copy()) for index, (error, image) in worst.items()}
+            count += len(errors)
+    pictures = {index: image for index, (_, image) in worst.items()}
+    arrays = np.concatenate(values), np.concatenate(predictions)
+    return Regression(*arrays, tuple(dataset.class_names), dataset.units, examples, pictures)
