@@ -95,10 +95,10 @@ def from_pretrained(
     check_preprocessing(checkpoint)
     given = {name: value for name, value in passed.items() if name in _ARGUMENTS}
     changes = {name: value for name, value in passed.items() if name not in given}
-    is_changed = bool(changes) or "include_top" in given
     classes = given.get("classes", checkpoint.classes)
     head = head or ("keep" if classes == checkpoint.classes else "reset")
     check_head(head)
+    is_changed = bool(changes) or "include_top" in given or head == "reset"
     config = checkpoint.config.with_new_head() if head == "reset" else checkpoint.config
     values = _with_defaults(given, checkpoint, classes, head)
     name = values.pop("name", None)

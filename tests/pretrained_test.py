@@ -306,3 +306,13 @@ def test_refuses_what_is_no_checkpoint_before_a_model_is_built(tmp_path, monkeyp
         np.savez(path, **{name: array})
         for load in (lambda: keras_vit.from_pretrained(path), lambda: keras_vit.load_weights(model, path)):
             assert_refused(load, model, r"weights\.npz")
+
+
+def test_a_saved_encoder_gets_a_head(tmp_path):
+    encoder = make(CONFIG, include_top=False, num_layers=1)
+    encoder.save(tmp_path / "encoder.keras")
+    model = keras_vit.from_pretrained(tmp_path / "encoder.keras", classes=4)
+    assert model.output_shape == (None, 4)
+    np.testing.assert_array_equal(
+        canonical_weights(model)["patch_embedding/kernel"], canonical_weights(encoder)["patch_embedding/kernel"]
+    )

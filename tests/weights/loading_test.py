@@ -1,3 +1,4 @@
+import dataclasses
 import logging
 import re
 
@@ -159,7 +160,8 @@ def test_a_model_nested_in_another(saved):
     report = keras_vit.load_weights(outer, path)
     assert set(report.loaded) == weights.keys() - set(HEAD)
     assert_same_weights(base, {name: weights[name] for name in report.loaded})
-    assert keras_vit.describe(outer) == keras_vit.describe(base)
+    described, expected = (dataclasses.replace(keras_vit.describe(each), outputs={}) for each in (outer, base))
+    assert described == expected
     assert keras_vit.describe(outer).source == str(path)
     for added, kernel in kernels:
         np.testing.assert_array_equal(added.get_weights()[0], kernel)
