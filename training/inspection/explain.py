@@ -21,7 +21,6 @@ from keras_vit.decoding import image_decoder
 from keras_vit.outputs import output_of
 from training import recipes
 from training.data.images import read_image
-from training.data.loading import load_dataset
 from training.data.sources import IndexedSource, StreamedSource
 from training.data.subsets import select
 from training.errors import InputError, without_queries
@@ -30,6 +29,8 @@ from training.inspection.predict import find_saved_model
 from training.reports.explain_page import Findings, write_page
 from training.runs.folder import Run, load_model
 from training.runs.opening import load_data, open_source
+from training.tasks import TASKS
+from training.tasks.task import Task
 
 _BATCH_SIZE = 64
 _ROLLOUT_BATCH_SIZE = 8  # Small, because a rollout keeps the attention of all layers in memory.
@@ -129,8 +130,9 @@ class Pictures:
 
 @dataclasses.dataclass(frozen=True)
 class _Examples:
-    """The training images of a run, as loaded by `training.data.loading`."""
+    """The training images of a run, as its task loads them."""
 
+    task: Task
     class_names: tuple[str, ...]
     source: IndexedSource | StreamedSource
 
@@ -141,8 +143,8 @@ class _Examples:
         return examples.map(lambda example: (decode(example["image"]), example["label"]), tf.data.AUTOTUNE), indices
 
     def name(self, label):
-        """The name of the right class, or of all right classes."""
-        return " or ".join(self.class_names[index] for index in np.atleast_1d(label))
+        """The label of an image as text."""
+        return self.task.label_text(label, self.class_names)
 
 
 def _subjects(sources, image_size):
@@ -198,11 +200,13 @@ def _read_pictures(subject, paths):
 def _training_examples(run):
     """The training images of a run. If they cannot be loaded, prints the reason and returns `None`."""
     try:
-        dataset = load_data(functools.partial(load_dataset, recipes.load(str(run.recipe)).data), run)
+        recipe = recipes.load(str(run.recipe))
+        task = TASKS[recipe.task](recipe)
+        dataset = load_data(task.load, run)
     except InputError as error:
         print(f"The run's training images are left out: {error}")
         return None
-    return _Examples(dataset.class_names, dataset.splits["train"]) if "train" in dataset.splits else None
+    return _Examples(task, dataset.class_names, dataset.splits["train"]) if "train" in dataset.splits else None
 
 
 def _has_tokens(subject):

@@ -136,6 +136,11 @@ def _decoded(model, image):
 
 
 def _sentence(num_bytes, images, difference, agreement, num_classes):
+    if not num_classes:  # The model returns values.
+        return (
+            f"{num_bytes / 1e6:.1f} MB. Compared with the model on {images} images: largest difference of a value "
+            f"{difference:.1e} of the largest value, nearly the same values for {agreement:.1%}."
+        )
     classes = "one class" if num_classes == 1 else f"{num_classes} classes"
     return (
         f"{num_bytes / 1e6:.1f} MB. Compared with the model on {images} images, for which the model predicts "

@@ -27,6 +27,9 @@ class Task(task.Task):
         """Multi-hot, float32 (L,)."""
         return multi_hot(label, num_classes)
 
+    def label_text(self, label, class_names):
+        return ", ".join(class_names[index] for index in label) or "no label"
+
     def build_changes(self, model, num_classes):
         images = build_augmentation(model, self.recipe.augment)
 

@@ -31,6 +31,9 @@ class Task(task.Task):
         """The values, float32 (V,)."""
         return label
 
+    def label_text(self, label, class_names):
+        return ", ".join(f"{name} {value:.4g}" for name, value in zip(class_names, label, strict=True))
+
     def build_changes(self, model, num_classes):
         images = build_augmentation(model, self.recipe.augment)
 

@@ -4,6 +4,8 @@ import abc
 import dataclasses
 import itertools
 
+import numpy as np
+
 from keras_vit.preprocessing import preprocessing_layer
 from training.data.images import image_suffix
 
@@ -69,6 +71,10 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def read_label(self, label, image, num_classes):
         """The label of an image in a batch, a tensor, from the label of an example and the decoded image (H, W, C)."""
+
+    def label_text(self, label, class_names):
+        """The label of an example as text, from a NumPy array or scalar: here, the names of classes."""
+        return " or ".join(class_names[index] for index in np.atleast_1d(label)) or "no label"
 
     @abc.abstractmethod
     def build_changes(self, model, num_classes):

@@ -1,5 +1,6 @@
 """What a task says about itself."""
 
+import numpy as np
 import pytest
 
 from training.errors import InputError
@@ -21,3 +22,17 @@ def test_a_command_refuses_a_task_that_it_does_not_accept():
     with pytest.raises(InputError, match=r"evaluate is for task=classification or .*segmentation\. .*: train, fewshot"):
         require_task(recipe, "evaluate")
     assert all(task.metric.name and task.commands for task in TASKS.values())
+
+
+def test_labels_as_text():
+    recipe = load("digits")
+    names = ("ant", "bee", "cat")
+    texts = {
+        ("classification", 1): "bee",
+        ("classification", (0, 2)): "ant or cat",
+        ("multilabel", (0, 2)): "ant, cat",
+        ("multilabel", ()): "no label",
+        ("regression", (1.0, 2.5, 1234.56)): "ant 1, bee 2.5, cat 1235",
+    }
+    for (name, label), text in texts.items():
+        assert TASKS[name](recipe).label_text(np.array(label, float if name == "regression" else int), names) == text
