@@ -136,16 +136,21 @@ def _is_functional(layer):
     return isinstance(layer, keras.Model) and (hasattr(layer, "operations") or isinstance(layer, keras.Sequential))
 
 
+def has_graph(model):
+    """Whether the layers of a model form a graph: a functional model, or a Sequential model that is built."""
+    return isinstance(model, keras.Model) and (
+        model.built if isinstance(model, keras.Sequential) else hasattr(model, "operations")
+    )
+
+
 def as_functional(model):
     """Returns the model, or a functional copy of a Sequential model. Raises a TypeError for other models."""
-    if isinstance(model, keras.Sequential) and model.built:
-        return keras.Model(model.inputs[0], model.outputs[0])
-    if not isinstance(model, keras.Model) or not hasattr(model, "operations"):
+    if not has_graph(model):
         raise TypeError(
             f"A functional keras.Model is needed, so that it can be run layer by layer. Received: {model!r}. Pass the "
             f"model of keras_vit that is inside it."
         )
-    return model
+    return keras.Model(model.inputs[0], model.outputs[0]) if isinstance(model, keras.Sequential) else model
 
 
 def fits(shape, expected):

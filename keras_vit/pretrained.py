@@ -10,6 +10,7 @@ import keras
 from keras_vit.architectures import AxialResNetConfig, BiTResNetConfig, ResNetConfig, read_architecture
 from keras_vit.architectures.spellings import unknown_argument
 from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.graph import has_graph
 from keras_vit.models import KINDS
 from keras_vit.models.building import SharedArguments, checked_arguments, image_size
 from keras_vit.models.factories import ModelArguments
@@ -189,7 +190,7 @@ def describe(model: keras.Model) -> Description:
         model: Model of this package, or a model that contains one.
 
     Returns:
-        A `Description`.
+        A `Description`. `outputs` is empty if `model` is not functional: its layers do not show what it returns.
 
     Raises:
         ValueError: Unless `model` contains exactly one model of this package.
@@ -205,5 +206,5 @@ def describe(model: keras.Model) -> Description:
     pixels = {**layer.pixel_settings, "normalize": layer.normalize}
     config = read_architecture(layer.architecture)
     licence = (layer.origin or {}).get("licence")
-    space, outputs = layer.label_space, outputs_of(model)
-    return Description(config, layer.source, layer.adaptations, pixels, space, licence, outputs)
+    outputs = outputs_of(model) if has_graph(model) else {}
+    return Description(config, layer.source, layer.adaptations, pixels, layer.label_space, licence, outputs)

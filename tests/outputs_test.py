@@ -75,6 +75,23 @@ def test_each_output_of_several_has_a_kind():
         keras_vit.set_output(model, "values")
 
 
+def test_a_model_that_is_not_functional_is_described_without_outputs():
+    class Wrapper(keras.Model):
+        def __init__(self, vision):
+            super().__init__()
+            self.vision = vision
+
+        def call(self, images):
+            return self.vision(images)
+
+    vision = tiny_model(num_layers=1, input_shape=SHAPE)
+    for model in (Wrapper(vision), keras.Sequential([keras.layers.Dropout(0.1), vision])):
+        description = keras_vit.describe(model)
+        assert (description.config, description.outputs) == (keras_vit.describe(vision).config, {})
+        with pytest.raises(TypeError, match=r"A functional keras\.Model is needed"):
+            output_of(model)
+
+
 def test_names_of_classes_are_part_of_the_description():
     model = tiny_model(num_layers=1, classes=3)
     model.get_layer("preprocessing").set_preprocessing(label_space=["ant", "bee", "cat"])

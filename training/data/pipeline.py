@@ -6,6 +6,7 @@ therefore has the same batches as an uninterrupted run.
 
 import contextlib
 import dataclasses
+import itertools
 
 import numpy as np
 import psutil
@@ -145,6 +146,22 @@ def read_once(source, decode, read_label, batch_size):
     batches = evaluation_batches(source, decode, read_label, batch_size)(0, 1, batch_size)
     for images, labels, weights in batches.as_numpy_iterator():
         yield images, labels, weights > 0
+
+
+def read_splits(dataset, splits, decode, read_label, batch_size):
+    """Reads one split or several, one after the other, as `read_once` does.
+
+    Args:
+        dataset: `training.data.dataset.Dataset`
+        splits: Name of the split, or a list of names.
+        decode, read_label, batch_size: As in `evaluation_batches`.
+
+    Returns:
+        The number of images, and an iterator over batches as in `read_once`.
+    """
+    sources = [dataset.splits[split] for split in ([splits] if isinstance(splits, str) else splits)]
+    batches = (read_once(source, decode, read_label, batch_size) for source in sources)
+    return sum(source.size for source in sources), itertools.chain.from_iterable(batches)
 
 
 def _weight(position):

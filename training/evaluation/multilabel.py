@@ -6,7 +6,7 @@ import functools
 import numpy as np
 
 from keras_vit.decoding import image_decoder
-from training.data.pipeline import read_once
+from training.data.pipeline import read_splits
 from training.data.subsets import multi_hot
 from training.evaluation.metrics import binary_cross_entropy, evenly_spaced
 
@@ -118,17 +118,19 @@ def evaluate(model, dataset, splits, recipe):
     Returns:
         A `MultiLabel`.
     """
-    splits = [splits] if isinstance(splits, str) else splits
-    chosen = evenly_spaced(NUM_EXAMPLES, sum(dataset.splits[split].size for split in splits))
-    num_labels, decode = len(dataset.class_names), image_decoder(model)
+    num_labels = len(dataset.class_names)
+    total, batches = read_splits(
+        *(dataset, splits, image_decoder(model)),
+        lambda label, image: multi_hot(label, num_labels),
+        recipe.fit.batch_size,
+    )
+    chosen = evenly_spaced(NUM_EXAMPLES, total)
     labels, probabilities, examples, count = [], [], {}, 0
-    for split in splits:
-        for images, found, is_real in read_once(
-            dataset.splits[split], decode, lambda label, image: multi_hot(label, num_labels), recipe.fit.batch_size
-        ):
-            labels.append(found[is_real] > 0)
-            probabilities.append(model.predict_on_batch(images)[is_real])
-            rows = range(count, count + int(is_real.sum()))
-            examples |= {index: images[is_real][index - count].copy() for index in rows if index in chosen}
-            count = rows.stop
+    for images, found, is_real in batches:
+        labels.append(found[is_real] > 0)
+        probabilities.append(model.predict_on_batch(images)[is_real])
+        for row in np.flatnonzero(is_real):
+            if count in chosen:
+                examples[count] = images[row].copy()
+            count += 1
     return MultiLabel(np.concatenate(labels), np.concatenate(probabilities), tuple(dataset.class_names), examples)

@@ -6,7 +6,7 @@ import functools
 import numpy as np
 
 from keras_vit.decoding import image_decoder
-from training.data.pipeline import read_once
+from training.data.pipeline import read_splits
 from training.evaluation.metrics import evenly_spaced
 
 NUM_EXAMPLES = 8
@@ -82,26 +82,24 @@ def evaluate(model, dataset, splits, recipe):
     Returns:
         A `Regression`.
     """
-    splits = [splits] if isinstance(splits, str) else splits
-    chosen = evenly_spaced(NUM_EXAMPLES, sum(dataset.splits[split].size for split in splits))
+    total, batches = read_splits(
+        dataset, splits, image_decoder(model), lambda label, image: label, recipe.fit.batch_size
+    )
+    chosen = evenly_spaced(NUM_EXAMPLES, total)
     deviation = dataset.scale[1] if "train" in dataset.splits else 1.0
-    decode = image_decoder(model)
     values, predictions, examples, worst, count = [], [], {}, {}, 0
-    for split in splits:
-        for images, labels, is_real in read_once(
-            dataset.splits[split], decode, lambda label, image: label, recipe.fit.batch_size
-        ):
-            values.append(labels[is_real].astype("float64"))
-            predictions.append(np.asarray(model.predict_on_batch(images), "float64")[is_real])
-            errors = (np.abs(predictions[-1] - values[-1]) / deviation).mean(axis=1)
-            for row, error in enumerate(errors.tolist()):
-                image = images[is_real][row]
-                if count + row in chosen:
-                    examples[count + row] = image.copy()
-                worst[count + row] = error, image
-            worst = dict(sorted(worst.items(), key=lambda item: -item[1][0])[:NUM_EXAMPLES])
-            worst = {index: (error, image.copy()) for index, (error, image) in worst.items()}
-            count += len(errors)
+    for images, labels, is_real in batches:
+        values.append(labels[is_real].astype("float64"))
+        predictions.append(np.asarray(model.predict_on_batch(images), "float64")[is_real])
+        errors = (np.abs(predictions[-1] - values[-1]) / deviation).mean(axis=1)
+        for row, error in zip(np.flatnonzero(is_real), errors.tolist(), strict=True):
+            if count in chosen:
+                examples[count] = images[row].copy()
+            worst[count] = error, images[row]
+            count += 1
+        worst = dict(sorted(worst.items(), key=lambda item: -item[1][0])[:NUM_EXAMPLES])
+        # Images are copied, because a view would keep the whole batch in memory.
+        worst = {index: (error, image.copy()) for index, (error, image) in worst.items()}
     pictures = {index: image for index, (_, image) in worst.items()}
     arrays = np.concatenate(values), np.concatenate(predictions)
     return Regression(*arrays, tuple(dataset.class_names), dataset.units, examples, pictures)

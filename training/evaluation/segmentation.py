@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 
 import keras
 import numpy as np
@@ -10,7 +9,7 @@ from keras import ops
 
 from keras_vit.decoding import image_decoder
 from training.data.masks import VOID, read_mask
-from training.data.pipeline import read_once
+from training.data.pipeline import read_splits
 from training.evaluation.metrics import evenly_spaced
 
 NUM_EXAMPLES = 8
@@ -91,15 +90,13 @@ def evaluate(model, dataset, splits, recipe):
     Returns:
         A `Segmentation`.
     """
-    splits = [splits] if isinstance(splits, str) else splits
     # The argmax is computed on the device, because masks are copied faster than the probabilities of all classes.
     segmenter = keras.Model(model.inputs, ops.argmax(model.outputs[0], axis=-1))
-    num_classes, total = len(dataset.class_names), sum(dataset.splits[split].size for split in splits)
+    num_classes = len(dataset.class_names)
+    total, batches = read_splits(dataset, splits, image_decoder(model), read_mask, recipe.fit.batch_size)
     example_indices = evenly_spaced(NUM_EXAMPLES, total)
     confusion, count, examples = np.zeros((num_classes, num_classes), "int64"), 0, []
-    decode, size = image_decoder(model), recipe.fit.batch_size
-    batches = (read_once(dataset.splits[split], decode, read_mask, size) for split in splits)
-    for images, truths, is_real in itertools.chain.from_iterable(batches):
+    for images, truths, is_real in batches:
         predictions = np.asarray(segmenter.predict_on_batch(images)).astype("uint8")
         is_known = is_real[:, None, None] & (truths != VOID)
         pairs = truths[is_known].astype("int64") * num_classes + predictions[is_known]

@@ -31,6 +31,7 @@ class Task(task.Task):
         return multi_hot(label, num_classes)
 
     def build_changes(self, model, num_classes):
+        # Labels are cached as indices, because vectors of many classes would take more memory than small images.
         image_augmentation = build_augmentation(model, self.recipe.augment)
 
         def decode(image_bytes, label):

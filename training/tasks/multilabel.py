@@ -3,7 +3,6 @@
 import keras
 from keras import ops
 
-from training.data.augment import Augmentation, build_augmentation
 from training.data.loading import load_labels
 from training.data.subsets import multi_hot
 from training.evaluation.multilabel import evaluate
@@ -29,17 +28,6 @@ class Task(task.Task):
 
     def label_text(self, label, class_names):
         return ", ".join(class_names[index] for index in label) or "no label"
-
-    def build_changes(self, model, num_classes):
-        images = build_augmentation(model, self.recipe.augment)
-
-        def decode(image_bytes, label):
-            return images.decode(image_bytes), multi_hot(label, num_classes)
-
-        def change(decoded, label, seed):
-            return images.change(decoded, seed), label
-
-        return Augmentation(decode, change, images.mix)
 
     def head_arguments(self, num_classes, with_logits):
         return {"classes": num_classes, "classifier_activation": None if with_logits else "sigmoid"}

@@ -5,7 +5,6 @@ import numpy as np
 from keras import ops
 
 import keras_vit
-from training.data.augment import Augmentation, build_augmentation
 from training.data.loading import load_values
 from training.evaluation.regression import evaluate
 from training.reports.regression import write_regression_report
@@ -33,17 +32,6 @@ class Task(task.Task):
 
     def label_text(self, label, class_names):
         return ", ".join(f"{name} {value:.4g}" for name, value in zip(class_names, label, strict=True))
-
-    def build_changes(self, model, num_classes):
-        images = build_augmentation(model, self.recipe.augment)
-
-        def decode(image_bytes, label):
-            return images.decode(image_bytes), label
-
-        def change(decoded, label, seed):
-            return images.change(decoded, seed), label
-
-        return Augmentation(decode, change, images.mix)
 
     def head_arguments(self, num_classes, with_logits):
         return {"classes": num_classes, "classifier_activation": None}

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 
 from keras_vit.preprocessing import preprocessing_layer
+from training.data.augment import Augmentation, build_augmentation
 from training.data.images import image_suffix
 
 
@@ -76,13 +77,22 @@ class Task(abc.ABC):
         """The label of an example as text, from a NumPy array or scalar: here, the names of classes."""
         return " or ".join(class_names[index] for index in np.atleast_1d(label)) or "no label"
 
-    @abc.abstractmethod
     def build_changes(self, model, num_classes):
         """Builds the `training.data.augment.Augmentation` of training images and their labels.
 
         The result of `decode(image_bytes, label)` may be cached. `change(image, label, seed)` returns the changed image
-        and its label as in `read_label`. `mix` mixes the images and labels of a batch.
+        and its label as in `read_label`. `mix` mixes the images and labels of a batch. Here, labels are cached as
+        `read_label` returns them.
         """
+        images = build_augmentation(model, self.recipe.augment)
+
+        def decode(image_bytes, label):
+            return images.decode(image_bytes), self.read_label(label, None, num_classes)
+
+        def change(decoded, label, seed):
+            return images.change(decoded, seed), label
+
+        return Augmentation(decode, change, images.mix)
 
     @abc.abstractmethod
     def head_arguments(self, num_classes, with_logits):
