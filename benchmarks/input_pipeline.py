@@ -101,9 +101,13 @@ def _ours():
     layer = keras_vit.Preprocessing(resize=(SIZE, SIZE))
     model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), layer])
     augmentations = {name: build_augmentation(model, Augment(**config)) for name, config in _OURS.items()}
-    functions = {name: augmentation.change for name, augmentation in augmentations.items()}
+    functions = {name: _change_of(augmentation) for name, augmentation in augmentations.items()}
     mix = augmentations["Mixup"].mix
     return functions | {"Mixup": lambda images, labels, seed: mix(images, labels, seed, BATCH)}
+
+
+def _change_of(augmentation):
+    return lambda image, seed: augmentation.change({"image": image}, seed)["image"]
 
 
 def _keras():

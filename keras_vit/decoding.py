@@ -188,13 +188,28 @@ def _row_decoder(read, preprocessing, size, channels):
 
     def decode(image_bytes, orientation):
         image = _apply_orientation(read(image_bytes), orientation, channels)
-        resized = preprocessing.resize
-        if isinstance(resized, int):
-            sides = tf.shape(image, tf.int64)[:2]
-            resized = tf.cast(sides * resized // tf.reduce_min(sides), tf.int32)  # torchvision, too, rounds down.
+        resized = resized_sides(tf.shape(image, tf.int64)[:2], preprocessing.resize)
         return resize_image(image, resized, preprocessing.interpolation, crop=size)
 
     return decode
+
+
+def resized_sides(sides, resize):
+    """The sides of a resized image.
+
+    Args:
+        sides: int64 (height, width)
+        resize: [height, width] of the result, or the length of its short side.
+    """
+    if not isinstance(resize, int):
+        return tf.constant(resize)
+    return tf.cast(sides * resize // tf.reduce_min(sides), tf.int32)  # torchvision, too, rounds down.
+
+
+def upright_size(image_bytes):
+    """The height and width of an encoded image after its EXIF orientation is applied, from its header: int64 (2,)."""
+    size, orientation = headers.read_header(image_bytes)
+    return tf.where(orientation > 4, size[::-1], size)
 
 
 def decode_upright(image_bytes, channels):

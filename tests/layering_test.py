@@ -45,7 +45,7 @@ ROOMS = (
     ("training.recipe",),
     ("training.recipes",),
     ("training.data.images", "training.data.masks", "training.data.sources"),
-    ("training.data.contents",),
+    ("training.data.contents", "training.data.samples"),
     ("training.data.dataset", "training.data.subsets"),
     ("training.data.augment", "training.data.sets"),
     ("training.data",),

@@ -34,7 +34,10 @@ def evaluation_images(dataset, split, decode, recipe):
     """All images (N, H, W, C) and label vectors (N, classes) of a split, without padding."""
     num_classes = len(dataset.class_names)
     batches = read_once(
-        dataset.splits[split], decode, lambda label, image: multi_hot(label, num_classes), recipe.fit.batch_size
+        dataset.splits[split],
+        lambda sample: sample | {"image": decode(sample["image"])},
+        lambda sample: multi_hot(sample["label"], num_classes),
+        recipe.fit.batch_size,
     )
     images, labels, is_real = map(np.concatenate, zip(*batches, strict=True))
     return images[is_real], labels[is_real]
@@ -73,7 +76,7 @@ def array_pipeline(arrays=None):
             return arrays[split]
         return tuple(array[: source.size] if split == "train" else array[-source.size :] for array in digits())
 
-    def training_batches(source, changes, recipe):
+    def training_batches(source, changes, read_label, recipe):
         images, labels = of_split(source, "train")
         shard = BatchShard(recipe.fit.batch_size)
         steps_per_epoch = shard.num_batches(len(images))
@@ -91,7 +94,7 @@ def array_pipeline(arrays=None):
     def evaluation_batches(source, decode, read_label, batch_size, cache):
         images, labels = of_split(source, "validation")
         # `Fitting` passes the function that the replaced pipeline would read labels with.
-        np.testing.assert_array_equal(read_label(tf.constant(labels[0].argmax()), images[0]), labels[0])
+        np.testing.assert_array_equal(read_label({"label": tf.constant(labels[0].argmax())}), labels[0])
         rows = np.array_split(np.arange(len(images)), range(batch_size, len(images), batch_size))
         return lambda *_: _batches(images, labels, rows, batch_size)
 

@@ -35,8 +35,8 @@ class Dataset:
     @functools.cached_property
     def scale(self):
         """Means and standard deviations of the values of the training images, two float64 arrays (values,)."""
-        labels = self.source("train").in_order().map(lambda example: example["label"])
-        values = np.stack(list(labels.as_numpy_iterator())).astype("float64")
+        examples = self.source("train").in_order().map(lambda example: example["values"])
+        values = np.stack(list(examples.as_numpy_iterator())).astype("float64")
         deviation = values.std(axis=0)
         return values.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -17,15 +18,16 @@ from training.data.sets.records import read_records
 from training.data.sets.table import read_image_table
 from training.data.sets.tfds import load_tfds
 from training.data.sources import IndexedSource
-from training.data.subsets import with_classes
+from training.data.subsets import multi_hot, with_classes
 from training.errors import InputError
 
 
-def load_dataset(data, disjoint=True, record=None):
+def load_dataset(data, annotation="label", disjoint=True, record=None):
     """Loads the data set that `training.recipe.config.Data` describes.
 
     Args:
         data: `training.recipe.config.Data`
+        annotation: What is loaded besides the images, an annotation of `training.data.samples`.
         disjoint: Whether to raise an error if an image is in two splits. Must be `True` if a model is trained on one
             split and tested on another.
         record: `training.data.contents.Record` of the run that trained the model. Images that this run had are in the
@@ -35,51 +37,22 @@ def load_dataset(data, disjoint=True, record=None):
         A `Dataset`.
 
     Raises:
-        InputError: If the data set is unavailable, or an image is in two splits, or test images were training images of
-            the run. The message suggests a remedy.
+        InputError: If the data set is unavailable or has no such annotations, or an image is in two splits, or test
+            images were training images of the run. The message suggests a remedy.
     """
-    if data.dataset in _ELSEWHERE:
-        contents, recipe = _ELSEWHERE[data.dataset]
-        raise InputError(f"data.dataset={data.dataset} has {contents}, but no classes. Choose the recipe {recipe}.")
-    load = {"folder": _load_folder, "records": _load_records, "table": _load_table("classes")}.get(
-        data.dataset, load_tfds
-    )
-    return _finish(load(data, record), data, disjoint, record)
-
-
-def load_masks(data, disjoint=True, record=None):
-    """Same as `load_dataset`, for segmentation. The labels are encoded masks."""
-    load = {"folder": _load_mask_folder, "shapes": _load_shapes}.get(data.dataset)
-    if load is None and data.mask is None:
+    loaders = _LOADERS.get(data.dataset) or {"label" if data.mask is None else "mask": load_tfds}
+    if annotation not in loaders:
+        found = " or ".join(_TITLES[name] for name in loaders)
+        others = [name for name, its_loaders in _LOADERS.items() if annotation in its_loaders]
+        if annotation == "label":
+            others.append("the name of a data set of TFDS")
+        elif annotation == "mask":
+            others.append("a data set of TFDS with data.mask=<feature that contains its masks>")
         raise InputError(
-            f"data.dataset={data.dataset} has no masks. Choose shapes, folder, or a data set of TFDS with the "
-            f"feature that contains its masks, such as data.mask=segmentation_mask"
+            f"data.dataset={data.dataset} has {found}, but no {_TITLES[annotation]}. Choose a recipe for {found}, or "
+            f"one of these data sets: {', '.join(others)}"
         )
-    return _finish((load or load_tfds)(data, record), data, disjoint, record)
-
-
-def load_labels(data, disjoint=True, record=None):
-    """Same as `load_dataset`, for multi-label classification. A label is an array of the indices of all labels."""
-    load = {"digit_sets": _load_digit_sets, "table": _load_table("labels")}.get(data.dataset)
-    if load is None:
-        raise InputError(f"data.dataset={data.dataset} has no labels for task=multilabel. Choose table or digit_sets.")
-    return _finish(load(data, record), data, disjoint, record)
-
-
-def load_values(data, disjoint=True, record=None):
-    """Same as `load_dataset`, for regression. A label is a vector of values, float32."""
-    load = {"digit_sums": _load_digit_sums, "table": _load_table("values")}.get(data.dataset)
-    if load is None:
-        raise InputError(f"data.dataset={data.dataset} has no values for task=regression. Choose table or digit_sums.")
-    return _finish(load(data, record), data, disjoint, record)
-
-
-_ELSEWHERE = {
-    "shapes": ("masks", "shapes_vt_fpn"),
-    "digit_sets": ("several labels per image", "digit_sets"),
-    "digit_sums": ("values", "digit_sums"),
-}
-"""{data set without classes: (what it has, recipe that uses it)}"""
+    return _finish(loaders[annotation](data, record), data, disjoint, record)
 
 
 def _finish(dataset, data, disjoint, record):
@@ -117,7 +90,7 @@ def _load_folder(data, record):
     folder = _read(read_folder, data, record)
     if data.max_failures and record is not None and record.purpose == "resume":
         folder = folder.completed(record.contents, data.max_failures)
-    splits = _file_sources(folder, _read_class)
+    splits = _file_sources(folder, "label", _read_class)
     if data.max_failures and "train" in splits:
         paths, labels = zip(*folder.splits["train"], strict=True)
         files, labels = (
@@ -152,30 +125,29 @@ def _read(read, data, record):
     return folder
 
 
-def _load_table(kind):
-    """A function that loads a table of images with annotations of a kind of `read_image_table`."""
-
-    def load(data, record):
-        table = _read(functools.partial(read_image_table, kind), data, record)
-        no_test_split = f"{data.directory} has no test images. Add images, or raise data.test_fraction."
-        if kind == "labels":
-            sources = _file_sources(table, tf.identity, lambda labels: tf.ragged.constant(labels, tf.int64))
-        elif kind == "values":
-            sources = _file_sources(table, tf.identity, lambda labels: tf.constant(labels, tf.float32))
-        else:
-            sources = _file_sources(table, _read_class)
-        return Dataset(table.class_names, sources, lambda: table.overlap, lambda: table.contents, no_test_split)
-
-    return load
+def _load_table(annotation, data, record):
+    table = _read(functools.partial(read_image_table, annotation), data, record)
+    no_test_split = f"{data.directory} has no test images. Add images, or raise data.test_fraction."
+    if annotation == "labels":
+        num_labels = len(table.class_names)
+        reading = (lambda indices: multi_hot(indices, num_labels) > 0), lambda rows: tf.ragged.constant(rows, tf.int64)
+    elif annotation == "values":
+        reading = tf.identity, lambda rows: tf.constant(rows, tf.float32)
+    else:
+        reading = _read_class, tf.constant
+    sources = _file_sources(table, annotation, *reading)
+    return Dataset(table.class_names, sources, lambda: table.overlap, lambda: table.contents, no_test_split)
 
 
-def _file_sources(folder, read_label, as_tensor=tf.constant):
+def _file_sources(folder, annotation, read_annotation, as_tensor=tf.constant):
     def source(pairs):
-        paths, labels = zip(*pairs, strict=True)
-        paths, labels = tf.constant(paths), as_tensor(labels)
-        return IndexedSource(
-            len(pairs), lambda index: {"image": tf.io.read_file(paths[index]), "label": read_label(labels[index])}
-        )
+        paths, annotations = zip(*pairs, strict=True)
+        paths, annotations = tf.constant(paths), as_tensor(annotations)
+
+        def read(index):
+            return {"image": tf.io.read_file(paths[index]), annotation: read_annotation(annotations[index])}
+
+        return IndexedSource(len(pairs), read)
 
     return {name: source(pairs) for name, pairs in folder.splits.items() if pairs}
 
@@ -190,21 +162,20 @@ def _load_mask_folder(data, record):
         f"{data.directory} has too few images for a test split: {len(folder.items)}. Add images, or raise "
         f"data.test_fraction."
     )
-    splits = _file_sources(folder, tf.io.read_file)
+    splits = _file_sources(folder, "mask", tf.io.read_file)
     return Dataset(folder.class_names, splits, lambda: folder.overlap, lambda: folder.contents, no_test_split)
 
 
 def _load_shapes(data, record):
-    return Dataset(shapes.CLASS_NAMES, _drawn(data, shapes.NUM_IMAGES, shapes.encoded, tf.string, []))
+    return Dataset(shapes.CLASS_NAMES, _drawn(data, shapes.NUM_IMAGES, shapes.encoded, "mask", tf.string, []))
 
 
 def _load_digit_sets(data, record):
     def draw(split, number):
         image, drawn = digits.draw_triple(split, number)
-        return encode_png(image[..., 0]), np.unique(drawn)
+        return encode_png(image[..., 0]), np.isin(np.arange(10), drawn)
 
-    names = tuple(map(str, range(10)))
-    return Dataset(names, _drawn(data, digits.NUM_PICTURES, draw, tf.int64, [None]))
+    return Dataset(tuple(map(str, range(10))), _drawn(data, digits.NUM_PICTURES, draw, "labels", tf.bool, [10]))
 
 
 def _load_digit_sums(data, record):
@@ -212,11 +183,11 @@ def _load_digit_sums(data, record):
         image, drawn = digits.draw_triple(split, number)
         return encode_png(image[..., 0]), np.array([drawn.sum()], "float32")
 
-    return Dataset(("sum",), _drawn(data, digits.NUM_PICTURES, draw, tf.float32, [1]))
+    return Dataset(("sum",), _drawn(data, digits.NUM_PICTURES, draw, "values", tf.float32, [1]))
 
 
-def _drawn(data, num_images, draw, label_type, label_shape):
-    """Sources of generated images. `draw(split, number)` returns an encoded image and its label."""
+def _drawn(data, num_images, draw, annotation, dtype, shape):
+    """Sources of generated images. `draw(split, number)` returns an encoded image and its annotation."""
     total = num_images["train"]
     num_train = total - round(data.validation_fraction * total)
     ranges = {"train": (0, num_train), "validation": (num_train, total), "test": (0, num_images["test"])}
@@ -225,10 +196,10 @@ def _drawn(data, num_images, draw, label_type, label_shape):
         base_split = "test" if split == "test" else "train"
 
         def read(index):
-            image, label = tf.numpy_function(
-                lambda number: draw(base_split, int(number)), [index + first], [tf.string, label_type], stateful=False
+            image, value = tf.numpy_function(
+                lambda number: draw(base_split, int(number)), [index + first], [tf.string, dtype], stateful=False
             )
-            return {"image": tf.ensure_shape(image, []), "label": tf.ensure_shape(label, label_shape)}
+            return {"image": tf.ensure_shape(image, []), annotation: tf.ensure_shape(value, shape)}
 
         return IndexedSource(end - first, read)
 
@@ -240,3 +211,16 @@ def _load_records(data, record):
     if record is not None:
         record.refuse_tests_on_seen_shards(dataset.contents)
     return dataset
+
+
+_TITLES = {"label": "classes", "labels": "labels", "values": "values", "mask": "masks"}
+_LOADERS: dict[str, dict[str, Callable]] = {
+    "digits": {"label": load_tfds},
+    "folder": {"label": _load_folder, "mask": _load_mask_folder},
+    "records": {"label": _load_records},
+    "table": {name: functools.partial(_load_table, name) for name in ("label", "labels", "values")},
+    "shapes": {"mask": _load_shapes},
+    "digit_sets": {"labels": _load_digit_sets},
+    "digit_sums": {"values": _load_digit_sums},
+}
+"""{value of `data.dataset`: {annotation: function that loads the data set}}. Other data sets are those of TFDS."""

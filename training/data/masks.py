@@ -51,23 +51,9 @@ def encode_png(pixels):
     return file.getvalue()
 
 
-def read_mask(content, image, num_classes=None):
-    """Decodes the mask of an image in a batch, at the size of the image (H, W, C): uint8 (H, W)."""
-    return decode_mask(content, image.shape[:2])
-
-
-def decode_mask(content, size):
-    """Decodes a mask in a `tf.data` pipeline, and resizes it by nearest neighbour: PNG bytes to uint8 (H, W).
-
-    Args:
-        content: Scalar string.
-        size: (H, W), a tuple or a tensor.
-    """
+def read_mask(content):
+    """Decodes a mask in a `tf.data` pipeline: the bytes of a PNG file to uint8 (H, W, 1)."""
     # Pillow decodes the mask, because TensorFlow would convert palette indices to colours.
-    mask = tf.numpy_function(read_values, [content], tf.uint8, stateful=False)
-    return resize_mask(tf.ensure_shape(mask, [None, None]), size)
-
-
-def resize_mask(mask, size):
-    """Resizes a mask by nearest neighbour: uint8 (h, w) to (H, W)."""
-    return tf.image.resize(mask[..., None], size, "nearest")[..., 0]
+    # Outside a graph, the content is an array of one object.
+    mask = tf.numpy_function(lambda file: read_values(np.asarray(file).item()), [content], tf.uint8, stateful=False)
+    return tf.ensure_shape(mask, [None, None])[..., None]

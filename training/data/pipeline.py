@@ -25,12 +25,13 @@ def num_steps_per_epoch(dataset, recipe):
     return BatchShard(recipe.fit.batch_size).num_batches(dataset.splits["train"].size)
 
 
-def training_batches(source, augmentation, recipe):
+def training_batches(source, augmentation, read_label, recipe):
     """Builds the batches of the training images for a distribution engine.
 
     Args:
         source: Source of the training images, one of `training.data.sources`.
-        augmentation: `training.data.augment.Augmentation` that the task built.
+        augmentation: `training.data.augment.Augmentation`
+        read_label: Function of a decoded sample that returns its label for the batch.
         recipe: `training.recipe.config.Recipe`
 
     Returns:
@@ -41,12 +42,12 @@ def training_batches(source, augmentation, recipe):
     """
     decode = augmentation.decode
     if recipe.data.cache:
-        source, decode = _in_memory(source, decode), lambda image, label: (image, label)
+        source, decode = _in_memory(source, decode), dict
 
     def read(epoch, position, key):
-        example = source.read(key)
         seed = tf.stack([tf.constant(recipe.seed, tf.int64), epoch * source.size + position])
-        return *augmentation.change(*decode(example["image"], example["label"]), seed), _weight(position)
+        sample = augmentation.change(decode(source.read(key)), seed)
+        return sample["image"], read_label(sample), _weight(position)
 
     def mix(step, batch):
         seed = tf.stack([tf.constant(recipe.seed, tf.int64) + 1, step])
@@ -106,8 +107,8 @@ def evaluation_batches(source, decode, read_label, batch_size, cache=False):
 
     Args:
         source: Source of the split, one of `training.data.sources`.
-        decode: Function from `keras_vit.decoding.image_decoder`. It decodes bytes to uint8 (H, W, C).
-        read_label: Function of an example's label and decoded image. It returns the label for the batch.
+        decode: Function from `training.data.samples.sample_decoder`.
+        read_label: Function of a decoded sample that returns its label for the batch.
         batch_size: Number of images in a batch, on all devices together.
         cache: Whether to cache the batches in memory. A cache is useful if the batches are read repeatedly.
 
@@ -119,9 +120,8 @@ def evaluation_batches(source, decode, read_label, batch_size, cache=False):
         shard = BatchShard(batch_size, index, count)
 
         def read(position, key):
-            example = source.read(key)
-            image = decode(example["image"])
-            return image, read_label(example["label"], image), _weight(position)
+            sample = decode(source.read(key))
+            return sample["image"], read_label(sample), _weight(position)
 
         keys = source.epoch(tf.constant(0, tf.int64), shard, tf.constant(0, tf.int64))
         batches = keys.map(read, tf.data.AUTOTUNE).batch(shard.share, drop_remainder=True)
@@ -176,8 +176,8 @@ def _elements(batches, shard, size):
 
 
 def _in_memory(source, decode):
-    """A source that keeps the decoded examples of `source` in memory until the process ends."""
-    examples = source.in_order().map(lambda example: decode(example["image"], example["label"]), tf.data.AUTOTUNE)
+    """A source that keeps the decoded samples of `source` in memory until the process ends."""
+    examples = source.in_order().map(decode, tf.data.AUTOTUNE)
     structure = examples.element_spec
     specs = tf.nest.flatten(structure)
     if not all(spec.shape.is_fully_defined() for spec in specs):
@@ -207,7 +207,7 @@ class _MemorySource:
     """
 
     arrays: list[np.ndarray]
-    structure: tuple
+    structure: dict
 
     @property
     def size(self):
@@ -227,8 +227,7 @@ class _MemorySource:
         types = [tf.as_dtype(array.dtype) for array in arrays]  # The type of bytes objects becomes tf.string.
         rows = tf.numpy_function(lambda rows: [array[rows] for array in arrays], [indices], types, stateful=False)
         rows = map(tf.ensure_shape, rows, [(None, *array.shape[1:]) for array in arrays])
-        image, label = tf.nest.pack_sequence_as(self.structure, list(rows))
-        return positions, {"image": image, "label": label}
+        return positions, tf.nest.pack_sequence_as(self.structure, list(rows))
 
 
 def _num_bytes(spec):
@@ -241,7 +240,7 @@ def _mean_length(examples, component):
     if spec.dtype != tf.string:
         return _num_bytes(spec)
     sample = examples.take(_SAMPLE)
-    lengths = sample.map(lambda *example: tf.strings.length(tf.nest.flatten(example)[component])).batch(_SAMPLE)
+    lengths = sample.map(lambda example: tf.strings.length(tf.nest.flatten(example)[component])).batch(_SAMPLE)
     return float(tf.reduce_mean(tf.cast(lengths.get_single_element(), tf.float32)))
 
 

@@ -1,8 +1,7 @@
 """Sources of encoded images. Images are read one by one in any order, or as a stream of records.
 
-An example is `{"image": bytes, "label": class index}`. The label may also be the indices of all right classes, or an
-encoded mask. For both kinds of source, the order of the images in an epoch depends only on a seed and the number of the
-epoch. Training can therefore resume at any step.
+An example is a sample (`training.data.samples`) with an encoded image. For both kinds of source, the order of the
+images in an epoch depends only on a seed and the number of the epoch. Training can therefore resume at any step.
 """
 
 import dataclasses

@@ -5,8 +5,9 @@ import functools
 import keras
 import tensorflow as tf
 
-from keras_vit.decoding import image_decoder
+from training.data.augment import build_augmentation
 from training.data.pipeline import evaluation_batches, num_steps_per_epoch, training_batches
+from training.data.samples import sample_decoder
 from training.data.sources import BatchShard
 from training.engine.events import Callbacks, Events, TensorBoard, quality, saved_variables, use_averages, write_history
 from training.engine.models import build_model, description, load_teacher
@@ -75,6 +76,7 @@ class Fitting:
             self.trained = TrainedModel(model.input, outputs, task.build_objective(learner, dataset), **options)
             self.trained.compile(build_optimizer(recipe, learner, steps_per_epoch))
         self.model, self.learner = model, learner
+        self.read_label = functools.partial(task.read_label, num_classes=num_classes)
         self.schedule = build_schedule(recipe, steps_per_epoch, total)
         self.stop = StopRequest()
         self.state = state or RunState(description(model))
@@ -93,8 +95,8 @@ class Fitting:
         with self.stop.listening():
             if self.state.pending_row:
                 self._repeat_validation(validation, callbacks)
-            changes = self.task.build_changes(self.model, len(self.dataset.class_names))
-            batches = training_batches(self.dataset.splits["train"], changes, self.recipe)
+            changes = build_augmentation(self.model, self.recipe.augment)
+            batches = training_batches(self.dataset.splits["train"], changes, self.read_label, self.recipe)
             while self.state.step < self.total_steps and not self.stop.accepted:
                 self._fit_segment(batches, validation, callbacks)
             # A stop may have been requested since the last check.
@@ -106,8 +108,9 @@ class Fitting:
         if "validation" not in self.dataset.splits:
             return {}
         source, batch_size = self.dataset.splits["validation"], self.recipe.fit.batch_size
-        read_label = functools.partial(self.task.read_label, num_classes=len(self.dataset.class_names))
-        make = evaluation_batches(source, image_decoder(self.model), read_label, batch_size, self.recipe.data.cache)
+        make = evaluation_batches(
+            source, sample_decoder(self.model), self.read_label, batch_size, self.recipe.data.cache
+        )
         # Keras cannot find the end of distributed batches, so they are repeated, and `fit` gets the number of steps.
         batches = self.engine.distribute(lambda *share: make(*share).repeat(), batch_size)
         return {"validation_data": batches, "validation_steps": BatchShard(batch_size).num_batches(source.size)}

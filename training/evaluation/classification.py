@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 
-from keras_vit.decoding import image_decoder
 from training.data.pipeline import read_once
+from training.data.samples import sample_decoder
 from training.data.subsets import multi_hot
 from training.errors import InputError
 from training.evaluation.metrics import binary_cross_entropy, calibration, class_scores, evenly_spaced, top_k_is_right
@@ -203,4 +203,4 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
 def _batches(model, dataset, split, recipe):
     """Yields images (B, H, W, channels), labels as bool (B, C), and a mask, bool (B,), `False` for padding."""
     source, num_classes, size = dataset.splits[split], len(dataset.class_names), recipe.fit.batch_size
-    return read_once(source, image_decoder(model), lambda label, image: multi_hot(label, num_classes) > 0, size)
+    return read_once(source, sample_decoder(model), lambda sample: multi_hot(sample["label"], num_classes) > 0, size)

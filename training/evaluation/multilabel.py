@@ -5,9 +5,8 @@ import functools
 
 import numpy as np
 
-from keras_vit.decoding import image_decoder
 from training.data.pipeline import read_splits
-from training.data.subsets import multi_hot
+from training.data.samples import sample_decoder
 from training.evaluation.metrics import binary_cross_entropy, evenly_spaced
 
 NUM_EXAMPLES = 12
@@ -111,23 +110,20 @@ def evaluate(model, dataset, splits, recipe):
 
     Args:
         model: A model of this package.
-        dataset: `training.data.dataset.Dataset`. A label of an image is the array of the indices of its labels.
+        dataset: `training.data.dataset.Dataset` of images with labels.
         splits: Name of the split, or a list of names.
         recipe: `training.recipe.config.Recipe`
 
     Returns:
         A `MultiLabel`.
     """
-    num_labels = len(dataset.class_names)
     total, batches = read_splits(
-        *(dataset, splits, image_decoder(model)),
-        lambda label, image: multi_hot(label, num_labels),
-        recipe.fit.batch_size,
+        dataset, splits, sample_decoder(model), lambda sample: sample["labels"], recipe.fit.batch_size
     )
     chosen = evenly_spaced(NUM_EXAMPLES, total)
     labels, probabilities, examples, count = [], [], {}, 0
     for images, found, is_real in batches:
-        labels.append(found[is_real] > 0)
+        labels.append(found[is_real])
         probabilities.append(model.predict_on_batch(images)[is_real])
         for row in np.flatnonzero(is_real):
             if count in chosen:

@@ -5,8 +5,8 @@ import functools
 
 import numpy as np
 
-from keras_vit.decoding import image_decoder
 from training.data.pipeline import read_splits
+from training.data.samples import sample_decoder
 from training.evaluation.metrics import evenly_spaced
 
 NUM_EXAMPLES = 8
@@ -83,7 +83,7 @@ def evaluate(model, dataset, splits, recipe):
         A `Regression`.
     """
     total, batches = read_splits(
-        dataset, splits, image_decoder(model), lambda label, image: label, recipe.fit.batch_size
+        dataset, splits, sample_decoder(model), lambda sample: sample["values"], recipe.fit.batch_size
     )
     chosen = evenly_spaced(NUM_EXAMPLES, total)
     deviation = dataset.scale[1] if "train" in dataset.splits else 1.0

@@ -5,8 +5,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.analysis.features import representation
-from keras_vit.decoding import image_decoder
 from training.data.pipeline import read_once
+from training.data.samples import sample_decoder
 from training.data.subsets import select
 from training.errors import InputError
 
@@ -39,7 +39,7 @@ def features(model, source, recipe):
         InputError: If the model does not output one vector per image.
     """
     frozen = _Representation(model)
-    batches = read_once(source, image_decoder(model), lambda label, image: 0, recipe.fit.batch_size)
+    batches = read_once(source, sample_decoder(model), lambda sample: 0, recipe.fit.batch_size)
     return np.concatenate([frozen.predict_on_batch(images)[is_real] for images, _, is_real in batches])
 
 

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.decoding import image_decoder
-from training.data.masks import VOID, read_mask
+from training.data.masks import VOID
 from training.data.pipeline import read_splits
+from training.data.samples import sample_decoder
 from training.evaluation.metrics import evenly_spaced
 
 NUM_EXAMPLES = 8
@@ -83,7 +83,7 @@ def evaluate(model, dataset, splits, recipe):
 
     Args:
         model: A segmentation model of this package.
-        dataset: `training.data.dataset.Dataset` whose labels are masks.
+        dataset: `training.data.dataset.Dataset` of images with masks.
         splits: Name of the split, or a list of names.
         recipe: `training.recipe.config.Recipe`
 
@@ -93,7 +93,9 @@ def evaluate(model, dataset, splits, recipe):
     # The argmax is computed on the device, because masks are copied faster than the probabilities of all classes.
     segmenter = keras.Model(model.inputs, ops.argmax(model.outputs[0], axis=-1))
     num_classes = len(dataset.class_names)
-    total, batches = read_splits(dataset, splits, image_decoder(model), read_mask, recipe.fit.batch_size)
+    total, batches = read_splits(
+        dataset, splits, sample_decoder(model), lambda sample: sample["mask"][..., 0], recipe.fit.batch_size
+    )
     example_indices = evenly_spaced(NUM_EXAMPLES, total)
     confusion, count, examples = np.zeros((num_classes, num_classes), "int64"), 0, []
     for images, truths, is_real in batches:

@@ -140,11 +140,15 @@ class _Examples:
         """A `tf.data.Dataset` (pixels, label) of at most `count` evenly spaced images, and the images' indices."""
         indices = np.linspace(0, self.source.size - 1, min(count, self.source.size)).astype(int)
         examples = select(self.source, indices).in_order()
-        return examples.map(lambda example: (decode(example["image"]), example["label"]), tf.data.AUTOTUNE), indices
 
-    def name(self, label):
-        """The label of an image as text."""
-        return self.task.label_text(label, self.class_names)
+        def read(example):
+            return decode(example["image"]), example[self.task.annotation]
+
+        return examples.map(read, tf.data.AUTOTUNE), indices
+
+    def name(self, annotation):
+        """The annotation of an image as text."""
+        return self.task.label_text(annotation, self.class_names)
 
 
 def _subjects(sources, image_size):

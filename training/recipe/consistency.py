@@ -16,34 +16,36 @@ class _AllExcept:
         return name not in self.names
 
 
-_OF_MASKS = ("scale_range", "color_jitter")  # Augmentations of images with masks.
+_MIXING = ("mixup", "cutmix")
+_POLICIES = ("randaugment_ops", "randaugment_magnitude", "autoaugment")
 _NO_LABELS = {"fit": _AllExcept(("loss", "label_smoothing")), "distillation": ()}
 TASK_FIELDS: dict[str, dict[str, Any]] = {
-    "classification": {"pretraining": (), "data": _AllExcept(("mask",)), "augment": _AllExcept(_OF_MASKS)},
+    "classification": {"pretraining": (), "data": _AllExcept(("mask",))},
     "multilabel": {
         "pretraining": (),
         "distillation": (),
         "fit": _AllExcept(("loss",)),
         "data": _AllExcept(("mask", "classes", "max_failures")),
-        "augment": _AllExcept((*_OF_MASKS, "mixup", "cutmix")),
+        "augment": _AllExcept(_MIXING),
     },
     "regression": {
         **_NO_LABELS,
         "pretraining": (),
         "data": _AllExcept(("mask", "classes", "max_failures")),
-        "augment": _AllExcept((*_OF_MASKS, "mixup", "cutmix")),
+        "augment": _AllExcept(_MIXING),
     },
     "segmentation": {
         **_NO_LABELS,
         "pretraining": (),
         "model": _AllExcept(("resize",)),
         "data": _AllExcept(("label", "classes", "max_failures")),
-        "augment": ("flip", *_OF_MASKS),
+        # The operations of the policies, and erasing, do not change masks.
+        "augment": _AllExcept((*_MIXING, *_POLICIES, "library", "erasing")),
     },
     "pretraining": {
         **_NO_LABELS,
         "data": _AllExcept(("mask",)),
-        "augment": _AllExcept((*_OF_MASKS, "mixup", "cutmix")),
+        "augment": _AllExcept(_MIXING),
     },
 }
 """{task: {section: the fields of the section that the task uses}}. Sections that are not listed are used as a whole."""

@@ -131,18 +131,19 @@ class Augment:
     crop_area: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = Field(
         (0.05, 1.0), description="for crop=inception: smallest and largest fraction of the image's area"
     )
-    flip: bool = Field(False, description="flip each image left to right with probability 0.5")
     scale_range: tuple[PositiveFloat, PositiveFloat] = Field(
         (1.0, 1.0),
-        description="for segmentation: smallest and largest random scale before the crop; 1: the model's input size",
+        description="for crop=none: smallest and largest random scale of the image, of which a window is cut out, or "
+        "which is padded; 1: the model's input size",
     )
-    color_jitter: Fraction = Field(
-        0.0, description="for segmentation: maximum change of brightness, contrast and saturation, as a fraction"
-    )
+    flip: bool = Field(False, description="flip each image left to right with probability 0.5")
     translation: Fraction = Field(0.0, description="maximum shift as a fraction of the side; alone, in whole pixels")
     rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="maximum rotation, in degrees")
     scale: Fraction = Field(0.0, description="maximum change of the size, as a fraction")
     fill: Literal["reflect", "black"] = Field("reflect", description="what fills the area outside the moved image")
+    color_jitter: Fraction = Field(
+        0.0, description="maximum change of brightness, contrast and saturation, as a fraction"
+    )
     randaugment_ops: NonNegativeInt = Field(0, description="number of random operations per image (arXiv 1909.13719)")
     randaugment_magnitude: Annotated[float, Field(ge=0, le=30)] = Field(
         10, description="strength of the RandAugment operations, from 0 to 30"
@@ -157,6 +158,8 @@ class Augment:
             raise ValueError("augment.crop_from must be set for crop=random, and none for all other crops")
         if self.crop != "inception":
             refuse_unused(self, ["crop_area"], "for augment.crop=inception")
+        if self.crop != "none":
+            refuse_unused(self, ["scale_range"], "for augment.crop=none")
         for name in ("crop_area", "scale_range"):
             smallest, largest = getattr(self, name)
             if smallest > largest:

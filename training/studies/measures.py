@@ -3,9 +3,9 @@
 import numpy as np
 
 import keras_vit
-from keras_vit.decoding import image_decoder
 from training.data.loading import load_dataset
 from training.data.pipeline import read_once
+from training.data.samples import sample_decoder
 
 SHIFTS = (1, 2, 4, 8)
 """Shifts of the images, in 32nds of their height."""
@@ -31,7 +31,7 @@ def measure(model, recipe):
 
 def _test_images(model, recipe):
     batches = read_once(
-        load_dataset(recipe.data).source("test"), image_decoder(model), lambda *example: 0, recipe.fit.batch_size
+        load_dataset(recipe.data).source("test"), sample_decoder(model), lambda sample: 0, recipe.fit.batch_size
     )
     chosen, count = [], 0
     for images, _, is_real in batches:

@@ -5,9 +5,7 @@ import re
 import keras
 import numpy as np
 
-from training.data.augment import Augmentation, build_augmentation
 from training.data.images import image_suffix
-from training.data.loading import load_dataset
 from training.data.subsets import multi_hot
 from training.evaluation.classification import evaluate, nearest_neighbour_accuracy
 from training.reports.classification import write_report
@@ -20,27 +18,13 @@ class Task(task.Task):
     """The task of classifying whole images. A label is a class index or an array of class indices."""
 
     metric = task.Metric("accuracy", "accuracy")
+    annotation = "label"
     commands: tuple[str, ...] = ("plan", "records", "evaluate", "fewshot", "duplicates", "predict", "explain", "export")
     published_results: tuple[str, ...] = ("accuracy",)
 
-    def load(self, disjoint=True, record=None):
-        return load_dataset(self.recipe.data, disjoint, record)
-
-    def read_label(self, label, image, num_classes):
+    def read_label(self, sample, num_classes):
         """Multi-hot, (classes,)."""
-        return multi_hot(label, num_classes)
-
-    def build_changes(self, model, num_classes):
-        # Labels are cached as indices, because vectors of many classes would take more memory than small images.
-        image_augmentation = build_augmentation(model, self.recipe.augment)
-
-        def decode(image_bytes, label):
-            return image_augmentation.decode(image_bytes), label
-
-        def change(decoded, label, seed):
-            return image_augmentation.change(decoded, seed), self.read_label(label, None, num_classes)
-
-        return Augmentation(decode, change, image_augmentation.mix)
+        return multi_hot(sample["label"], num_classes)
 
     def head_arguments(self, num_classes, with_logits):
         return {"classes": num_classes, "classifier_activation": None if with_logits else self.recipe.fit.loss}

@@ -1,10 +1,10 @@
 """Multi-label classification: an image can have several labels, or none. Shapes: B batch, L labels."""
 
 import keras
+import numpy as np
+import tensorflow as tf
 from keras import ops
 
-from training.data.loading import load_labels
-from training.data.subsets import multi_hot
 from training.evaluation.multilabel import evaluate
 from training.reports.multilabel import write_multilabel_report
 from training.reports.text import multilabel_text
@@ -13,21 +13,19 @@ from training.tasks.losses import SigmoidCrossEntropy
 
 
 class Task(task.Task):
-    """The task of predicting which labels an image has. A label of an example is an array of indices, int64 (n,)."""
+    """The task of predicting which labels an image has."""
 
     metric = task.Metric("mean_average_precision", "mean average precision")
+    annotation = "labels"
     commands = ("evaluate", "predict", "explain", "export")
     published_results = ("mean_average_precision", "f1")
 
-    def load(self, disjoint=True, record=None):
-        return load_labels(self.recipe.data, disjoint, record)
+    def read_label(self, sample, num_classes):
+        """Float32 (L,): 1 for each label of the image, 0 for the others."""
+        return tf.cast(sample["labels"], tf.float32)
 
-    def read_label(self, label, image, num_classes):
-        """Multi-hot, float32 (L,)."""
-        return multi_hot(label, num_classes)
-
-    def label_text(self, label, class_names):
-        return ", ".join(class_names[index] for index in label) or "no label"
+    def label_text(self, annotation, class_names):
+        return ", ".join(class_names[index] for index in np.flatnonzero(annotation)) or "no label"
 
     def head_arguments(self, num_classes, with_logits):
         return {"classes": num_classes, "classifier_activation": None if with_logits else "sigmoid"}

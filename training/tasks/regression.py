@@ -5,7 +5,6 @@ import numpy as np
 from keras import ops
 
 import keras_vit
-from training.data.loading import load_values
 from training.evaluation.regression import evaluate
 from training.reports.regression import write_regression_report
 from training.reports.text import regression_text
@@ -13,25 +12,23 @@ from training.tasks import task
 
 
 class Task(task.Task):
-    """The task of predicting numbers. A label is a vector of values, float32 (V,).
+    """The task of predicting numbers.
 
     In training, the outputs of the model are values minus their mean, divided by their standard deviation. `finish`
     changes the last layer, so that the outputs are the values themselves.
     """
 
     metric = task.Metric("mean_absolute_error", "mean absolute error", is_share=False, is_higher_better=False)
+    annotation = "values"
     commands = ("evaluate", "predict", "explain", "export")
     published_results = ("mean_absolute_error", "r_squared")
 
-    def load(self, disjoint=True, record=None):
-        return load_values(self.recipe.data, disjoint, record)
-
-    def read_label(self, label, image, num_classes):
+    def read_label(self, sample, num_classes):
         """The values, float32 (V,)."""
-        return label
+        return sample["values"]
 
-    def label_text(self, label, class_names):
-        return ", ".join(f"{name} {value:.4g}" for name, value in zip(class_names, label, strict=True))
+    def label_text(self, annotation, class_names):
+        return ", ".join(f"{name} {value:.4g}" for name, value in zip(class_names, annotation, strict=True))
 
     def head_arguments(self, num_classes, with_logits):
         return {"classes": num_classes, "classifier_activation": None}

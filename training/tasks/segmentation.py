@@ -1,8 +1,5 @@
 """Semantic segmentation: each pixel has a class. Shapes: B batch, H W C image."""
 
-from training.data.augment.masked import build_masked_augmentation
-from training.data.loading import load_masks
-from training.data.masks import read_mask
 from training.evaluation.segmentation import evaluate
 from training.reports.segmentation import write_segmentation_report
 from training.reports.text import segmentation_text
@@ -11,23 +8,16 @@ from training.tasks.pixel_losses import MeanIoU, PixelCrossEntropy
 
 
 class Task(task.Task):
-    """The task of classifying pixels.
-
-    A label is an encoded mask (`training.data.masks`). The labels of a batch are decoded masks, uint8 (B, H, W), at the
-    model's input size.
-    """
+    """The task of classifying pixels. The labels of a batch are masks, uint8 (B, H, W), at the model's input size."""
 
     metric = task.Metric("mean_iou", "mean IoU")
+    annotation = "mask"
     commands = ("evaluate", "predict", "export")
     published_results = ("mean_iou", "pixel_accuracy")
 
-    def load(self, disjoint=True, record=None):
-        return load_masks(self.recipe.data, disjoint, record)
-
-    read_label = staticmethod(read_mask)
-
-    def build_changes(self, model, num_classes):
-        return build_masked_augmentation(model, self.recipe.augment)
+    def read_label(self, sample, num_classes):
+        """uint8 (H, W)"""
+        return sample["mask"][..., 0]
 
     def head_arguments(self, num_classes, with_logits):
         return {"classes": num_classes, "classifier_activation": None if with_logits else "softmax"}

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 
 from keras_vit.preprocessing import preprocessing_layer
-from training.data.augment import Augmentation, build_augmentation
 from training.data.images import image_suffix
+from training.data.loading import load_dataset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +52,14 @@ class Task(abc.ABC):
 
     Attributes:
         metric: `Metric`. The best weights are those with its best value.
+        annotation: The annotation of `training.data.samples` that the model learns to predict.
         commands: Names of the commands that accept models of this task, besides `train`.
         published_results: Names of the results that a model card contains, without `test_`.
         has_predictions: Whether the model predicts something that can be served, so that a run exports it.
     """
 
     metric: Metric
+    annotation: str
     commands: tuple[str, ...]
     published_results: tuple[str, ...] = ()
     has_predictions = True
@@ -65,34 +67,17 @@ class Task(abc.ABC):
     def __init__(self, recipe):
         self.recipe = recipe
 
-    @abc.abstractmethod
     def load(self, disjoint=True, record=None):
-        """The `training.data.dataset.Dataset` of the recipe. The arguments are those of `training.data.loading`."""
+        """The `training.data.dataset.Dataset` of the recipe. The arguments are those of `load_dataset`."""
+        return load_dataset(self.recipe.data, self.annotation, disjoint, record)
 
     @abc.abstractmethod
-    def read_label(self, label, image, num_classes):
-        """The label of an image in a batch, a tensor, from the label of an example and the decoded image (H, W, C)."""
+    def read_label(self, sample, num_classes):
+        """The label of an image in a batch, a tensor or a dictionary of tensors, from a decoded sample."""
 
-    def label_text(self, label, class_names):
-        """The label of an example as text, from a NumPy array or scalar: here, the names of classes."""
-        return " or ".join(class_names[index] for index in np.atleast_1d(label)) or "no label"
-
-    def build_changes(self, model, num_classes):
-        """Builds the `training.data.augment.Augmentation` of training images and their labels.
-
-        The result of `decode(image_bytes, label)` may be cached. `change(image, label, seed)` returns the changed image
-        and its label as in `read_label`. `mix` mixes the images and labels of a batch. Here, labels are cached as
-        `read_label` returns them.
-        """
-        images = build_augmentation(model, self.recipe.augment)
-
-        def decode(image_bytes, label):
-            return images.decode(image_bytes), self.read_label(label, None, num_classes)
-
-        def change(decoded, label, seed):
-            return images.change(decoded, seed), label
-
-        return Augmentation(decode, change, images.mix)
+    def label_text(self, annotation, class_names):
+        """The annotation of a sample as text, from a NumPy array or scalar: here, the names of classes."""
+        return " or ".join(class_names[index] for index in np.atleast_1d(annotation)) or "no label"
 
     @abc.abstractmethod
     def head_arguments(self, num_classes, with_logits):

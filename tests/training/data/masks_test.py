@@ -8,7 +8,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from training.data.masks import VOID, decode_mask, encode_png, read_values, renumbered
+from training.data.masks import VOID, encode_png, read_mask, read_values, renumbered
+from training.data.samples import resize_raster
 
 MASK = np.random.default_rng(0).choice([0, 1, 2, 7, VOID], (9, 14)).astype("uint8")
 
@@ -25,7 +26,7 @@ def with_palette(mask):
 @pytest.mark.parametrize("content", [encode_png(MASK), with_palette(MASK)], ids=["gray", "palette"])
 def test_values_are_indices(content):
     np.testing.assert_array_equal(read_values(content), MASK)
-    np.testing.assert_array_equal(decode_mask(content, MASK.shape), MASK)
+    np.testing.assert_array_equal(read_mask(content)[..., 0], MASK)
 
 
 def test_two_classes_may_take_a_bit():
@@ -51,7 +52,7 @@ def test_gray_of_fewer_bits_keeps_its_values(bits):
 @pytest.mark.parametrize("size", [(5, 7), (18, 28), (4, 30)])
 def test_a_mask_is_resized_by_its_nearest_pixels(size):
     expected = PIL.Image.fromarray(MASK).resize(size[::-1], PIL.Image.Resampling.NEAREST)
-    np.testing.assert_array_equal(decode_mask(encode_png(MASK), size), expected)
+    np.testing.assert_array_equal(resize_raster(MASK[..., None], size)[..., 0], expected)
 
 
 def test_colours_and_more_bits_are_refused():

@@ -1,6 +1,7 @@
 """A batch depends only on its step, whatever the number of processes and devices."""
 
 import dataclasses
+import functools
 import math
 import os
 import time
@@ -20,7 +21,6 @@ from training.data.pipeline import num_steps_per_epoch, training_batches
 from training.data.sources import PADDING, BatchShard, IndexedSource
 from training.data.subsets import multi_hot
 from training.engine.fitting import seed
-from training.engine.models import build_model
 from training.errors import InputError
 from training.recipe.assignments import override
 from training.tasks import classification
@@ -28,43 +28,38 @@ from training.tasks import classification
 BATCH, IMAGES = 48, 139  # An epoch has three steps. Its last batch has 43 images.
 
 
-def decode_digit(image):
-    return tf.ensure_shape(tf.io.decode_png(image), (8, 8, 1))
+def decode_digit(sample):
+    return sample | {"image": tf.ensure_shape(tf.io.decode_png(sample["image"]), (8, 8, 1))}
 
 
-def quick_augmentation(model, config):
+def quick_augmentation(config):
     """Changes that make seeds visible. Tracing the changes of recipes takes seconds."""
     is_encoded = config.crop == "inception"
 
-    def change(image, seed):
-        image = decode_digit(image) if is_encoded else image
-        return image + tf.cast(tf.random.stateless_uniform([], seed, 0, 256, tf.int32), tf.uint8)
+    def change(sample, seed):
+        sample = decode_digit(sample) if is_encoded else sample
+        return sample | {
+            "image": sample["image"] + tf.cast(tf.random.stateless_uniform([], seed, 0, 256, tf.int32), tf.uint8)
+        }
 
     def mix(images, labels, seed, num_real):
         others = tf.random.experimental.index_shuffle(tf.range(num_real), seed, num_real - 1)
         rows = tf.concat([others, tf.range(num_real, tf.shape(images)[0])], axis=0)
         return tf.bitwise.bitwise_xor(images, tf.gather(images, rows)), (labels + tf.gather(labels, rows)) / 2
 
-    return Augmentation(tf.identity if is_encoded else decode_digit, change, mix)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classification, "build_augmentation", quick_augmentation)
-        yield
+    return Augmentation(dict if is_encoded else decode_digit, change, mix)
 
 
 def recipe_with(brief_recipe, *assignments):
     return override(brief_recipe, [f"fit.batch_size={BATCH}", f"data.train_images={IMAGES}", *assignments])
 
 
-def prepared(recipe, dataset=None):
+def prepared(recipe, dataset=None, augmentation=None):
     """A function that returns the batches of given steps and a share of each batch."""
     dataset = dataset or load_dataset(recipe.data)
-    num_classes = len(dataset.class_names)
-    changes = classification.Task(recipe).build_changes(build_model(recipe, num_classes), num_classes)
-    make = training_batches(dataset.splits["train"], changes, recipe)
+    read_label = functools.partial(classification.Task(recipe).read_label, num_classes=len(dataset.class_names))
+    augmentation = augmentation or quick_augmentation(recipe.augment)
+    make = training_batches(dataset.splits["train"], augmentation, read_label, recipe)
     return lambda steps, share=(0, 1, BATCH): list(make(steps)(*share).as_numpy_iterator())
 
 
@@ -92,20 +87,18 @@ def test_a_run_can_begin_at_any_step(brief_recipe, assignments, firsts):
 
 
 @pytest.mark.slow
-def test_seeds_follow_from_the_recipe_the_epoch_and_the_place(brief_recipe, monkeypatch):
+def test_seeds_follow_from_the_recipe_the_epoch_and_the_place(brief_recipe):
     """An image's seed follows from its position in all epochs, and a batch's seed follows from its step."""
 
-    def change(image, seed):
-        return tf.cast(tf.broadcast_to(seed[:, None, None], (2, 8, 1)), tf.uint8)
+    def change(sample, seed):
+        return sample | {"image": tf.cast(tf.broadcast_to(seed[:, None, None], (2, 8, 1)), tf.uint8)}
 
     def mix(images, labels, seed, num_real):
         return images, tf.broadcast_to([*tf.unstack(seed), tf.cast(num_real, tf.int64)], (BATCH, 3))
 
-    seeds = Augmentation(decode_digit, change, mix)
-    monkeypatch.setattr(classification, "build_augmentation", lambda model, config: seeds)
     recipe = recipe_with(brief_recipe, "seed=7")
     assert num_steps_per_epoch(load_dataset(recipe.data), recipe) == 3
-    batches = prepared(recipe)(range(1, 4))
+    batches = prepared(recipe, augmentation=Augmentation(decode_digit, change, mix))(range(1, 4))
     for step, (images, labels, weights) in enumerate(batches, start=1):
         num_real = [48, 48, 43, 48][step]
         places = range(step * BATCH, step * BATCH + num_real) if step < 3 else range(IMAGES, IMAGES + BATCH)
@@ -115,15 +108,14 @@ def test_seeds_follow_from_the_recipe_the_epoch_and_the_place(brief_recipe, monk
         np.testing.assert_array_equal(labels, [[8, step, num_real]] * BATCH)
 
 
-def test_processes_and_devices_share_a_batch(brief_recipe, monkeypatch):
+def test_processes_and_devices_share_a_batch(brief_recipe):
     """Devices share a batch that was mixed as a whole. Each process mixes only its own images."""
     read = prepared(recipe_with(brief_recipe))
     elements = read(range(1, 4), share=(0, 1, BATCH // 3))
     assert_equal([joined(elements[i : i + 3]) for i in range(0, 9, 3)], read(range(1, 4)))
     unmixed = {"mix": lambda images, labels, *rest: (images, labels)}
-    augmentation = dataclasses.replace(quick_augmentation(None, brief_recipe.augment), **unmixed)
-    monkeypatch.setattr(classification, "build_augmentation", lambda model, config: augmentation)
-    read = prepared(recipe_with(brief_recipe))
+    augmentation = dataclasses.replace(quick_augmentation(brief_recipe.augment), **unmixed)
+    read = prepared(recipe_with(brief_recipe), augmentation=augmentation)
     shares = [read(range(1, 3), share=(i, 2, BATCH // 2)) for i in range(2)]
     assert_equal([joined(parts) for parts in zip(*shares, strict=True)], read(range(1, 3)))
 
@@ -158,7 +150,7 @@ def set_memory(monkeypatch):
 def evaluation_batches(recipe):
     source = load_dataset(recipe.data).splits["validation"]
     make = pipeline.evaluation_batches(
-        source, decode_digit, lambda label, image: multi_hot(label, 10), BATCH, recipe.data.cache
+        source, decode_digit, lambda sample: multi_hot(sample["label"], 10), BATCH, recipe.data.cache
     )
     return make(0, 1, BATCH)
 
@@ -192,7 +184,7 @@ def test_too_many_images_for_the_memory_are_refused(brief_recipe, set_memory, as
 @pytest.mark.slow
 @pytest.mark.skipif(os.cpu_count() < 2, reason="one at a time")
 @pytest.mark.parametrize("cache", ["true", "false"])
-def test_images_are_prepared_at_once_though_a_run_is_deterministic(brief_recipe, monkeypatch, cache):
+def test_images_are_prepared_at_once_though_a_run_is_deterministic(brief_recipe, cache):
     """TensorFlow silently removes parallelism from deterministic pipelines with functions of certain kinds."""
     at_once, most = 0, 0
 
@@ -204,14 +196,15 @@ def test_images_are_prepared_at_once_though_a_run_is_deterministic(brief_recipe,
         at_once -= 1
         return image
 
-    def change(image, seed):
-        return tf.ensure_shape(tf.numpy_function(wait, [image], image.dtype, stateful=False), image.shape)
+    def change(sample, seed):
+        image = sample["image"]
+        waited = tf.numpy_function(wait, [image], image.dtype, stateful=False)
+        return sample | {"image": tf.ensure_shape(waited, image.shape)}
 
     slow = Augmentation(decode_digit, change, lambda images, labels, *rest: (images, labels))
-    monkeypatch.setattr(classification, "build_augmentation", lambda model, config: slow)
     recipe = override(brief_recipe, [f"data.cache={cache}", "data.train_images=60", "fit.batch_size=20"])
     seed(recipe)
-    prepared(recipe)(range(3), (0, 1, 20))
+    prepared(recipe, augmentation=slow)(range(3), (0, 1, 20))
     assert most > 1
 
 

@@ -35,10 +35,10 @@ def build(activation):
 def quick_decoding(monkeypatch):
     """Decodes PNG files only."""
 
-    def decode(image_bytes):
-        return tf.ensure_shape(tf.io.decode_png(image_bytes, channels=3), (8, 12, 3))
+    def decode(sample):
+        return sample | {"image": tf.ensure_shape(tf.io.decode_png(sample["image"], channels=3), (8, 12, 3))}
 
-    monkeypatch.setattr(classification, "image_decoder", lambda model: decode)
+    monkeypatch.setattr(classification, "sample_decoder", lambda model: decode)
 
 
 @pytest.fixture(scope="module")

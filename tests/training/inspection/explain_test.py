@@ -198,7 +198,7 @@ def test_without_its_data_a_run_shows_the_rest(run, tmp_path, capsys, monkeypatc
     def gone(*_, **__):
         raise InputError("the disk is not there.")
 
-    monkeypatch.setattr("training.tasks.classification.load_dataset", gone)
+    monkeypatch.setattr("training.tasks.task.load_dataset", gone)
     page, _ = explain(run.folder, path=tmp_path)
     assert "The run's training images are left out: the disk is not there." in capsys.readouterr().out
     assert {path.stem for path in tmp_path.glob("*.png")} == FIGURES - {"neighbours"}

@@ -64,7 +64,7 @@ def test_a_finished_model_returns_the_values_themselves(recipe):
     task = Task(recipe)
     dataset = task.load()
     mean, deviation = dataset.scale
-    sums = [example["label"] for example in dataset.splits["train"].in_order().as_numpy_iterator()]
+    sums = [example["values"] for example in dataset.splits["train"].in_order().as_numpy_iterator()]
     assert_close(mean, np.mean(sums, axis=0))
     assert_close(deviation, np.std(sums, axis=0))
     arguments = {"input_shape": (10, 30, 1), "include_preprocessing": True, **task.head_arguments(1, False)}
@@ -86,7 +86,7 @@ def test_an_evaluation_has_the_values_of_all_images(recipe):
     examples = list(source.in_order().as_numpy_iterator())
     images = np.stack([image_decoder(model)(example["image"]) for example in examples])
     assert_close(evaluation.predictions, to_numpy(model(images)))
-    np.testing.assert_array_equal(evaluation.values, [example["label"] for example in examples])
+    np.testing.assert_array_equal(evaluation.values, [example["values"] for example in examples])
     errors = np.abs(evaluation.errors[:, 0])
     assert list(evaluation.worst) == np.argsort(-errors, kind="stable")[:8].tolist()
     np.testing.assert_array_equal(evaluation.worst[int(errors.argmax())], images[errors.argmax()])
@@ -112,10 +112,14 @@ def test_a_run_and_what_follows(recipe, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("task", "dataset", "message"),
     [
-        ("classification", "digit_sums", "has values, but no classes. Choose the recipe digit_sums"),
-        ("classification", "digit_sets", "has several labels per image, but no classes. Choose the recipe digit_sets"),
-        ("regression", "digits", "has no values for task=regression"),
-        ("multilabel", "digits", "has no labels for task=multilabel"),
+        (
+            "classification",
+            "digit_sums",
+            "no classes. Choose a recipe for values, or .*: digits, folder, records, table, the name",
+        ),
+        ("classification", "digit_sets", "has labels, but no classes"),
+        ("regression", "digits", "but no values. Choose a recipe for classes, or .*: table, digit_sums$"),
+        ("multilabel", "digits", "has classes, but no labels"),
     ],
 )
 def test_data_of_another_task_are_refused(task, dataset, message, tmp_path):

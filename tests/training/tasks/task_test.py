@@ -30,8 +30,8 @@ def test_labels_as_text():
     texts = {
         ("classification", 1): "bee",
         ("classification", (0, 2)): "ant or cat",
-        ("multilabel", (0, 2)): "ant, cat",
-        ("multilabel", ()): "no label",
+        ("multilabel", (1, 0, 1)): "ant, cat",
+        ("multilabel", (0, 0, 0)): "no label",
         ("regression", (1.0, 2.5, 1234.56)): "ant 1, bee 2.5, cat 1235",
     }
     for (name, label), text in texts.items():

@@ -1,30 +1,38 @@
-"""Crops windows of images, and pastes rectangles into images. Shapes: H W C image."""
+"""Crops windows of samples, and pastes rectangles into images. Shapes: H W C image."""
+
+import functools
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, luma, read_orientation, resize_image, upright
+from keras_vit.decoding import decode_upright, luma, read_orientation, resize_image, upright, upright_size
+from training.data.samples import move_sample, resize_raster, scaling
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
 _DIVISORS = (1, 2, 4, 8)  # A JPEG file can be decoded with its sides divided by one of these numbers.
 
 
-def random_window(image, seed, size):
-    """Cuts a window out of an image, at a uniformly random position.
+def random_window(sample, seed, size):
+    """Cuts a window out of a sample, at a uniformly random position.
 
     Args:
-        image: (height, width, C)
+        sample: A sample of `training.data.samples` with a decoded image (height, width, C).
         seed: (2,) integers.
         size: (H, W) of the window.
 
     Returns:
-        (H, W, C)
+        The changed sample, with an image (H, W, C).
     """
-    num_positions = tf.cast(tf.shape(image)[:2] - size + 1, tf.float32)
+    sides = tf.shape(sample["image"])[:2]
+    num_positions = tf.cast(sides - size + 1, tf.float32)
     top_left = tf.cast(tf.random.stateless_uniform([2], seed) * num_positions, tf.int32)
-    return tf.slice(image, [*tf.unstack(top_left), 0], [*size, image.shape[-1]])
+
+    def cut(pixels, _=None):
+        return tf.slice(pixels, [*tf.unstack(top_left), 0], [*size, pixels.shape[-1]])
+
+    return move_sample(sample, cut, cut, lambda: scaling(sides, sides, -top_left), size)
 
 
-def inception_crop(image_bytes, seed, size, channels, area, interpolation):
+def inception_crop(sample, seed, size, channels, area, interpolation):
     """Decodes a random part of an encoded image, and resizes it: the crop of Inception (arXiv 1409.4842, section 6).
 
     The part is a window of the upright image, which is the image after the rotation that EXIF requires. The window's
@@ -36,7 +44,7 @@ def inception_crop(image_bytes, seed, size, channels, area, interpolation):
     it is decoded at a reduced resolution.
 
     Args:
-        image_bytes: Scalar string, the contents of a JPEG, PNG, GIF, BMP or WebP file.
+        sample: A sample of `training.data.samples`. Its image is the contents of a JPEG, PNG, GIF, BMP or WebP file.
         seed: (2,) integers.
         size: (H, W) of the result.
         channels: C of the result, 1 or 3.
@@ -44,20 +52,73 @@ def inception_crop(image_bytes, seed, size, channels, area, interpolation):
         interpolation: Interpolation of the resizing.
 
     Returns:
-        uint8 (H, W, C)
+        The changed sample, with an image, uint8 (H, W, C).
     """
+    draw_window = functools.partial(_draw_window, seed=seed, area=area)
 
-    def from_jpeg():
-        return _decode_jpeg_window(image_bytes, lambda sides: _draw_window(sides, seed, area), size)
+    def move_image(image_bytes):
+        def from_other():
+            image = decode_upright(image_bytes, 3)
+            top, left, height, width = tf.unstack(draw_window(tf.shape(image)[:2]))
+            return image[top : top + height, left : left + width]
 
-    def from_other():
-        image = decode_upright(image_bytes, 3)
-        top, left, height, width = tf.unstack(_draw_window(tf.shape(image)[:2], seed, area))
-        return image[top : top + height, left : left + width]
+        from_jpeg = functools.partial(_decode_jpeg_window, image_bytes, draw_window, size)
+        window = tf.cond(tf.io.is_jpeg(image_bytes), from_jpeg, from_other)
+        window.set_shape([None, None, 3])
+        return resize_image(luma(window) if channels == 1 else window, size, interpolation)
 
-    window = tf.cond(tf.io.is_jpeg(image_bytes), from_jpeg, from_other)
-    window.set_shape([None, None, 3])
-    return resize_image(luma(window) if channels == 1 else window, size, interpolation)
+    def move_raster(raster, _):
+        top, left, height, width = tf.unstack(draw_window(tf.shape(raster)[:2]))
+        return resize_raster(raster[top : top + height, left : left + width], size)
+
+    def matrix():
+        window = draw_window(tf.cast(upright_size(sample["image"]), tf.int32))
+        scale = tf.cast(size, tf.float32) / tf.cast(window[2:], tf.float32)
+        return scaling(window[2:], size, -scale * tf.cast(window[:2], tf.float32))
+
+    return move_sample(sample, move_image, move_raster, matrix, size)
+
+
+def scaled_window(sample, seed, size, channels, scale_range, preprocessing):
+    """Decodes and scales a sample at random, and crops or pads it to `size` at a random position.
+
+    The image is padded with the mean colour that the model's normalisation subtracts.
+
+    Args:
+        sample: A sample of `training.data.samples` with an encoded image.
+        seed: (2,) integers.
+        size: (H, W) of the result.
+        channels: C of the result, 1 or 3.
+        scale_range: Smallest and largest scale. At scale 1, the whole image is resized to `size`.
+        preprocessing: The `preprocessing` layer of the model.
+
+    Returns:
+        The changed sample, with an image, uint8 (H, W, C).
+    """
+    draws = tf.random.stateless_uniform([3], seed)
+    scale = scale_range[0] + draws[0] * (scale_range[1] - scale_range[0])
+    scaled = tf.maximum(tf.cast(tf.round(scale * tf.cast(size, tf.float32)), tf.int32), 1)
+    positions = tf.cast(draws[1:] * tf.cast(tf.abs(scaled - size) + 1, tf.float32), tf.int32)
+    begin, corner = tf.where(scaled > size, positions, 0), tf.where(scaled < size, positions, 0)
+    extent = tf.minimum(scaled, size)
+
+    def place(pixels, outside):
+        channels = pixels.shape[-1]
+        window = tf.slice(pixels, [*tf.unstack(begin), 0], [*tf.unstack(extent), channels])
+        return paste(tf.broadcast_to(outside, [*size, channels]), window, *tf.unstack(corner))
+
+    def move_image(image_bytes):
+        mean = tf.cast(tf.round(255.0 * tf.constant(preprocessing.mean, tf.float32)), tf.uint8)
+        image = resize_image(decode_upright(image_bytes, channels), scaled, preprocessing.interpolation)
+        return place(image, mean)
+
+    def move_raster(raster, outside):
+        return place(resize_raster(raster, scaled), outside)
+
+    def matrix():
+        return scaling(upright_size(sample["image"]), scaled, corner - begin)
+
+    return move_sample(sample, move_image, move_raster, matrix, size)
 
 
 def _draw_window(sides, seed, area):

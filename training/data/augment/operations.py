@@ -89,6 +89,20 @@ def brightness(image, factor):
     return _blend(0.0, image, factor)
 
 
+def color_jitter(image, seed, most):
+    """Changes brightness, contrast and saturation at random, each by a factor from `1 - most` to `1 + most`.
+
+    Args:
+        image: uint8 (H, W, C)
+        seed: (2,) integers.
+        most: Maximum change, from 0 to 1.
+    """
+    factors = tf.unstack(tf.random.stateless_uniform([3], seed, 1 - most, 1 + most))
+    for change, factor in zip((brightness, contrast, color), factors, strict=True):
+        image = change(image, factor)
+    return image
+
+
 def sharpness(image, factor):
     """Smooths the image (factor below 1) or sharpens it (factor above 1). The outermost pixels stay unchanged."""
     height, width, channels = image.shape

@@ -20,12 +20,13 @@ _SPLITS = ("train", "validation", "test")
 _SEPARATOR = ";"
 
 
-def read_image_table(kind, file, test_fraction, validation_fraction):
+def read_image_table(annotation, file, test_fraction, validation_fraction):
     """Reads a table, and splits its images unless the table does so.
 
     Args:
-        kind: What is read: `"classes"`, the column `label`; `"labels"`, the column `labels`, with semicolons between
-            the labels of an image; or `"values"`, all columns besides `path` and `split`, which must be numbers.
+        annotation: What is read: `"label"`, the column `label`; `"labels"`, the column `labels`, with semicolons
+            between the labels of an image; or `"values"`, all columns besides `path` and `split`, which must be
+            numbers.
         file: Path of the table.
         test_fraction: Fraction of the images that are held out for the test, in (0, 1).
         validation_fraction: Fraction of the remaining images that are held out for validation, in [0, 1).
@@ -40,7 +41,7 @@ def read_image_table(kind, file, test_fraction, validation_fraction):
         raise InputError("The data set table needs data.directory=<path of a .csv or .parquet file>.")
     try:
         table = read_table(file)
-        names, labels, texts = _ANNOTATIONS[kind](table)
+        names, labels, texts = _ANNOTATIONS[annotation](table)
     except (ImportError, OSError, ValueError) as error:
         raise InputError(str(error)) from None
     repeated = [str(path) for path, count in _counts(table.paths).items() if count > 1]
@@ -53,7 +54,7 @@ def read_image_table(kind, file, test_fraction, validation_fraction):
         problem = next(iter(skipped.items()))
         raise InputError(f"{table.file} lists no image that can be read, such as {problem[0]}: {problem[1]}")
     label_of, text_of = (dict(zip(table.paths, values, strict=True)) for values in (labels, texts))
-    by_split, has_splits = _split(table, kind, digests, text_of, test_fraction, validation_fraction)
+    by_split, has_splits = _split(table, annotation, digests, text_of, test_fraction, validation_fraction)
     splits = {split: [(str(path), label_of[path]) for path in paths] for split, paths in by_split.items()}
     if not has_splits:
         splits = together(splits, {str(path): digest for path, digest in digests.items()})
@@ -67,12 +68,12 @@ def _counts(paths):
     return {path: len(list(group)) for path, group in itertools.groupby(sorted(paths))}
 
 
-def _split(table, kind, digests, text_of, test_fraction, validation_fraction):
+def _split(table, annotation, digests, text_of, test_fraction, validation_fraction):
     """({split: paths}, whether the table defines the splits)"""
     if "split" not in table.columns:
         fractions = {"test": test_fraction, "validation": validation_fraction}
         groups = [list(digests)]
-        if kind == "classes":  # The same fraction of each class is held out.
+        if annotation == "label":  # The same fraction of each class is held out.
             by_class = sorted(digests, key=lambda path: text_of[path])
             groups = [list(group) for _, group in itertools.groupby(by_class, key=lambda path: text_of[path])]
         held_out = [hold_out(group, fractions, digests) for group in groups]
@@ -116,5 +117,5 @@ def _values(table):
     return names, rows, [";".join(map(repr, row)) for row in rows]
 
 
-_ANNOTATIONS = {"classes": _classes, "labels": _labels, "values": _values}
-"""{kind: function from a table to names, labels of the rows, and texts of the labels}"""
+_ANNOTATIONS = {"label": _classes, "labels": _labels, "values": _values}
+"""{annotation: function from a table to names, labels of the rows, and texts of the labels}"""

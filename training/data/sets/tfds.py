@@ -39,12 +39,15 @@ def load_tfds(data, record):
     names = split_names(builder, label, data)
     if record is not None:
         refuse_tests_on_seen_pieces(builder, names, record)
-    splits = {name: _tfds_source(builder, split, label, data.shuffle_buffer) for name, split in names.items()}
+    annotation = "label" if data.mask is None else "mask"
+    splits = {
+        name: _tfds_source(builder, split, label, annotation, data.shuffle_buffer) for name, split in names.items()
+    }
     contents = list_contents(builder, names)
     return Dataset(label.class_names, splits, lambda: overlap_message(builder, names), lambda: contents)
 
 
-def _tfds_source(builder, split, label, shuffle_buffer):
+def _tfds_source(builder, split, label, annotation, shuffle_buffer):
     decoders = {name: tfds.decode.SkipDecoding() for name in ("image", *label.encoded)}
     # Features that are not needed, such as the boxes of Oxford-IIIT Pets, are not decoded.
     needed = tfds.decode.PartialDecoding({"image": True} | label.features, decoders=decoders)
@@ -52,7 +55,7 @@ def _tfds_source(builder, split, label, shuffle_buffer):
     repair = _black_and_white if builder.name == "dsprites" else tf.identity
 
     def to_example(example):
-        return {"image": repair(example["image"]), "label": label.read(example)}
+        return {"image": repair(example["image"]), annotation: label.read(example)}
 
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
         with _without_deprecation_warning():

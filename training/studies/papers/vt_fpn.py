@@ -11,10 +11,10 @@ import itertools
 import numpy as np
 
 import keras_vit
-from keras_vit.decoding import image_decoder
-from training.data.loading import load_masks
-from training.data.masks import VOID, read_mask
+from training.data.loading import load_dataset
+from training.data.masks import VOID
 from training.data.pipeline import read_once
+from training.data.samples import sample_decoder
 from training.studies.figures import plot_panels
 from training.studies.models import learning_rates
 from training.studies.results import measured_panel
@@ -57,8 +57,9 @@ def measure(model, recipe):
     """
     if recipe.model.function != "VTFPN":
         return dict.fromkeys(MEASURES, float("nan"))
-    source = load_masks(recipe.data).source("test")
-    batches = itertools.islice(read_once(source, image_decoder(model), read_mask, recipe.fit.batch_size), _NUM_BATCHES)
+    source = load_dataset(recipe.data, "mask").source("test")
+    batches = read_once(source, sample_decoder(model), lambda sample: sample["mask"][..., 0], recipe.fit.batch_size)
+    batches = itertools.islice(batches, _NUM_BATCHES)
     pairs = ((images[is_real], masks[is_real]) for images, masks, is_real in batches)
     images, masks = map(np.concatenate, zip(*pairs, strict=True))
     foreground, maps = (masks > 0) & (masks != VOID), keras_vit.token_maps(model, images)

@@ -17,7 +17,7 @@ def draws(seed):
 
 
 def test_flip_mirrors_half_of_the_images():
-    results = [flip(tf.constant(IMAGE), (0, i)).numpy() for i in range(200)]
+    results = [flip({"image": tf.constant(IMAGE)}, (0, i))["image"].numpy() for i in range(200)]
     mirrored = [np.array_equal(result, IMAGE[:, ::-1]) for result in results]
     same = [np.array_equal(result, IMAGE) for result in results]
     assert all(a != b for a, b in zip(mirrored, same, strict=True))
@@ -44,7 +44,7 @@ def test_equals_an_affine_transform_of_scipy(seed, change):
         )
         for c in range(3)
     ]
-    result = move(tf.constant(IMAGE), seed, config)
+    result = move({"image": tf.constant(IMAGE)}, seed, config)["image"]
     assert result.dtype == tf.uint8
     # The tolerance covers rounding to grey levels and float32 coordinates.
     np.testing.assert_allclose(result, np.stack(expected, -1), atol=0.5 + 0.02)
@@ -53,5 +53,6 @@ def test_equals_an_affine_transform_of_scipy(seed, change):
 def test_reflection_fills_with_the_image_itself():
     config = Augment(translation=0.5, rotation=90, fill="reflect")
     constant = tf.fill([6, 6, 1], tf.constant(100, tf.uint8))
-    np.testing.assert_array_equal(move(constant, (0, 1), config), constant)
-    assert move(constant, (0, 1), Augment(translation=0.5, fill="black")).numpy().min() == 0
+    np.testing.assert_array_equal(move({"image": constant}, (0, 1), config)["image"], constant)
+    black = move({"image": constant}, (0, 1), Augment(translation=0.5, fill="black"))
+    assert black["image"].numpy().min() == 0

@@ -33,8 +33,9 @@ def test_nothing_asked_for_is_the_decoder_of_evaluation():
     augmentation = build_augmentation(model, Augment())
     for file in FILES:
         pixels = image_decoder(model)(file)
-        np.testing.assert_array_equal(augmentation.decode(file), pixels)
-        np.testing.assert_array_equal(augmentation.change(pixels, (3, 7)), pixels)
+        decoded = augmentation.decode({"image": file, "label": 5})
+        np.testing.assert_array_equal(decoded["image"], pixels)
+        assert augmentation.change(decoded, (3, 7)) == decoded == {"image": decoded["image"], "label": 5}
 
 
 @pytest.mark.slow
@@ -49,11 +50,11 @@ def test_images_follow_from_their_seeds():
         (3, {"erasing": 0.5}),
     ):
         augmentation = build_augmentation(model_of(channels), Augment(**config))
-        decoded = augmentation.decode(FILES[0])
-        images = [augmentation.change(decoded, (i, 7)).numpy() for i in range(12)]
+        decoded = augmentation.decode({"image": FILES[0]})
+        images = [augmentation.change(decoded, (i, 7))["image"].numpy() for i in range(12)]
         assert {(image.shape, image.dtype.name) for image in images} == {((*SIZE, channels), "uint8")}
         assert len({image.tobytes() for image in images}) > (1 if "flip" in config else 4)
-        np.testing.assert_array_equal(augmentation.change(decoded, (5, 7)), images[5])
+        np.testing.assert_array_equal(augmentation.change(decoded, (5, 7))["image"], images[5])
 
 
 def test_changes_come_in_the_order_of_the_recipe(monkeypatch):
@@ -64,11 +65,12 @@ def test_changes_come_in_the_order_of_the_recipe(monkeypatch):
     crop_seed, flip_seed, randaugment_seed, autoaugment_seed, erasing_seed = tf.unstack(
         tf.random.split(tf.constant(seed, tf.int64), 5)
     )
-    expected = inception_crop(FILES[0], crop_seed, list(SIZE), 3, config.crop_area, "bicubic")
-    expected = autoaugment(randaugment(flip(expected, flip_seed), randaugment_seed, 2, 10), autoaugment_seed)
+    expected = inception_crop({"image": FILES[0]}, crop_seed, list(SIZE), 3, config.crop_area, "bicubic")
+    expected = randaugment(flip(expected, flip_seed)["image"], randaugment_seed, 2, 10)
+    expected = autoaugment(expected, autoaugment_seed)
     expected = erase(expected, erasing_seed, 0.5)
     augmentation = build_augmentation(model_of(interpolation="bicubic"), config)
-    np.testing.assert_array_equal(augmentation.change(FILES[0], seed), expected)
+    np.testing.assert_array_equal(augmentation.change({"image": FILES[0]}, seed)["image"], expected)
 
 
 def test_random_windows_are_cut_from_a_square():
@@ -77,9 +79,11 @@ def test_random_windows_are_cut_from_a_square():
     square = image_decoder(keras.Sequential([keras.Input((37, 37, 3)), keras_vit.Preprocessing(resize=(37, 37))]))(
         FILES[0]
     )
-    np.testing.assert_array_equal(augmentation.decode(FILES[0]), square)
+    decoded = augmentation.decode({"image": FILES[0]})
+    np.testing.assert_array_equal(decoded["image"], square)
     [seed] = tf.random.split(tf.constant((1, 2), tf.int64), 1)
-    np.testing.assert_array_equal(augmentation.change(square, (1, 2)), random_window(square, seed, SIZE))
+    window = random_window({"image": square}, seed, SIZE)["image"]
+    np.testing.assert_array_equal(augmentation.change(decoded, (1, 2))["image"], window)
 
 
 def test_a_square_that_is_too_small():

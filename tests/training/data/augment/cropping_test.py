@@ -19,7 +19,7 @@ assert ASPECT_RATIOS == (3 / 4, 4 / 3)
 
 
 def _crop(image_bytes, seed, channels=3, size=SIZE, interpolation="bilinear"):
-    return inception_crop(image_bytes, seed, size, channels, AREA, interpolation)
+    return inception_crop({"image": image_bytes}, seed, size, channels, AREA, interpolation)["image"]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_large_photographs_are_decoded_to_no_more_than_needed(divisor, monkeypat
     monkeypatch.setattr(tf.image, "decode_and_crop_jpeg", counted)
     # The window has at least 0.96 of the area and 0.9 of each side, so it is 8 to 15 times the divisor.
     file = encoded(picture(12 * divisor, 12 * divisor), "JPEG", subsampling=0)
-    inception_crop(tf.constant(file), (0, 1), [8, 8], 3, (0.96, 1.0), "bilinear")
+    inception_crop({"image": tf.constant(file)}, (0, 1), [8, 8], 3, (0.96, 1.0), "bilinear")
     assert ratios == [divisor]
 
 
@@ -132,7 +132,7 @@ def test_random_window_is_anywhere_with_equal_probability():
     image = tf.constant(np.arange(4 * 6 * 2).reshape(4, 6, 2))
     seeds = tf.data.Dataset.from_tensor_slices([(8, i) for i in range(300)])
     counts = {}
-    for window in seeds.map(lambda seed: random_window(image, seed, (3, 4))).as_numpy_iterator():
+    for window in seeds.map(lambda seed: random_window({"image": image}, seed, (3, 4))["image"]).as_numpy_iterator():
         top, left = divmod(int(window[0, 0, 0]) // 2, 6)
         np.testing.assert_array_equal(window, image[top : top + 3, left : left + 4])
         counts[top, left] = counts.get((top, left), 0) + 1

@@ -21,8 +21,8 @@ def _build(channels=3, **config):
 
 def changed(augmentation, number, decoded=None):
     """Images (number, H, W, C) for `number` seeds."""
-    decoded = augmentation.decode(FILES[0]) if decoded is None else decoded
-    return np.stack([augmentation.change(decoded, (seed, 7)) for seed in range(number)])
+    decoded = augmentation.decode({"image": FILES[0]}) if decoded is None else {"image": decoded}
+    return np.stack([augmentation.change(decoded, (seed, 7))["image"] for seed in range(number)])
 
 
 @pytest.mark.slow
@@ -30,9 +30,13 @@ def changed(augmentation, number, decoded=None):
 def test_changes_images_in_a_pipeline():
     config = {"crop": "random", "crop_from": 40, "flip": True, "rotation": 9, "randaugment_ops": 1, "erasing": 0.25}
     augmentation = _build(**config)
-    decoded = tf.stack([augmentation.decode(file) for file in FILES])  # Eager, because tracing takes seconds.
+    decoded = tf.stack(
+        [augmentation.decode({"image": file})["image"] for file in FILES]
+    )  # Eager, because tracing takes seconds.
     examples = tf.data.Dataset.from_tensor_slices(decoded).repeat(4).enumerate()
-    changed = examples.map(lambda i, image: augmentation.change(image, tf.stack([i, 7])), tf.data.AUTOTUNE)
+    changed = examples.map(
+        lambda i, image: augmentation.change({"image": image}, tf.stack([i, 7]))["image"], tf.data.AUTOTUNE
+    )
     [images] = changed.batch(12).as_numpy_iterator()
     assert images.shape == (12, *SIZE, 3)
     assert len({image.tobytes() for image in images}) > 8  # One image in a hundred becomes all black or all white.

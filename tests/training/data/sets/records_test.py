@@ -103,13 +103,13 @@ def test_an_index_of_more_images_is_refused(tmp_path, cache):
     index.write_text(index.read_text().replace(f'"{name}": 4', f'"{name}": 1234'))
     source = load_dataset(recipe.data, disjoint=False).splits["train"]
     changes = Augmentation(
-        lambda image, label: (tf.ensure_shape(tf.io.decode_png(image), [8, 8, 1]), label),
-        lambda image, label, seed: (image, label),
+        lambda sample: sample | {"image": tf.ensure_shape(tf.io.decode_png(sample["image"]), [8, 8, 1])},
+        lambda sample, seed: sample,
         lambda images, labels, *rest: (images, labels),
     )
     recipe = override(recipe, [f"data.cache={str(cache).lower()}", "fit.batch_size=500"])
     with pytest.raises(tf.errors.OpError) as error:
-        list(training_batches(source, changes, recipe)(range(3))(0, 1, 500))
+        list(training_batches(source, changes, lambda sample: sample["label"], recipe)(range(3))(0, 1, 500))
     assert raised_in_pipeline(error.value) == (
         f"{tmp_path / name} has 4 images, but records.json lists 1,234. Correct the number in records.json, or write "
         f"the shards again into another directory: python -m training records RECIPE --to DIRECTORY"

@@ -7,7 +7,7 @@ import PIL.Image
 import pytest
 
 from training import recipes
-from training.data.loading import load_dataset, load_labels, load_values
+from training.data.loading import load_dataset
 from training.errors import InputError
 from training.recipe.assignments import override
 
@@ -42,13 +42,13 @@ def _data(table):
     return override(recipes.load("digits"), changes).data
 
 
-def _examples(dataset):
+def _examples(dataset, annotation="label"):
     """{red of the image: (split, label)}"""
     found = {}
     for split, source in dataset.splits.items():
         for example in source.in_order().as_numpy_iterator():
             image = np.asarray(PIL.Image.open(io.BytesIO(example["image"])))
-            found[int(image[0, 0, 0])] = split, example["label"].tolist()
+            found[int(image[0, 0, 0])] = split, example[annotation].tolist()
     return found
 
 
@@ -62,24 +62,24 @@ def test_classes(folder):
 
 
 def test_labels(folder):
-    dataset = load_labels(_data(folder / "sets.csv"))
+    dataset = load_dataset(_data(folder / "sets.csv"), "labels")
     assert dataset.class_names == ("cat", "dog")
-    expected = [[0, 1], [], [1], [0]]
-    examples = _examples(dataset)
+    expected = [[True, True], [False, False], [False, True], [True, False]]
+    examples = _examples(dataset, "labels")
     assert {number: label for number, (_, label) in examples.items()} == {n: expected[n % 4] for n in range(20)}
     assert {split for split, _ in examples.values()} == {"train", "validation", "test"}
 
 
 def test_values(folder):
-    dataset = load_values(_data(folder / "values.csv"))
+    dataset = load_dataset(_data(folder / "values.csv"), "values")
     assert dataset.class_names == ("age", "height")
-    for number, (_, values) in _examples(dataset).items():
+    for number, (_, values) in _examples(dataset, "values").items():
         np.testing.assert_allclose(values, [number, number / 10], rtol=1e-6)
 
 
 def test_splits_of_the_table(folder):
-    dataset = load_values(_data(folder / "split.csv"))
-    examples = _examples(dataset)
+    dataset = load_dataset(_data(folder / "split.csv"), "values")
+    examples = _examples(dataset, "values")
     assert {number: split for number, (split, _) in examples.items()} == {
         number: ("train", "validation", "test", "train")[number % 4] for number in range(20)
     }
@@ -88,43 +88,43 @@ def test_splits_of_the_table(folder):
 
 
 def test_the_same_split_each_time(folder):
-    first, again = (_examples(load_values(_data(folder / "values.csv"))) for _ in range(2))
+    first, again = (_examples(load_dataset(_data(folder / "values.csv"), "values"), "values") for _ in range(2))
     assert first == again
 
 
 @pytest.mark.parametrize(
-    ("text", "load", "message"),
+    ("text", "annotation", "message"),
     [
-        ("path,label\n0.png,cat\nsub/1.png,cat\n", load_dataset, "only one class, 'cat'"),
-        ("path,label\n0.png,cat\nsub/1.png,\n", load_dataset, "row 2: the image has no label"),
-        ("path,age\n0.png,1\n", load_dataset, "has no column 'label'"),
-        ("path,labels\n0.png,\n", load_labels, "no image has a label"),
-        ("path\n0.png\n", load_values, "has no column of values besides path"),
-        ("path,age\n0.png,1\n0.png,2\n", load_values, "lists images more than once: .*0.png"),
+        ("path,label\n0.png,cat\nsub/1.png,cat\n", "label", "only one class, 'cat'"),
+        ("path,label\n0.png,cat\nsub/1.png,\n", "label", "row 2: the image has no label"),
+        ("path,age\n0.png,1\n", "label", "has no column 'label'"),
+        ("path,labels\n0.png,\n", "labels", "no image has a label"),
+        ("path\n0.png\n", "values", "has no column of values besides path"),
+        ("path,age\n0.png,1\n0.png,2\n", "values", "lists images more than once: .*0.png"),
         (
             "path,age\nabsent.png,1\n",
-            load_values,
+            "values",
             "lists no image that can be read, .*absent.png: No such file",
         ),
-        ("path,split,age\n0.png,training,1\n", load_values, "row 1: split must be one of train, validation, test"),
-        ("path,split,age\n0.png,test,1\n", load_values, "has no readable image of the split train"),
+        ("path,split,age\n0.png,training,1\n", "values", "row 1: split must be one of train, validation, test"),
+        ("path,split,age\n0.png,test,1\n", "values", "has no readable image of the split train"),
     ],
 )
-def test_tables_that_cannot_be_used_are_refused(text, load, message, folder):
+def test_tables_that_cannot_be_used_are_refused(text, annotation, message, folder):
     (folder / "wrong.csv").write_text(text)
     with pytest.raises(InputError, match=message):
-        load(_data(folder / "wrong.csv"))
+        load_dataset(_data(folder / "wrong.csv"), annotation)
 
 
 def test_images_that_cannot_be_read_are_named(folder, capsys):
     rows = [f"{number}.png,{number}" for number in range(0, 20, 2)]
     (folder / "gaps.csv").write_text("\n".join(["path,age", *rows, "absent.png,7"]))
-    dataset = load_values(_data(folder / "gaps.csv"))
-    assert len(_examples(dataset)) == 10
+    dataset = load_dataset(_data(folder / "gaps.csv"), "values")
+    assert len(_examples(dataset, "values")) == 10
     assert "absent.png: No such file or directory\nSkipped 1 in total." in capsys.readouterr().out
 
 
 def test_the_path_of_the_table_is_needed():
     recipe = override(recipes.load("digits"), ["data.dataset=table"])
     with pytest.raises(InputError, match=r"needs data\.directory=<path of a \.csv or \.parquet file>"):
-        load_values(recipe.data)
+        load_dataset(recipe.data, "values")
