@@ -22,7 +22,7 @@ train: .venv/training.installed
 	.venv/bin/python -m training train $(RECIPE) $(ARGS)
 
 # What runs TensorFlow's operations whatever Keras runs on.
-OF_TENSORFLOW = compat training serving benchmarks decoding_test.py readme_test.py
+OF_TENSORFLOW = compat training serving benchmarks data/decoding_test.py readme_test.py
 
 # Two processes, file by file. When a process crashes, the tests end: with another process in its place, pytest-xdist 3.8 hangs.
 # NumPy's linear algebra uses one thread, because waiting threads would take the other process's time.

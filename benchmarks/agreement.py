@@ -144,7 +144,7 @@ def _file_predictors(model, for_export):
 def measure(weights, paths, merged, labels_file=None):
     """The lines of the results: the agreement of each way to answer with the model itself."""
     import keras_vit
-    from keras_vit.decoding import image_decoder
+    from keras_vit.data.decoding import image_decoder
 
     model = keras_vit.from_pretrained(weights)
     decode = image_decoder(model)

@@ -154,7 +154,7 @@ def measure_speed(model, format, quantize, float_file, folder, images):
 def measure(weights, paths, formats):
     """Yields the lines of the results."""
     import keras_vit
-    from keras_vit.decoding import image_decoder
+    from keras_vit.data.decoding import image_decoder
     from keras_vit.export.parity import with_random_head
 
     model = keras_vit.from_pretrained(weights)

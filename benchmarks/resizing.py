@@ -20,7 +20,7 @@ import PIL.Image
 import tensorflow as tf
 
 from benchmarks.records import markdown_table
-from keras_vit.decoding import resize_image
+from keras_vit.data.decoding import resize_image
 from keras_vit.export.parity import PHOTOGRAPHS
 
 SIZES = ((224, 224), (248, 331), (331, 248), (384, 384), (32, 48))

@@ -29,7 +29,7 @@ from timm.data import create_transform, resolve_data_config
 
 import keras_vit
 from benchmarks.support_page import SETTINGS, write_part
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 
 TOLERANCE = 2
 """Largest difference of a pixel, in levels from 0 to 255."""

@@ -31,7 +31,7 @@ ROOMS = (
     ("keras_vit.weights.adapt", "keras_vit.weights.checkpoint"),
     ("keras_vit.weights.formats",),
     ("keras_vit.weights",),
-    ("keras_vit.decoding",),
+    ("keras_vit.inference",),
     ("keras_vit.encoder", "keras_vit.heads", "keras_vit.label_spaces"),
     ("keras_vit.models",),
     ("keras_vit.analysis", "keras_vit.cost", "keras_vit.pretrained", "keras_vit.pretraining"),
@@ -69,6 +69,7 @@ RANKS = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 IN_FUNCTIONS = {
     "keras_vit.analysis.plots": {"matplotlib"},
     "keras_vit.atomic_files": {"filelock"},
+    "keras_vit.data.archives": {"tensorflow", "tensorflow_datasets"},
     "keras_vit.data.table": {"pyarrow"},
     "keras_vit.export.formats.exporting": {"tensorflow"},
     "keras_vit.export.formats.litert": {"ai_edge_litert", "tensorflow"},
@@ -78,6 +79,7 @@ IN_FUNCTIONS = {
     "keras_vit.export.int8.onnx": {"onnx", "onnxruntime"},
     "keras_vit.export.int8.openvino": {"nncf", "openvino"},
     "keras_vit.export.parity": {"jax", "tensorflow"},
+    "keras_vit.inference": {"jax", "pyarrow", "tensorflow"},
     "keras_vit.layers.ops.attention_kernels": {"tensorflow"},
     "keras_vit.layers.ops.fixed_seed": {"tensorflow"},
     "keras_vit.models.step_variables": {"tensorflow"},
@@ -90,7 +92,7 @@ IN_FUNCTIONS = {
 # Modules that compute with TensorFlow import it at the top. Other modules of the library import these modules inside
 # functions only.
 TENSORFLOW_MODULES = {
-    "keras_vit.decoding",
+    "keras_vit.data.decoding",
     "keras_vit.export.functions",
     "keras_vit.export.smaller_graph",
     "keras_vit.export.writing",

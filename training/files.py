@@ -20,7 +20,8 @@ def read_file(path):
 
 def write_text(path, text):
     """Writes a text file atomically. Raises an InputError if it cannot be written."""
-    from keras_vit.atomic_files import replace_file_atomically  # Here, because `predict` runs without keras_vit.
+    # Here, because keras_vit imports Keras, and the command checks the backend first.
+    from keras_vit.atomic_files import replace_file_atomically
 
     try:
         with replace_file_atomically(path) as unfinished:

@@ -132,7 +132,7 @@ def prepare(model, folder, names, batch_sizes):
         batch_sizes: Numbers of images in a request.
     """
     import keras_vit
-    from keras_vit.decoding import image_decoder
+    from keras_vit.data.decoding import image_decoder
     from keras_vit.export.parity import read_images
 
     for file in {ROWS[name].file for name in names}:

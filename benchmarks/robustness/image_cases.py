@@ -15,7 +15,7 @@ class Images:
 
     def __init__(self, folder):
         import keras_vit
-        from keras_vit.decoding import batch_decoder
+        from keras_vit.data.decoding import batch_decoder
 
         model = keras_vit.ViT("Ti/16", input_shape=(32, 32, 3), num_layers=1, classes=2)
         self._files = [path.read_bytes() for path in sorted(pathlib.Path(folder).iterdir())]

@@ -1,1 +1,1 @@
-"""Reads encoded images and tables of images. It knows no recipe, no splits and no augmentation."""
+"""Reads samples from files and archives, and decodes images. It knows no recipe, no splits and no augmentation."""

@@ -9,7 +9,7 @@ import math
 import keras
 import tensorflow as tf
 
-from keras_vit.decoding import batch_decoder
+from keras_vit.data.decoding import batch_decoder
 from keras_vit.export.signatures import output_of_signature, returns_masks
 from keras_vit.preprocessing import input_preprocessing, preprocess_input
 

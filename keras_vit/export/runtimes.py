@@ -191,7 +191,7 @@ def write_file(model, file, format, precision, photographs, sizes):
         photographs: Path of the `.npz` file for the photographs. It gets one uint8 array (N, H, W, C) for each size.
         sizes: List of [height, width].
     """
-    from keras_vit.decoding import decode_upright, resize_image
+    from keras_vit.data.decoding import decode_upright, resize_image
 
     FORMATS[format].module.write(FromPixels(model), file, precision)
     *_, channels = model.input_shape

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, image_decoder
+from keras_vit.data.decoding import decode_upright, image_decoder
 from keras_vit.export.functions import build_signatures
 from keras_vit.export.messages import without_messages
 from keras_vit.export.parity import computes_in_float32, full_precision, read_images

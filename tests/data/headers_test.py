@@ -10,8 +10,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from keras_vit.data.decoding import decode_upright
 from keras_vit.data.headers import encoded_size, exif_orientation, first_frame, has_too_many_scans
-from keras_vit.decoding import decode_upright
 from tests.pictures import encoded, exif_segment, noise, picture
 from tests.test_case import TENSORFLOW
 

@@ -4,7 +4,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from keras_vit.decoding import resize_image
+from keras_vit.data.decoding import resize_image
 from keras_vit.export.parity import PHOTOGRAPHS
 from tests.pictures import FILTERS, resized_by_pillow
 from tests.test_case import TENSORFLOW

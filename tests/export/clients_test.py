@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import keras_vit
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 from keras_vit.export.server_files import write_operator_files
 from tests.export.exports import LABELS, TOP_K
 from tests.export.stand_in import serve

@@ -11,7 +11,7 @@ import keras_vit
 from keras_vit import baselines, models
 from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import VARIANTS
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 from keras_vit.export.parity import read_images
 from tests.test_case import randomize
 

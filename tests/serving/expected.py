@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 import keras_vit
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 from tests.test_case import TOLERANCE, to_numpy
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 from keras_vit.export.precision import round_to_int8
 from tests.export.exports import OPTIONS, export_option, meta_graph
 from tests.pictures import encoded, picture

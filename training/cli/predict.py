@@ -9,13 +9,26 @@ def add_to(subparsers):
     parser = subparsers.add_parser("predict", help="classify or segment images")
     add = parser.add_argument
     add("source", metavar="RUN_OR_MODEL", help="folder of a run, or SavedModel")
-    add("images", nargs="+", metavar="IMAGE", help="JPEG, PNG, GIF, BMP or WebP file")
-    add("--top", type=positive, default=5, metavar="N", help="number of classes to print (default: 5)")
-    add("--to", type=pathlib.Path, metavar="FOLDER", help="output folder for coloured masks, for segmentation models")
+    add(
+        "images",
+        nargs="+",
+        metavar="IMAGES",
+        help="image file (JPEG, PNG, GIF, BMP or WebP), folder of images, .txt file of paths, .csv or .parquet table "
+        "with a column path, .tar archive, .tfrecord file, or tfds:NAME:SPLIT",
+    )
+    add("--top", type=positive, default=5, metavar="N", help="number of classes (default: 5)")
+    add(
+        "--to",
+        type=pathlib.Path,
+        metavar="PATH",
+        help=".csv, .jsonl or .parquet file for the predictions, or folder for coloured masks of segmentation models",
+    )
+    add("--batch-size", type=positive, default=32, metavar="N", help="number of images computed together (default: 32)")
     parser.set_defaults(command=run)
 
 
 def run(options):
     from training.inspection.predict import predict
 
-    return 1 if predict(options.source, options.images, options.top, options.to) else 0
+    unreadable = predict(options.source, options.images, options.top, options.to, options.batch_size)
+    return 1 if unreadable else 0

@@ -6,7 +6,7 @@ import re
 
 import tensorflow as tf
 
-from keras_vit.decoding import check_decoding_cost
+from keras_vit.data.decoding import check_decoding_cost
 from training.errors import InputError
 from training.files import read_file
 
@@ -20,7 +20,7 @@ def read_image(path, decode):
 
     Args:
         path: Path of the file.
-        decode: Function of `keras_vit.decoding` that decodes the contents to pixels.
+        decode: Function of `keras_vit.data.decoding` that decodes the contents to pixels.
 
     Raises:
         OSError: If the file cannot be read.

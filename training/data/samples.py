@@ -17,7 +17,7 @@ changes the mask, the depth and the boxes in the same way.
 
 import tensorflow as tf
 
-from keras_vit.decoding import image_decoder, resized_sides, upright_size
+from keras_vit.data.decoding import image_decoder, resized_sides, upright_size
 from keras_vit.preprocessing import input_preprocessing
 from training.data.masks import VOID, read_mask
 

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 
+from keras_vit.inference import predictor
 from training.data.pipeline import read_once
 from training.data.samples import sample_decoder
 from training.data.subsets import multi_hot
@@ -129,9 +130,10 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
     splits = [splits] if isinstance(splits, str) else splits
     collector = _Collector(sum(dataset.splits[split].size for split in splits))
     batches = itertools.chain.from_iterable(_batches(model, dataset, split, recipe) for split in splits)
+    compute = predictor(model)
     for images, labels, is_real in batches:
         # Padding is removed only after the prediction, because Keras would compile the model again for a smaller batch.
-        probabilities = model.predict_on_batch(images)
+        probabilities = compute(images)
         if restrict is not None:
             probabilities = restrict(probabilities)
         is_labelled = is_real & labels.any(axis=1)

@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 
+from keras_vit.inference import predictor
 from training.data.pipeline import read_splits
 from training.data.samples import sample_decoder
 from training.evaluation.metrics import binary_cross_entropy, evenly_spaced
@@ -121,10 +122,10 @@ def evaluate(model, dataset, splits, recipe):
         dataset, splits, sample_decoder(model), lambda sample: sample["labels"], recipe.fit.batch_size
     )
     chosen = evenly_spaced(NUM_EXAMPLES, total)
-    labels, probabilities, examples, count = [], [], {}, 0
+    compute, labels, probabilities, examples, count = predictor(model), [], [], {}, 0
     for images, found, is_real in batches:
         labels.append(found[is_real])
-        probabilities.append(model.predict_on_batch(images)[is_real])
+        probabilities.append(compute(images)[is_real])
         for row in np.flatnonzero(is_real):
             if count in chosen:
                 examples[count] = images[row].copy()

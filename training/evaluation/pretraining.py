@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
+from keras_vit.inference import predictor
 from training.data.pipeline import read_once
 from training.data.samples import sample_decoder
 from training.evaluation.metrics import evenly_spaced
@@ -47,9 +48,9 @@ def evaluate(learner, dataset, split, recipe, objective, metric):
     """
     source, size = dataset.splits[split], recipe.fit.batch_size
     chosen = evenly_spaced(NUM_EXAMPLES, source.size)
-    loss, count, images = keras.metrics.Mean(), 0, []
+    compute, loss, count, images = predictor(learner), keras.metrics.Mean(), 0, []
     for batch, _, is_real in read_once(source, sample_decoder(learner.model), lambda sample: 0, size):
-        outputs = learner.predict_on_batch(batch)
+        outputs = compute(batch)
         loss.update_state(objective(None, outputs), sample_weight=is_real)
         metric.update_state(None, outputs, sample_weight=is_real)
         images += [batch[row] for row in np.flatnonzero(is_real) if count + row in chosen]

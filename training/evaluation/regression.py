@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 
+from keras_vit.inference import predictor
 from training.data.pipeline import read_splits
 from training.data.samples import sample_decoder
 from training.evaluation.metrics import evenly_spaced
@@ -86,11 +87,12 @@ def evaluate(model, dataset, splits, recipe):
         dataset, splits, sample_decoder(model), lambda sample: sample["values"], recipe.fit.batch_size
     )
     chosen = evenly_spaced(NUM_EXAMPLES, total)
+    compute = predictor(model)
     deviation = dataset.scale[1] if "train" in dataset.splits else 1.0
     values, predictions, examples, worst, count = [], [], {}, {}, 0
     for images, labels, is_real in batches:
         values.append(labels[is_real].astype("float64"))
-        predictions.append(np.asarray(model.predict_on_batch(images), "float64")[is_real])
+        predictions.append(np.asarray(compute(images), "float64")[is_real])
         errors = (np.abs(predictions[-1] - values[-1]) / deviation).mean(axis=1)
         for row, error in zip(np.flatnonzero(is_real), errors.tolist(), strict=True):
             if count in chosen:

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.analysis.features import representation
+from keras_vit.inference import predictor
 from training.data.pipeline import read_once
 from training.data.samples import sample_decoder
 from training.data.subsets import select
@@ -38,9 +39,9 @@ def features(model, source, recipe):
     Raises:
         InputError: If the model does not output one vector per image.
     """
-    frozen = _Representation(model)
+    compute = predictor(_Representation(model))
     batches = read_once(source, sample_decoder(model), lambda sample: 0, recipe.fit.batch_size)
-    return np.concatenate([frozen.predict_on_batch(images)[is_real] for images, _, is_real in batches])
+    return np.concatenate([compute(images)[is_real] for images, _, is_real in batches])
 
 
 def features_of_some(model, source, recipe, indices):

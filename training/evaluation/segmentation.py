@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.inference import predictor
 from training.data.masks import VOID
 from training.data.pipeline import read_splits
 from training.data.samples import sample_decoder
@@ -91,7 +92,7 @@ def evaluate(model, dataset, splits, recipe):
         A `Segmentation`.
     """
     # The argmax is computed on the device, because masks are copied faster than the probabilities of all classes.
-    segmenter = keras.Model(model.inputs, ops.argmax(model.outputs[0], axis=-1))
+    compute = predictor(keras.Model(model.inputs, ops.argmax(model.outputs[0], axis=-1)))
     num_classes = len(dataset.class_names)
     total, batches = read_splits(
         dataset, splits, sample_decoder(model), lambda sample: sample["mask"][..., 0], recipe.fit.batch_size
@@ -99,7 +100,7 @@ def evaluate(model, dataset, splits, recipe):
     example_indices = evenly_spaced(NUM_EXAMPLES, total)
     confusion, count, examples = np.zeros((num_classes, num_classes), "int64"), 0, []
     for images, truths, is_real in batches:
-        predictions = np.asarray(segmenter.predict_on_batch(images)).astype("uint8")
+        predictions = np.asarray(compute(images)).astype("uint8")
         is_known = is_real[:, None, None] & (truths != VOID)
         pairs = truths[is_known].astype("int64") * num_classes + predictions[is_known]
         confusion += np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)

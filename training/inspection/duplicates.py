@@ -12,7 +12,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, luma
+from keras_vit.data.decoding import decode_upright, luma
 from training.data.subsets import select
 from training.inspection.hash_index import HashIndex, distances
 

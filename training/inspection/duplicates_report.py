@@ -7,7 +7,7 @@ from html import escape
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright
+from keras_vit.data.decoding import decode_upright
 from training.data.loading import load_dataset
 from training.data.sets.folder import read_folder
 from training.data.subsets import read_labels, select

@@ -17,7 +17,7 @@ import keras_vit
 from keras_vit.analysis import plots
 from keras_vit.analysis.embeddings import num_filters
 from keras_vit.architectures import VTResNetConfig, read_architecture
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 from keras_vit.outputs import output_of
 from training import recipes
 from training.data.images import read_image

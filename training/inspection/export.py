@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 import keras_vit
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 from keras_vit.export.runtime_formats import FORMATS
 from training import recipes
 from training.data.images import decoded, read_image

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 from tests.models.tiny import CONFIG
 from tests.test_case import randomize
 from training import recipes

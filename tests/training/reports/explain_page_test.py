@@ -17,7 +17,7 @@ import PIL.Image
 import pytest
 
 import keras_vit
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 from tests.training.inspection.explain_test import leave_figures_blank, tiny, write_pictures
 from training.inspection.explain import explain
 from training.reports import explain_page

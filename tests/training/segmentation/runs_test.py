@@ -15,8 +15,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import keras_vit
-from keras_vit import decoding
-from keras_vit.decoding import image_decoder
+from keras_vit.data import decoding
+from keras_vit.data.decoding import image_decoder
 from tests.training.tiny_sets import TinySet
 from training import recipes
 from training.__main__ import main
@@ -155,7 +155,7 @@ def test_predict_writes_masks_in_colours(tmp_path, capsys):
     model, folder = Thirds(), tmp_path / "1"
     tf.saved_model.save(model, str(folder), {"serving_default": model.serve})
     (folder / "assets" / "labels.txt").write_text("road\nsky\n")
-    paths = [tmp_path / "a.png", tmp_path / "b" / "a.png", tmp_path / "notes.txt"]
+    paths = [tmp_path / "a.png", tmp_path / "b" / "a.png", tmp_path / "notes.jpg"]
     paths[1].parent.mkdir()
     paths[2].write_text("no image")
     for path in paths[:2]:

@@ -9,7 +9,7 @@ import pytest
 import sklearn.metrics
 
 import keras_vit
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 from tests.test_case import randomize
 from training import recipes
 from training.data.augment import build_augmentation

@@ -10,7 +10,7 @@ import pytest
 import sklearn.metrics
 
 import keras_vit
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 from tests.test_case import assert_close, randomize, to_numpy
 from tests.training.tasks.multilabel_test import BRIEF
 from training import recipes

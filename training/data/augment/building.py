@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, resize_image, upright_size
+from keras_vit.data.decoding import decode_upright, resize_image, upright_size
 from keras_vit.preprocessing import input_preprocessing
 from training.data.augment.affine import flip, move
 from training.data.augment.cropping import inception_crop, random_window, scaled_window

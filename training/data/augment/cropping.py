@@ -4,7 +4,7 @@ import functools
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, luma, read_orientation, resize_image, upright, upright_size
+from keras_vit.data.decoding import decode_upright, luma, read_orientation, resize_image, upright, upright_size
 from training.data.samples import move_sample, resize_raster, scaling
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)

@@ -8,7 +8,7 @@ import math
 
 import tensorflow as tf
 
-from keras_vit.decoding import luma
+from keras_vit.data.decoding import luma
 from training.data.augment.cropping import paste
 
 GRAY = 128

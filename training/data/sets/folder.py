@@ -16,15 +16,13 @@ import pathlib
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright
+from keras_vit.data import folder as image_folders
+from keras_vit.data.decoding import decode_upright
 from training.data.images import read_image
 from training.data.sets.splitting import FolderSplits, find_copies, hold_out, list_items, together
 from training.errors import InputError, shortened_names
 from training.files import check_name
 
-READABLE = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
-# Suffixes of photographs that TensorFlow cannot decode. Files with other suffixes are ignored.
-OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".raw", ".psd")
 _SPLIT_NAMES = {"train": "train", "test": "test"} | dict.fromkeys(("val", "valid", "validation"), "validation")
 _LAYOUT = "Expected one folder for each class with its images inside: cat/1.jpg, cat/2.png, dog/a.jpeg ..."
 
@@ -126,7 +124,7 @@ def _check_classes(root, images, skipped):
         raise InputError(
             f"{root} has images of only one class, {classes[0]!r}. A classifier needs two.{hint} {expected}"
         )
-    loose = sum(map(_is_image, root.iterdir()))
+    loose = sum(map(image_folders.is_image, root.iterdir()))
     if loose:
         raise InputError(f"{root} has {loose} images and no class folders. {expected}")
     folders = len(_folders(root))
@@ -160,24 +158,8 @@ def _folders(root):
 
 
 def find_images(folder):
-    """The sorted paths of the images in a folder and its subfolders, also of linked ones. Each folder is read once."""
-    # A link to a folder above would lead to the other classes.
-    seen, links, paths = set(map(str, folder.resolve().parents)), [folder], []
-    for link in links:  # The list grows during the loop. Folders are read before the links to them.
-        for parent, folders, files in os.walk(link):
-            if (target := os.path.realpath(parent)) in seen:
-                folders.clear()
-                continue
-            seen.add(target)
-            folders.sort()
-            links += [path for name in folders if (path := pathlib.Path(parent, name)).is_symlink()]
-            paths += [path for name in files if _is_image(path := pathlib.Path(parent, name))]
-    return _checked(paths)
-
-
-def _is_image(path):
-    """Whether a file has the name of an image. It may be a link to a file that does not exist."""
-    return path.suffix.lower() in READABLE + OTHER_IMAGES and not path.name.startswith(".") and not path.is_dir()
+    """`keras_vit.data.folder.find_images`, with a check that the names are UTF-8."""
+    return _checked(image_folders.find_images(folder))
 
 
 def _checked(paths):
@@ -200,7 +182,7 @@ def map_in_threads(function, items):
 
 def examine(path):
     """Reads an image file. Returns ((size, digest), `None`), or (`None`, reason) if it cannot be decoded."""
-    if path.suffix.lower() in OTHER_IMAGES:
+    if path.suffix.lower() in image_folders.OTHER_IMAGES:
         return None, f"{path.suffix} files cannot be decoded; convert the file to JPEG or PNG"
     try:
         content, _ = read_image(path, _decoder())

@@ -14,7 +14,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright
+from keras_vit.data.decoding import decode_upright
 from keras_vit.label_spaces import imagenet1k_classes
 from training.data.dataset import Dataset
 from training.data.subsets import read_labels, select

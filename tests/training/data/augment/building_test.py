@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.decoding import image_decoder
+from keras_vit.data.decoding import image_decoder
 from tests.pictures import encoded, noise, picture
 from training.data.augment import build_augmentation
 from training.data.augment.affine import flip

@@ -13,7 +13,7 @@ import PIL.ImageOps
 import pytest
 
 import keras_vit
-from keras_vit.decoding import batch_decoder, check_decoding_cost, decode_upright, image_decoder
+from keras_vit.data.decoding import batch_decoder, check_decoding_cost, decode_upright, image_decoder
 from keras_vit.preprocessing import input_preprocessing
 from tests.pictures import FILTERS, encoded, exif_segment, noise, picture, resized_by_pillow
 from tests.test_case import TENSORFLOW, rest_slow

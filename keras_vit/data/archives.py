@@ -1,0 +1,114 @@
+"""Reads archives of samples: tar files such as the shards of WebDataset, TFRecord files, and data sets of TFDS.
+
+The functions yield samples as `keras_vit.data.reading.read_samples` does.
+"""
+
+import itertools
+import json
+import pathlib
+import posixpath
+import tarfile
+
+from keras_vit.data.folder import READABLE
+
+TFDS_PREFIX = "tfds:"
+_IMAGES = ("image", "image/encoded")  # Names of the image and the label in the examples of TFRecord files.
+_LABELS = ("label", "image/class/label")
+
+
+def read_tar(path):
+    """Yields the samples of a tar file.
+
+    Files of the same name up to the first dot of the file name belong to one sample: `cats/1.jpg`, `cats/1.cls` and
+    `cats/1.json`. `.cls` contains the label, `.txt` the text of an image, and `.json` an object of annotations.
+    """
+    parts: dict[str, bytes] = {}
+    name = None
+    try:
+        # Members are read one after the other, so an archive can be larger than the memory.
+        with tarfile.open(path, "r|*") as archive:
+            for member in archive:
+                if not member.isfile():
+                    continue
+                folder, file = posixpath.split(member.name)
+                stem, _, suffix = file.partition(".")
+                if posixpath.join(folder, stem) != name:
+                    yield from _sample(path, name, parts)
+                    parts, name = {}, posixpath.join(folder, stem)
+                if opened := archive.extractfile(member):
+                    parts[f".{suffix.lower()}"] = opened.read()
+        yield from _sample(path, name, parts)
+    except (OSError, EOFError, tarfile.TarError) as error:
+        yield {"path": str(path), "error": f"cannot be read any further: {error}"}
+
+
+def _sample(path, name, parts):
+    """Yields the sample of the files `parts`, {suffix: content}, if they contain an image."""
+    images = [suffix for suffix in parts if suffix in READABLE]
+    if not images:
+        return
+    sample = {"path": f"{pathlib.Path(path)}/{name}{images[0]}", "image": parts[images[0]]}
+    try:
+        if ".json" in parts:
+            annotations = json.loads(parts[".json"])
+            if not isinstance(annotations, dict):
+                raise ValueError("its .json file must contain an object")
+            sample = annotations | sample
+        for suffix, key in ((".cls", "label"), (".txt", "text")):
+            if suffix in parts:
+                sample[key] = parts[suffix].decode().strip()
+    except ValueError as error:
+        sample = {"path": sample["path"], "error": f"has annotations that cannot be read: {error}"}
+    yield sample
+
+
+def read_tfrecord(path):
+    """Yields the samples of a TFRecord file of `tf.train.Example`s.
+
+    The image is the feature `image` or `image/encoded`. The label is `label` or `image/class/label`.
+
+    Args:
+        path: Path or address, such as `gs://bucket/train-00000-of-00016.tfrecord`.
+    """
+    import tensorflow as tf
+
+    records = tf.data.TFRecordDataset(str(path)).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
+    try:
+        for number, record in enumerate(records):
+            features = tf.train.Example.FromString(record).features.feature
+            image = next((list(features[name].bytes_list.value) for name in _IMAGES if name in features), [])
+            if len(image) != 1:
+                found = ", ".join(sorted(features)) or "none"
+                error = f"has no image. Expected: {' or '.join(_IMAGES)}. Its features: {found}"
+                yield {"path": f"{path}:{number}", "error": error}
+                continue
+            sample = {"path": f"{path}:{number}", "image": image[0]}
+            label = next((list(features[name].int64_list.value) for name in _LABELS if name in features), [])
+            yield sample | ({"label": label[0]} if len(label) == 1 else {})
+    except tf.errors.OpError as error:
+        yield {"path": str(path), "error": f"cannot be read any further: {error.message}"}
+
+
+def read_tfds(source):
+    """Returns an iterator over the samples of a split of TFDS.
+
+    Args:
+        source: `tfds:NAME` or `tfds:NAME:SPLIT`, such as `tfds:cifar10:test[:100]`. By default, the split is `test`.
+    """
+    import tensorflow_datasets as tfds
+
+    name, _, split = source.removeprefix(TFDS_PREFIX).partition(":")
+    split = split or "test"
+    try:
+        builder = tfds.builder(name)
+        builder.download_and_prepare()
+        examples = builder.as_dataset(split=split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False)
+    except (ValueError, KeyError, OSError, AssertionError, tfds.core.DatasetNotFoundError) as error:
+        raise ValueError(f"{source} cannot be read: {error}") from error
+    label = builder.info.features.get("label")
+
+    def sample(number, example):
+        named = {"label": label.int2str(int(example["label"]))} if isinstance(label, tfds.features.ClassLabel) else {}
+        return {"path": f"{TFDS_PREFIX}{name}:{split}:{number}", "image": example["image"]} | named
+
+    return itertools.starmap(sample, enumerate(examples.as_numpy_iterator()))
