@@ -12,11 +12,12 @@ import keras_vit
 from keras_vit.data.decoding import image_decoder
 from keras_vit.export.precision import round_to_int8
 from tests.export.exports import OPTIONS, export_option, meta_graph
-from tests.pictures import encoded, picture
+from tests.pictures import encoded, noise, picture
 from tests.serving.expected import assert_outputs, named
 from tests.serving.program import prediction_log, read_answers, serve
-from tests.test_case import to_numpy
+from tests.test_case import randomize, to_numpy
 
+CONFIG = keras_vit.ViTConfig(patch_size=8, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
 FILES = [encoded(picture(40 + 7 * index, 50), "JPEG") for index in range(3)]
 
 
@@ -83,3 +84,41 @@ def test_in_c_as_in_python(names, tmp_path, tmp_path_factory):
     assert not answers.errors
     for outputs, known in zip(answers.outputs, itertools.chain(*zip(*expected, strict=True)), strict=True):
         assert_outputs(outputs, known)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_values_and_labels(precision, tmp_path):
+    """Numbers, and labels of which an image can have several, are answered under their names."""
+    exports = {}
+    for kind, names in (("values", ["age", "height"]), ("labels", ["cat", "dog", "tree"])):
+        activation = "sigmoid" if kind == "labels" else None
+        options = {"input_shape": (32, 48, 3), "classes": len(names), "classifier_activation": activation}
+        model = randomize(keras_vit.ViT(CONFIG, include_preprocessing=True, **options))
+        keras_vit.set_output(model, kind, names=names)
+        folder = keras_vit.export_saved_model(model, tmp_path / kind, precision=precision)
+        exports[kind] = model, names, folder
+    decode = image_decoder(exports["values"][0])
+    files = [encoded(image, "PNG") for image in (picture(40, 50), noise(33, 50), picture(60, 50).rotate(90))]
+    pixels = np.stack([decode(file) for file in files])
+    requests = [
+        prediction_log(signature, place, **inputs)
+        for place in range(2)
+        for signature, inputs in (("serving_default", {"image_bytes": files}), ("predict_pixels", {"images": pixels}))
+    ]
+    serve([folder for *_, folder in exports.values()], requests, tmp_path)
+    answers = read_answers(tmp_path)
+    assert not answers.errors
+    for place, (kind, (model, names, _)) in enumerate(exports.items()):
+        if precision == "int8":
+            for kernel, values, scale in round_to_int8(model):
+                kernel.assign(values * scale)
+        expected = to_numpy(model(pixels.astype("float32")))
+        assert np.ptp(expected, axis=0).min() > 1e-3  # Images differ.
+        for outputs in answers.outputs[2 * place : 2 * place + 2]:
+            if kind == "values":
+                np.testing.assert_allclose(outputs["values"], expected, rtol=1e-4, atol=1e-4)
+                continue
+            order = np.argsort(-expected, axis=1, kind="stable")
+            np.testing.assert_allclose(outputs["scores"], np.take_along_axis(expected, order, axis=1), atol=1e-4)
+            assert outputs["labels"].tolist() == [[names[index].encode() for index in row] for row in order]

@@ -15,13 +15,13 @@ def add_to(subparsers):
 
 
 def run(options):
-    from training.data.loading import load_dataset
     from training.data.sets.records import write_records
     from training.recipe.assignments import override
-    from training.tasks import require_task
+    from training.tasks import TASKS, require_task
 
     recipe = override(recipes.load(options.recipe), options.assignments)
     require_task(recipe, "records")
-    dataset = load_dataset(recipe.data)
-    print(f"{write_records(dataset, options.to)} shards in {options.to}. Train on them with:")
+    task = TASKS[recipe.task](recipe)
+    num_shards = write_records(task.load(), options.to, task.annotation)
+    print(f"{num_shards} shards in {options.to}. Train on them with:")
     print(f"  data.dataset=records data.directory={shlex.quote(options.to)}")

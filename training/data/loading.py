@@ -206,8 +206,8 @@ def _drawn(data, num_images, draw, annotation, dtype, shape):
     return {name: source(name, first, end) for name, (first, end) in ranges.items() if first < end}
 
 
-def _load_records(data, record):
-    dataset = read_records(data.directory, data.shuffle_buffer)
+def _load_records(annotation, data, record):
+    dataset = read_records(data.directory, data.shuffle_buffer, annotation)
     if record is not None:
         record.refuse_tests_on_seen_shards(dataset.contents)
     return dataset
@@ -217,7 +217,7 @@ _TITLES = {"label": "classes", "labels": "labels", "values": "values", "mask": "
 _LOADERS: dict[str, dict[str, Callable]] = {
     "digits": {"label": load_tfds},
     "folder": {"label": _load_folder, "mask": _load_mask_folder},
-    "records": {"label": _load_records},
+    "records": {name: functools.partial(_load_records, name) for name in ("label", "labels", "values", "mask")},
     "table": {name: functools.partial(_load_table, name) for name in ("label", "labels", "values")},
     "shapes": {"mask": _load_shapes},
     "digit_sets": {"labels": _load_digit_sets},

@@ -10,6 +10,7 @@ import math
 import re
 
 import keras
+import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import keras_vit
@@ -65,7 +66,7 @@ def plan(recipe, images=None, classes=None):
     """
     require_task(recipe, "plan")
     recipe = without_weights(recipe)
-    dataset, images_origin = _dataset(recipe.data, images, classes)
+    dataset, images_origin = _dataset(recipe, images, classes)
     seed(recipe)
     try:
         return _plan(recipe, dataset, images_origin, distribution.start(recipe))
@@ -149,14 +150,15 @@ def with_devices(recipe, devices):
     return dataclasses.replace(recipe, distribution=options)
 
 
-def _dataset(data, images, classes):
+def _dataset(recipe, images, classes):
     """Returns a data set with only sizes and class names, and the origin of the number of images as text."""
+    data, annotation = recipe.data, TASKS[recipe.task].annotation
     names = None if classes is None else range(classes)
     images_origin = "given"
     if images is None or names is None:
         is_here = data.dataset in BUILT_IN and data.dataset not in IN_DIRECTORY
         if data.directory is not None or is_here or (data.dataset not in IN_DIRECTORY and _builder(data).is_prepared()):
-            dataset = load_dataset(data)
+            dataset = load_dataset(data, annotation)
             names = names or dataset.class_names
             if images is None:
                 images, images_origin = dataset.source("train").size, f"from {data.dataset} on this machine"
@@ -176,7 +178,8 @@ def _dataset(data, images, classes):
                 total = _TRAIN_IMAGES[data.dataset]
                 images = data.train_images or total - round(data.validation_fraction * total)
                 images_origin = f"assumed from the {total:,} images of {data.dataset}, which is not on this machine"
-    return Dataset(tuple(map(str, names)), {"train": IndexedSource(images, read=None)}), images_origin  # type: ignore[arg-type]
+    source = IndexedSource(images, lambda index: {annotation: tf.zeros([len(names)])})  # Regression reads its values.
+    return Dataset(tuple(map(str, names)), {"train": source}), images_origin
 
 
 def _builder(data):

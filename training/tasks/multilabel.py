@@ -17,7 +17,7 @@ class Task(task.Task):
 
     metric = task.Metric("mean_average_precision", "mean average precision")
     annotation = "labels"
-    commands = ("evaluate", "predict", "explain", "export")
+    commands = ("plan", "records", "evaluate", "predict", "explain", "export")
     published_results = ("mean_average_precision", "f1")
 
     def read_label(self, sample, num_classes):

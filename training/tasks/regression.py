@@ -20,7 +20,7 @@ class Task(task.Task):
 
     metric = task.Metric("mean_absolute_error", "mean absolute error", is_share=False, is_higher_better=False)
     annotation = "values"
-    commands = ("evaluate", "predict", "explain", "export")
+    commands = ("plan", "records", "evaluate", "predict", "explain", "export")
     published_results = ("mean_absolute_error", "r_squared")
 
     def read_label(self, sample, num_classes):

@@ -12,7 +12,7 @@ class Task(task.Task):
 
     metric = task.Metric("mean_iou", "mean IoU")
     annotation = "mask"
-    commands = ("evaluate", "predict", "export")
+    commands = ("records", "evaluate", "predict", "export")
     published_results = ("mean_iou", "pixel_accuracy")
 
     def read_label(self, sample, num_classes):

@@ -55,9 +55,9 @@ def test_devices_decide_the_distribution():
 
 
 def test_what_is_given_is_completed_from_known_data_sets():
-    dataset, origin = module._dataset(recipes.load("digits").data, 1600, None)
+    dataset, origin = module._dataset(recipes.load("digits"), 1600, None)
     assert (len(dataset.class_names), dataset.splits["train"].size, origin) == (10, 1600, "given")
-    dataset, origin = module._dataset(recipes.load("pretrain_imagenet_b16").data, None, 1000)  # It holds out 1 %.
+    dataset, origin = module._dataset(recipes.load("pretrain_imagenet_b16"), None, 1000)  # It holds out 1 %.
     assert dataset.splits["train"].size == 1_281_167 - 12_812
     assert origin[:33] == "assumed from the 1,281,167 images"
 

@@ -181,7 +181,6 @@ def test_what_is_for_classifiers_is_refused(brief_run, tmp_path, monkeypatch, ca
         ["study", "pooling", "recipe=shapes_vt_fpn"],
         ["duplicates", "shapes_vt_fpn"],
         ["duplicates", "digits", "--against", "shapes_vt_fpn"],
-        ["records", "shapes_vt_fpn", "--to", "shards"],
         ["vtab", "task=segmentation"],
         ["evaluate", "RUN", "data.dataset=digits"],
         ["evaluate", "RUN", "data.dataset=records", "data.directory=shards"],
@@ -190,7 +189,7 @@ def test_what_is_for_classifiers_is_refused(brief_run, tmp_path, monkeypatch, ca
         assert main([word.replace("RUN", str(brief_run[0].folder)) for word in command]) == 2
         error = capsys.readouterr().err
         reasons = (
-            "Received: task=segmentation, for which these commands are available: train, evaluate, predict, export",
+            "Received: task=segmentation, for which these commands are available: train, records, evaluate, ",
             "works with classifiers only",
             "but no masks",
             "task=segmentation needs",

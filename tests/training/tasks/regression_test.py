@@ -118,7 +118,7 @@ def test_a_run_and_what_follows(recipe, tmp_path, capsys):
             "no classes. Choose a recipe for values, or .*: digits, folder, records, table, the name",
         ),
         ("classification", "digit_sets", "has labels, but no classes"),
-        ("regression", "digits", "but no values. Choose a recipe for classes, or .*: table, digit_sums$"),
+        ("regression", "digits", "but no values. Choose a recipe for classes, or .*: records, table, digit_sums$"),
         ("multilabel", "digits", "has classes, but no labels"),
     ],
 )

@@ -1,7 +1,7 @@
 """A data set as TFRecord shards in one directory, on a disk or in a bucket.
 
 records.json                    class names, and the number of images in each shard
-train-00000-of-00016.tfrecord   tf.train.Example with image (encoded bytes) and label (int64)
+train-00000-of-00016.tfrecord   tf.train.Example with image (encoded bytes) and label (int64), or another annotation
 test-00000-of-00001.tfrecord
 """
 
@@ -13,6 +13,7 @@ import json
 import posixpath
 from typing import Annotated, Literal
 
+import numpy as np
 import pydantic
 import tensorflow as tf
 
@@ -27,12 +28,14 @@ _INDEX = "records.json"
 _THREADS = 16  # Number of shards whose digests are computed at the same time.
 _BLOCK = 65_536  # Bytes of a block that the digest of a shard covers.
 _Files = Annotated[dict[str, pydantic.PositiveInt], pydantic.Field(min_length=1)]
-_FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+_TYPES = {"label": tf.int64, "labels": tf.int64, "values": tf.float32, "mask": tf.string}
+"""{annotation: its type in the shards}"""
 
 
 class _Index(pydantic.BaseModel):
-    """The contents of `records.json`: class names, and {split: {file: number of images}}."""
+    """The contents of `records.json`: annotation, names of the classes, and {split: {file: number of images}}."""
 
+    annotation: Literal["label", "labels", "values", "mask"] = "label"
     class_names: tuple[str, ...]
     splits: dict[Literal["train", "validation", "test"], _Files]
 
@@ -48,12 +51,13 @@ class _Index(pydantic.BaseModel):
         return splits
 
 
-def write_records(dataset, directory, images_per_shard=1000):
+def write_records(dataset, directory, annotation="label", images_per_shard=1000):
     """Writes a data set as shards, with its images in a fixed random order.
 
     Args:
         dataset: `training.data.dataset.Dataset`
         directory: Path or URL of the target, e.g. `gs://bucket/folder`. It must not contain shards.
+        annotation: The annotation of `training.data.samples` that is written.
         images_per_shard: Number of images in a shard. Shards of 100 to 200 MB are read efficiently.
 
     Returns:
@@ -68,17 +72,19 @@ def write_records(dataset, directory, images_per_shard=1000):
             raise InputError(f"{directory} already contains shards. Choose another directory.")
         tf.io.gfile.makedirs(directory)
         splits = {
-            name: dict(_write_split(source, directory, name, images_per_shard))
+            name: dict(_write_split(source, directory, name, annotation, images_per_shard))
             for name, source in dataset.splits.items()
         }
         with tf.io.gfile.GFile(index_path, "w") as file:  # Written last: without it, a directory is incomplete.
-            file.write(json.dumps({"class_names": dataset.class_names, "splits": splits}, indent=2) + "\n")
+            annotations = {} if annotation == "label" else {"annotation": annotation}
+            index = annotations | {"class_names": dataset.class_names, "splits": splits}
+            file.write(json.dumps(index, indent=2) + "\n")
     except tf.errors.OpError as error:
         raise InputError(f"Shards cannot be written to {directory}: {error.message}") from None
     return sum(map(len, splits.values()))
 
 
-def _write_split(source, directory, name, images_per_shard):
+def _write_split(source, directory, name, annotation, images_per_shard):
     """Writes the shards of a split, and yields (file name, number of images) of each shard."""
     count = -(-source.size // images_per_shard)
     # The images of a folder are ordered by class. A reader of shards shuffles only within a buffer, so it would not mix
@@ -87,26 +93,33 @@ def _write_split(source, directory, name, images_per_shard):
     examples = keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE).as_numpy_iterator()
     for number in range(count):
         file_name = f"{name}-{number:05d}-of-{count:05d}.tfrecord"
-        records = [_serialize(**example) for example in itertools.islice(examples, images_per_shard)]
+        records = [
+            _serialize(example["image"], annotation, example[annotation])
+            for example in itertools.islice(examples, images_per_shard)
+        ]
         with tf.io.TFRecordWriter(posixpath.join(directory, file_name)) as writer:
             for record in records:
                 writer.write(record)
         yield file_name, len(records)
 
 
-def _serialize(image, label):
-    features = {
-        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-    }
+def _serialize(image, annotation, value):
+    features = {"image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image]))}
+    if _TYPES[annotation] == tf.string:
+        features[annotation] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+    elif _TYPES[annotation] == tf.float32:
+        features[annotation] = tf.train.Feature(float_list=tf.train.FloatList(value=value))
+    else:
+        features[annotation] = tf.train.Feature(int64_list=tf.train.Int64List(value=np.atleast_1d(value).astype(int)))
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
-def read_records(directory, shuffle_buffer):
+def read_records(directory, shuffle_buffer, annotation="label"):
     """Reads a directory of shards as a `training.data.dataset.Dataset`.
 
     Raises:
-        InputError: If the directory has no valid shards. The message names the command that writes them.
+        InputError: If the directory has no valid shards with this annotation. The message names the command that writes
+            them.
     """
     if directory is None:
         raise InputError("The records data set needs data.directory=<folder or bucket of the shards>.")
@@ -119,7 +132,16 @@ def read_records(directory, shuffle_buffer):
             f"{directory} is not a directory of shards, because its {_INDEX} cannot be read: {problem}. To write "
             f"shards: python -m training records RECIPE --to {directory}"
         ) from None
-    splits: dict = {name: _source(directory, files, shuffle_buffer) for name, files in index.splits.items()}
+    if index.annotation != annotation:
+        raise InputError(
+            f"The shards in {directory} have the annotation {index.annotation!r}, but this task needs {annotation!r}. "
+            f"Choose a recipe for {index.annotation}, or other shards."
+        )
+    shape = [len(index.class_names)] if annotation in ("labels", "values") else []
+    feature = tf.io.FixedLenFeature(shape, _TYPES[annotation])
+    splits: dict = {
+        name: _source(directory, files, shuffle_buffer, annotation, feature) for name, files in index.splits.items()
+    }
 
     @functools.cache
     def contents():
@@ -153,9 +175,14 @@ def _item(directory, name):
     return Item(name, size, digest.hexdigest())
 
 
-def _source(directory, files, shuffle_buffer):
+def _source(directory, files, shuffle_buffer, annotation, feature):
     shards = [(posixpath.join(directory, name), 0, count) for name, count in files.items()]
     listed = {path: count for path, _, count in shards}
+
+    def parse(record):
+        features = {"image": tf.io.FixedLenFeature([], tf.string), annotation: feature}
+        example = tf.io.parse_single_example(record, features)
+        return example | {annotation: example[annotation] > 0} if annotation == "labels" else example
 
     def stream(ranges, seed):
         pieces = [piece for first, end in ranges for piece in cut(shards, first, end)]
@@ -172,7 +199,7 @@ def _source(directory, files, shuffle_buffer):
             cycle_length=16 if seed is not None else 1,
             num_parallel_calls=tf.data.AUTOTUNE,
         )
-        return records.map(lambda record: tf.io.parse_single_example(record, _FEATURES))
+        return records.map(parse)
 
     return StreamedSource(sum(files.values()), stream, shuffle_buffer)
 

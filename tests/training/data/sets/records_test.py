@@ -1,5 +1,6 @@
 """Shards contain every image of a data set once, in a random order."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -15,8 +16,10 @@ from training.data.loading import load_dataset
 from training.data.pipeline import training_batches
 from training.data.sets.records import read_records, write_records
 from training.data.sources import PADDING, BatchShard, IndexedSource
+from training.data.subsets import select
 from training.errors import InputError, raised_in_pipeline
 from training.recipe.assignments import override
+from training.tasks import TASKS
 
 
 @pytest.fixture
@@ -150,3 +153,31 @@ def test_classes_are_mixed_in_every_shard(tmp_path):
     for shard in shards[:5]:
         # 60 of 303 are drawn without replacement. 20 per class are expected, with a standard deviation of 3.3.
         assert all(10 <= count <= 30 for count in np.bincount(shard, minlength=3))
+
+
+@pytest.mark.parametrize("recipe", ["digit_sets", "digit_sums", "shapes_vt_fpn"])
+def test_other_annotations_come_back(recipe, tmp_path):
+    recipe = override(recipes.load(recipe), ["data.train_images=7"])
+    task = TASKS[recipe.task](recipe)
+    dataset = task.load()
+    splits = {"train": dataset.splits["train"], "test": select(dataset.splits["test"], range(3))}
+    dataset = dataclasses.replace(dataset, splits=splits)
+    assert write_records(dataset, str(tmp_path), task.annotation, images_per_shard=5) == 3
+    found = load_dataset(
+        dataclasses.replace(recipe.data, dataset="records", directory=str(tmp_path), train_images=None), task.annotation
+    )
+    assert found.class_names == dataset.class_names
+
+    def contents(source):
+        examples = [
+            {name: np.asarray(value) for name, value in e.items()} for e in source.in_order().as_numpy_iterator()
+        ]
+        return sorted((example["image"].item(), example[task.annotation].tolist()) for example in examples)
+
+    for split, source in splits.items():
+        assert contents(found.splits[split]) == contents(source)
+        [before, *_], [after, *_] = (source.in_order().take(1) for source in (source, found.splits[split]))
+        assert before[task.annotation].dtype == after[task.annotation].dtype
+        assert before[task.annotation].shape == after[task.annotation].shape
+    with pytest.raises(InputError, match=f"have the annotation '{task.annotation}', but this task needs 'label'"):
+        load_dataset(dataclasses.replace(recipe.data, dataset="records", directory=str(tmp_path), train_images=None))
