@@ -183,7 +183,6 @@ def test_what_is_for_classifiers_is_refused(brief_run, tmp_path, monkeypatch, ca
         ["duplicates", "digits", "--against", "shapes_vt_fpn"],
         ["vtab", "task=segmentation"],
         ["evaluate", "RUN", "data.dataset=digits"],
-        ["evaluate", "RUN", "data.dataset=records", "data.directory=shards"],
     ):
         monkeypatch.chdir(tmp_path)
         assert main([word.replace("RUN", str(brief_run[0].folder)) for word in command]) == 2
