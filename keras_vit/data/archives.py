@@ -5,7 +5,6 @@ The functions yield samples as `keras_vit.data.reading.read_samples` does.
 
 import itertools
 import json
-import pathlib
 import posixpath
 import tarfile
 
@@ -43,23 +42,29 @@ def read_tar(path):
 
 
 def _sample(path, name, parts):
-    """Yields the sample of the files `parts`, {suffix: content}, if they contain an image."""
-    images = [suffix for suffix in parts if suffix in READABLE]
-    if not images:
-        return
-    sample = {"path": f"{pathlib.Path(path)}/{name}{images[0]}", "image": parts[images[0]]}
+    """Yields the sample of the files `parts`, {suffix: content}, if they contain an image.
+
+    `1.seg.png` beside `1.jpg` is no image. Without such a file, a name with several dots is that of an image.
+    """
+    plain = [suffix for suffix in parts if suffix in READABLE][:1]
+    for suffix in plain or [suffix for suffix in parts if suffix.endswith(READABLE)]:
+        yield _annotated({"path": f"{path}/{name}{suffix}", "image": parts[suffix]}, parts)
+
+
+def _annotated(sample, parts):
+    """The sample with the annotations in the files `parts`."""
     try:
         if ".json" in parts:
             annotations = json.loads(parts[".json"])
             if not isinstance(annotations, dict):
-                raise ValueError("its .json file must contain an object")
+                raise ValueError("the .json file must contain an object")
             sample = annotations | sample
         for suffix, key in ((".cls", "label"), (".txt", "text")):
             if suffix in parts:
                 sample[key] = parts[suffix].decode().strip()
     except ValueError as error:
-        sample = {"path": sample["path"], "error": f"has annotations that cannot be read: {error}"}
-    yield sample
+        return {"path": sample["path"], "error": f"has annotations that cannot be read: {error}"}
+    return sample
 
 
 def read_tfrecord(path):

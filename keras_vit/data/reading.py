@@ -48,7 +48,7 @@ def read_samples(source: str | os.PathLike) -> Iterator[dict]:
     path = pathlib.Path(source).expanduser()
     name = path.name.lower()
     if ".tfrecord" in name:
-        return read_tfrecord(source)
+        return _not_empty(source, read_tfrecord(source))
     if path.is_dir():
         paths = find_images(path)
         if not paths:
@@ -62,7 +62,7 @@ def read_samples(source: str | os.PathLike) -> Iterator[dict]:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
         return (_read_file(path.parent / pathlib.Path(line).expanduser()) for line in lines if line.strip())
     if name.endswith((".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")):
-        return read_tar(path)
+        return _not_empty(path, read_tar(path))
     return map(_read_file, [path])
 
 
@@ -73,6 +73,13 @@ def _read_table(path):
         return {name: values[row] for name, values in table.columns.items()} | _read_file(table.paths[row])
 
     return map(read, range(len(table.paths)))
+
+
+def _not_empty(source, samples):
+    """Yields samples, or an error if there are none."""
+    first = next(samples, {"path": str(source), "error": "has no images"})
+    yield first
+    yield from samples
 
 
 def _read_file(path):

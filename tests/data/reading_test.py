@@ -53,6 +53,17 @@ def test_archives(contents, tmp_path):
         {"path": f"{path}/x/{number}.jpg", "image": image, "label": str(number), "boxes": [number]}
         for number, image in enumerate(contents)
     ]
+    dotted = tmp_path / "dotted.tar"
+    with tarfile.open(dotted, "w") as archive:
+        for name in ("a.v1.jpg", "a.v2.jpg", "b.jpg", "b.seg.png", "c.md"):
+            info = tarfile.TarInfo(name)
+            info.size = len(name)
+            archive.addfile(info, io.BytesIO(name.encode()))
+    assert [sample["image"] for sample in read_samples(dotted)] == [b"a.v1.jpg", b"a.v2.jpg", b"b.jpg"]
+    tarfile.open(tmp_path / "empty.tar", "w").close()
+    assert list(read_samples(tmp_path / "empty.tar")) == [
+        {"path": f"{tmp_path / 'empty.tar'}", "error": "has no images"}
+    ]
     broken = tmp_path / "broken.tar"
     with tarfile.open(path) as archive:
         plain = b"".join(archive.extractfile(member).read() for member in archive)
