@@ -67,7 +67,7 @@ def trained_weights(*assignments):
     return before, after
 
 
-if __name__ == "__main__":
+def main():
     on_two = trained_weights(f"distribution.kind={KIND[keras.backend.backend()]}", "distribution.devices=2")
     on_one = trained_weights()
 
@@ -75,3 +75,7 @@ if __name__ == "__main__":
         return float(max(np.abs(a - b).max() for a, b in zip(first, second, strict=True)))
 
     print(json.dumps({"difference": largest(on_two[1], on_one[1]), "change": largest(*on_one)}))
+
+
+if __name__ == "__main__":
+    main()
