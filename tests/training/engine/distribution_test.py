@@ -114,7 +114,7 @@ def folder(request, tmp_path_factory, jax_variables):
                 program = _program("curves_program", str(folder / backend), part, environment=environment)
                 programs[backend][f"process {i} of pair {number}"] = program
     for name in programs:
-        programs[name][f"dictionaries on {name}"] = _program("dictionary_program")
+        programs[name]["dictionaries"] = _program("dictionary_program")
     programs["tensorflow"]["two replicas"] = _program("two_replicas", "scaled_sgd", *["muon"] * has_slow)
     requests = {
         name: (devices, [*SMALL, f"model.config.num_layers={layers}", *changes])
@@ -244,7 +244,7 @@ def test_steps_on_two_replicas_equal_those_on_one_device(printed, optimizer):
 
 @pytest.mark.parametrize("name", ["jax", "tensorflow"])
 def test_dictionaries_on_two_devices_equal_those_on_one(printed, name):
-    results = printed(f"dictionaries on {name}")
+    results = printed(f"{name} dictionaries")
     assert results["difference"] < 1e-6
     assert results["change"] > 1e-2
 
