@@ -16,7 +16,7 @@ def comparisons(recipe):
     *_, (vit, label), (resnet, _) = ((point.series, point.label) for point in data_size.points(recipe))
     return [
         Comparison(
-            f"With {label}, a shift by {shift} pixels changes fewer predictions of the ResNet",
+            f"With {label}, a shift by {shift} px changes fewer predictions of the ResNet",
             (resnet, label),
             (vit, label),
             column=SHIFT_NAMES[shift],
