@@ -9,6 +9,7 @@ import keras
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice
+from keras_vit.outputs import output_of
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays
 from keras_vit.weights.containers.h5 import write_h5
@@ -32,10 +33,9 @@ _READ_TOGETHER = (
 def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card: bool | Evaluation = False) -> None:
     """Saves a model's weights in the format of another project, so that the project's code can load them.
 
-    The files in folders record a sigmoid of the classifier, but no other activation: without an activation, the outputs
-    of a model may be logits or the values of a regression. The files are then read as those of a model with a softmax,
-    or with a sigmoid if there is one class. For a regression with transformers, add `"problem_type": "regression"` to
-    `config.json`.
+    The files in folders record a sigmoid of the classifier, for several labels per image. Those of timm and
+    transformers also record the values of a regression (`keras_vit.set_output`). All others are read as those of a
+    model with a softmax, or with a sigmoid if there is one class.
 
     Google's files contain only arrays. They are read as those of a model without a sigmoid, unless there is one class.
     A sigmoid of several classes and another mean or standard deviation are refused. A warning names another resize,
@@ -162,6 +162,5 @@ def _describe(model, target):
         preprocessing=layer.pixel_settings,
         class_names=layer.class_names(target.classes),
         licence=(layer.origin or {}).get("licence"),
-        has_sigmoid=target.classes is not None
-        and vision_model(model).layers[-1].activation is keras.activations.sigmoid,
+        output=None if target.classes is None else output_of(vision_model(model)).kind,
     )

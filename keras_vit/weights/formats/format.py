@@ -78,7 +78,7 @@ class ModelDescription:
         preprocessing: mean, std, resize, crop and interpolation, as in `keras_vit.Preprocessing`.
         class_names: List of class names, or `None` if they are unknown.
         licence: Licence of the weights, or `None` if it is unknown.
-        has_sigmoid: Whether the model ends with a sigmoid, because an image can have several labels.
+        output: What the outputs of the head mean, a kind of `keras_vit.Output`, or `None` without a head.
     """
 
     config: ViTConfig
@@ -88,7 +88,18 @@ class ModelDescription:
     preprocessing: dict
     class_names: list[str] | None = None
     licence: str | None = None
-    has_sigmoid: bool = False
+    output: str | None = None
+
+    @property
+    def has_sigmoid(self):
+        """Whether the scores are those of a sigmoid, because an image can have several labels."""
+        return self.output == "labels"
+
+    @property
+    def problem_type(self):
+        """The setting `problem_type` of transformers, in a dictionary that is empty for classes."""
+        kinds = {"labels": "multi_label_classification", "values": "regression"}
+        return {"problem_type": kinds[self.output]} if self.output in kinds else {}
 
     @property
     def is_normalized_to_one(self):

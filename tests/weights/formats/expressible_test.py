@@ -200,7 +200,7 @@ def test_a_sigmoid_is_refused_or_read_back(format, tmp_path):
     layout, config = FORMATS[format]
     for classes in (5, 1):
         description = ModelDescription(
-            config, SIZE, SHAPE[2], classes, preprocessing_of("google", SIZE), has_sigmoid=True
+            config, SIZE, SHAPE[2], classes, preprocessing_of("google", SIZE), output="labels"
         )
         if format == "google" and classes > 1:  # Of one class, a sigmoid is assumed.
             assert "cannot express a sigmoid of several classes" in _refusal(layout, description)

@@ -91,9 +91,7 @@ def _settings(config, description, kind):
     }
     if description.classes is not None:
         settings |= write_class_names(description)
-    if description.has_sigmoid:
-        settings["problem_type"] = "multi_label_classification"
-    return settings
+    return settings | description.problem_type
 
 
 def _settings_of_kind(config, kind):

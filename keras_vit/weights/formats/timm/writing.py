@@ -44,9 +44,7 @@ def write(weights, description):
             "layer_norm_eps": config.layer_norm_epsilon,
             "model_args": (_eva_arguments if is_eva else _vision_transformer_arguments)(config, description),
             "pretrained_cfg": write_pretrained_cfg(description),
-            **(
-                {"problem_type": "multi_label_classification"} if description.has_sigmoid else {}
-            ),  # timm does not use it.
+            **description.problem_type,  # timm does not use it.
         },
     }
 

@@ -223,6 +223,10 @@ def test_names_of_classes_survive_the_round_trip(vit, tmp_path):
     model = keras_vit.from_pretrained(path, classifier_activation="sigmoid")
     again = json.loads((save(model, tmp_path / "again", "huggingface") / "config.json").read_text())
     assert again["problem_type"] == "multi_label_classification"
+    model = keras_vit.from_pretrained(path, classifier_activation=None)
+    keras_vit.set_output(model, "values", names=names)
+    regression = keras_vit.from_pretrained(save(model, tmp_path / "values", "huggingface"))
+    assert keras_vit.describe(regression).outputs["predictions"] == keras_vit.Output("values", None, names)
     assert again["id2label"] == {str(index): name for index, name in enumerate(names)}
     assert again["label2id"] == labels["label2id"]
     other = keras_vit.from_pretrained(path, classes=3)
