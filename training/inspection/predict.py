@@ -110,6 +110,11 @@ def _read_names(folder):
     return (folder / "assets" / "labels.txt").read_text(encoding="utf-8").splitlines()
 
 
+def _numbers(array):
+    """Floats with as few digits as float32 needs, such as 0.1 instead of 0.10000000149011612."""
+    return [float(str(value)) for value in array]
+
+
 class _Classes:
     """The answer of a classifier: the most probable classes, or all labels with a probability above the threshold."""
 
@@ -131,7 +136,7 @@ class _Classes:
         return row if self.has_several else {"label": labels[0], "score": scores[0]} | row
 
     def _found(self, outputs):
-        pairs = zip(outputs["labels"][: self.top], outputs["scores"][: self.top].tolist(), strict=True)
+        pairs = zip(outputs["labels"][: self.top], _numbers(outputs["scores"][: self.top]), strict=True)
         return [(label.decode(), score) for label, score in pairs if not self.has_several or score >= _THRESHOLD]
 
 
@@ -147,7 +152,7 @@ class _Values:
         return ", ".join(f"{name} {value:.4g} {unit}".strip() for name, value, unit in values)
 
     def row(self, outputs):
-        return dict(zip(self.columns, outputs["values"].tolist(), strict=True))
+        return dict(zip(self.columns, _numbers(outputs["values"]), strict=True))
 
 
 class _Mask:
