@@ -21,7 +21,6 @@ from keras_vit.graph import has_graph
 
 _IN_FLIGHT = 2
 """Number of batches that are computed at the same time: one is decoded while a device computes the other."""
-_ROWS = 1000  # Rows of a Parquet file that are written at a time.
 NOT_DECODED = "is not an image that can be decoded (JPEG, PNG, GIF, BMP or WebP)"
 
 
@@ -82,9 +81,9 @@ def write_rows(path: str | os.PathLike, columns: list[str], rows: Iterable[dict]
         ValueError: If the suffix of the path is another one.
     """
     path = pathlib.Path(path)
-    write = _WRITERS.get(path.suffix.lower())
+    write = TABLES.get(path.suffix.lower())
     if write is None:
-        raise ValueError(f"A table is a file {', '.join(_WRITERS)}. Received: {path}")
+        raise ValueError(f"A table is a file {', '.join(TABLES)}. Received: {path}")
     with replace_file_atomically(path) as unfinished:
         write(unfinished, columns, rows)
 
@@ -109,16 +108,12 @@ def _write_parquet(path, columns, rows):
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError(f"{path.name} is a Parquet file, which needs pyarrow: pip install pyarrow") from error
-    writer, rows = None, iter(rows)
-    while part := list(itertools.islice(rows, _ROWS)):
-        table = pyarrow.table({name: [row.get(name) for row in part] for name in columns})
-        writer = writer or pyarrow.parquet.ParquetWriter(path, table.schema)
-        writer.write_table(table.cast(writer.schema))
-    if writer is not None:
-        writer.close()
+    rows = list(rows)  # The type of a column follows from all of its rows.
+    table = pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
+    pyarrow.parquet.write_table(table, path)
 
 
-_WRITERS = {".csv": _write_csv, ".jsonl": _write_json_lines, ".parquet": _write_parquet}
+TABLES = {".csv": _write_csv, ".jsonl": _write_json_lines, ".parquet": _write_parquet}
 """{suffix: function that writes a table}"""
 
 

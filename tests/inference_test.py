@@ -70,6 +70,8 @@ def test_tables(tmp_path):
 
     write_rows(tmp_path / "rows.parquet", ["path", "labels", "scores"], iter(ROWS))
     assert pyarrow.parquet.read_table(tmp_path / "rows.parquet").to_pylist() == ROWS
+    write_rows(tmp_path / "rows.parquet", ["path"], iter(()))
+    assert pyarrow.parquet.read_table(tmp_path / "rows.parquet").num_rows == 0
     assert {path.name for path in tmp_path.iterdir()} == {"rows.csv", "rows.jsonl", "rows.parquet"}
 
 

@@ -1,21 +1,10 @@
-"""Reads files that the user names, and writes text files, tables and folders."""
+"""Writes text files, tables and folders."""
 
 import csv
-import errno
 import io
 import pathlib
-import stat
 
 from training.errors import InputError
-
-
-def read_file(path):
-    """Reads the bytes of a file. Raises an OSError for a folder, and for a pipe or device, which may be endless."""
-    path = pathlib.Path(path)
-    mode = path.stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "It is a pipe, a device or a socket, not a file", str(path))
-    return path.read_bytes()
 
 
 def write_text(path, text):

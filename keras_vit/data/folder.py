@@ -1,7 +1,9 @@
-"""Finds the image files of a folder."""
+"""Finds the image files of a folder, and reads them."""
 
+import errno
 import os
 import pathlib
+import stat
 
 READABLE = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
 """Suffixes of images that can be decoded"""
@@ -29,3 +31,12 @@ def find_images(folder):
 def is_image(path):
     """Whether a file has the name of an image. It may be a link to a file that does not exist."""
     return path.suffix.lower() in READABLE + OTHER_IMAGES and not path.name.startswith(".") and not path.is_dir()
+
+
+def read_file(path):
+    """Reads the bytes of a file. Raises an OSError for a folder, and for a pipe or device, which may be endless."""
+    path = pathlib.Path(path)
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "It is a pipe, a device or a socket, not a file", str(path))
+    return path.read_bytes()

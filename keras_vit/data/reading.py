@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Iterator
 
 from keras_vit.data.archives import TFDS_PREFIX, read_tar, read_tfds, read_tfrecord
-from keras_vit.data.folder import find_images
+from keras_vit.data.folder import find_images, read_file
 from keras_vit.data.table import read_table
 
 
@@ -84,8 +84,6 @@ def _not_empty(source, samples):
 
 def _read_file(path):
     try:
-        if path.exists() and not path.is_file():  # A pipe or a device may be endless.
-            return {"path": str(path), "error": "cannot be read: It is a pipe, a device or a socket, not a file"}
-        return {"path": str(path), "image": path.read_bytes()}
+        return {"path": str(path), "image": read_file(path)}
     except OSError as error:
         return {"path": str(path), "error": f"cannot be read: {error.strerror or error}"}

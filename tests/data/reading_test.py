@@ -73,23 +73,21 @@ def test_archives(contents, tmp_path):
     assert "cannot be read any further" in sample["error"]
 
 
-@pytest.mark.skipif("not __import__('importlib').util.find_spec('tensorflow')", reason="needs TensorFlow")
 def test_records(contents, tmp_path):
-    import tensorflow as tf
-
+    tf = pytest.importorskip("tensorflow")
     path = tmp_path / "train-00000-of-00001.tfrecord"
 
     def serialize(**features):
         return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
-    def of_bytes(content):
+    def bytes_feature(content):
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
 
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number, image in enumerate(contents):
             label = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
-            writer.write(serialize(**{"image/encoded": of_bytes(image), "image/class/label": label}))
-        writer.write(serialize(other=of_bytes(b"")))
+            writer.write(serialize(**{"image/encoded": bytes_feature(image), "image/class/label": label}))
+        writer.write(serialize(other=bytes_feature(b"")))
     *found, last = read_samples(path)
     assert found == [{"path": f"{path}:{n}", "image": image, "label": n} for n, image in enumerate(contents)]
     assert last == {
@@ -107,7 +105,7 @@ def test_what_cannot_be_read(tmp_path):
     (tmp_path / "folder").mkdir()
     first, second = read_samples(tmp_path / "list.txt")
     assert first == {"path": str(tmp_path / "absent.jpg"), "error": "cannot be read: No such file or directory"}
-    assert second["error"].startswith("cannot be read: It is a pipe, a device or a")
+    assert second == {"path": str(tmp_path / "folder"), "error": "cannot be read: Is a directory"}
     with pytest.raises(FileNotFoundError):
         read_samples(tmp_path / "absent.jpg")
     with pytest.raises(ValueError, match="folder has no images"):

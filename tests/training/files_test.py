@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit.data.folder import read_file
 from training.errors import InputError
-from training.files import read_file, write_csv
+from training.files import write_csv
 from training.inspection import predict as module
 from training.inspection.predict import predict
 

@@ -7,8 +7,8 @@ import re
 import tensorflow as tf
 
 from keras_vit.data.decoding import check_decoding_cost
+from keras_vit.data.folder import read_file
 from training.errors import InputError
-from training.files import read_file
 
 _MESSAGE_FRAME = r"^{{.*?}} |\n.*|\s*\[Op:.*\]$"
 """The text that TensorFlow adds before and after the reason for an error."""

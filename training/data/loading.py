@@ -14,7 +14,7 @@ from training.data.masks import encode_png
 from training.data.sets import digits, shapes
 from training.data.sets.folder import read_folder
 from training.data.sets.mask_folder import read_mask_folder
-from training.data.sets.records import read_records
+from training.data.sets.records import TYPES, read_records
 from training.data.sets.table import read_image_table
 from training.data.sets.tfds import load_tfds
 from training.data.sources import IndexedSource
@@ -217,7 +217,7 @@ _TITLES = {"label": "classes", "labels": "labels", "values": "values", "mask": "
 _LOADERS: dict[str, dict[str, Callable]] = {
     "digits": {"label": load_tfds},
     "folder": {"label": _load_folder, "mask": _load_mask_folder},
-    "records": {name: functools.partial(_load_records, name) for name in ("label", "labels", "values", "mask")},
+    "records": {name: functools.partial(_load_records, name) for name in TYPES},
     "table": {name: functools.partial(_load_table, name) for name in ("label", "labels", "values")},
     "shapes": {"mask": _load_shapes},
     "digit_sets": {"labels": _load_digit_sets},

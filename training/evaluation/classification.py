@@ -2,12 +2,11 @@
 
 import dataclasses
 import functools
-import itertools
 
 import numpy as np
 
 from keras_vit.inference import predictor
-from training.data.pipeline import read_once
+from training.data.pipeline import read_splits
 from training.data.samples import sample_decoder
 from training.data.subsets import multi_hot
 from training.errors import InputError
@@ -128,9 +127,8 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
         InputError: If no image of the split has a label.
     """
     splits = [splits] if isinstance(splits, str) else splits
-    collector = _Collector(sum(dataset.splits[split].size for split in splits))
-    batches = itertools.chain.from_iterable(_batches(model, dataset, split, recipe) for split in splits)
-    compute = predictor(model)
+    total, batches = _read(model, dataset, splits, recipe)
+    collector, compute = _Collector(total), predictor(model)
     for images, labels, is_real in batches:
         # Padding is removed only after the prediction, because Keras would compile the model again for a smaller batch.
         probabilities = compute(images)
@@ -188,12 +186,12 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
     if num_images * np.prod(model.input_shape[1:]) > max_values:
         return None
 
-    def labelled(split):
-        for images, labels, is_real in _batches(model, dataset, split, recipe):
+    def labelled(splits):
+        for images, labels, is_real in _read(model, dataset, splits, recipe)[1]:
             is_labelled = is_real & labels.any(axis=1)
             yield images[is_labelled].reshape(is_labelled.sum(), -1).astype("float32"), labels[is_labelled]
 
-    pixels, labels = zip(*itertools.chain.from_iterable(map(labelled, known_splits)), strict=True)
+    pixels, labels = zip(*labelled(known_splits), strict=True)
     classifier = KNeighborsClassifier(n_neighbors=1)
     classifier.fit(np.concatenate(pixels), np.concatenate(labels).argmax(axis=1))
     is_right = [
@@ -202,7 +200,9 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
     return float(np.concatenate(is_right).mean())
 
 
-def _batches(model, dataset, split, recipe):
-    """Yields images (B, H, W, channels), labels as bool (B, C), and a mask, bool (B,), `False` for padding."""
-    source, num_classes, size = dataset.splits[split], len(dataset.class_names), recipe.fit.batch_size
-    return read_once(source, sample_decoder(model), lambda sample: multi_hot(sample["label"], num_classes) > 0, size)
+def _read(model, dataset, splits, recipe):
+    """The result of `read_splits`, with labels as bool (B, C)."""
+    num_classes, size = len(dataset.class_names), recipe.fit.batch_size
+    return read_splits(
+        dataset, splits, sample_decoder(model), lambda sample: multi_hot(sample["label"], num_classes) > 0, size
+    )

@@ -16,8 +16,6 @@ from training.data.masks import MAX_CLASSES
 from training.errors import InputError
 from training.reports.overlays import legend, overlay_mask
 
-TABLES = (".csv", ".jsonl", ".parquet")
-"""Suffixes of tables of predictions"""
 _THRESHOLD = 0.5  # Of the probability of a label, if an image can have several.
 
 
@@ -48,7 +46,7 @@ def predict(source, images, top=5, to=None, batch_size=32):
     serve = model.signatures.get("serving_default")
     if serve is None or "image_bytes" not in serve.structured_input_signature[1]:
         raise InputError(f"{folder} does not take encoded images. Export the model with: python -m training export")
-    is_table = to is not None and to.suffix.lower() in TABLES
+    is_table = to is not None and to.suffix.lower() in inference.TABLES
     if "mask" in serve.structured_outputs:
         answer: _Classes | _Values | _Mask = _Mask(folder, top, None if is_table else to)
     elif to is not None and not is_table:
@@ -131,9 +129,9 @@ class _Classes:
         return ", ".join(texts)
 
     def row(self, outputs):
-        labels, scores = map(list, zip(*self._found(outputs), strict=True)) if self._found(outputs) else ([], [])
-        row = {"labels": labels, "scores": scores}
-        return row if self.has_several else {"label": labels[0], "score": scores[0]} | row
+        found = self._found(outputs)
+        row = {"labels": [label for label, _ in found], "scores": [score for _, score in found]}
+        return row if self.has_several else {"label": found[0][0], "score": found[0][1]} | row
 
     def _found(self, outputs):
         pairs = zip(outputs["labels"][: self.top], _numbers(outputs["scores"][: self.top]), strict=True)

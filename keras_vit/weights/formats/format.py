@@ -96,12 +96,6 @@ class ModelDescription:
         return self.output == "labels"
 
     @property
-    def problem_type(self):
-        """The setting `problem_type` of transformers, in a dictionary that is empty for classes."""
-        kinds = {"labels": "multi_label_classification", "values": "regression"}
-        return {"problem_type": kinds[self.output]} if self.output in kinds else {}
-
-    @property
     def is_normalized_to_one(self):
         """Whether pixels from 0 to 255 are normalised to [-1, 1]."""
         return all(value == 0.5 for name in ("mean", "std") for value in self.by_channel(name))

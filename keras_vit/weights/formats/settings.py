@@ -108,3 +108,9 @@ def output_of_problem(config, classes):
     if kind == "regression":
         return Output("values")
     return Output("labels" if kind == "multi_label_classification" or classes == 1 else "classes")
+
+
+def write_problem(kind):
+    """The setting `problem_type` for a kind of `keras_vit.Output`, in a dictionary that is empty for classes."""
+    problems = {"labels": "multi_label_classification", "values": "regression"}
+    return {"problem_type": problems[kind]} if kind in problems else {}

@@ -103,9 +103,9 @@ def scaled_window(sample, seed, size, channels, scale_range, preprocessing):
     extent = tf.minimum(scaled, size)
 
     def place(pixels, outside):
-        channels = pixels.shape[-1]
-        window = tf.slice(pixels, [*tf.unstack(begin), 0], [*tf.unstack(extent), channels])
-        return paste(tf.broadcast_to(outside, [*size, channels]), window, *tf.unstack(corner))
+        depth = pixels.shape[-1]
+        window = tf.slice(pixels, [*tf.unstack(begin), 0], [*tf.unstack(extent), depth])
+        return paste(tf.broadcast_to(outside, [*size, depth]), window, *tf.unstack(corner))
 
     def move_image(image_bytes):
         mean = tf.cast(tf.round(255.0 * tf.constant(preprocessing.mean, tf.float32)), tf.uint8)

@@ -28,14 +28,14 @@ _INDEX = "records.json"
 _THREADS = 16  # Number of shards whose digests are computed at the same time.
 _BLOCK = 65_536  # Bytes of a block that the digest of a shard covers.
 _Files = Annotated[dict[str, pydantic.PositiveInt], pydantic.Field(min_length=1)]
-_TYPES = {"label": tf.int64, "labels": tf.int64, "values": tf.float32, "mask": tf.string}
+TYPES = {"label": tf.int64, "labels": tf.int64, "values": tf.float32, "mask": tf.string}
 """{annotation: its type in the shards}"""
 
 
 class _Index(pydantic.BaseModel):
     """The contents of `records.json`: annotation, names of the classes, and {split: {file: number of images}}."""
 
-    annotation: Literal["label", "labels", "values", "mask"] = "label"
+    annotation: Literal[*TYPES] = "label"  # type: ignore[valid-type]
     class_names: tuple[str, ...]
     splits: dict[Literal["train", "validation", "test"], _Files]
 
@@ -105,9 +105,9 @@ def _write_split(source, directory, name, annotation, images_per_shard):
 
 def _serialize(image, annotation, value):
     features = {"image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image]))}
-    if _TYPES[annotation] == tf.string:
+    if TYPES[annotation] == tf.string:
         features[annotation] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-    elif _TYPES[annotation] == tf.float32:
+    elif TYPES[annotation] == tf.float32:
         features[annotation] = tf.train.Feature(float_list=tf.train.FloatList(value=value))
     else:
         features[annotation] = tf.train.Feature(int64_list=tf.train.Int64List(value=np.atleast_1d(value).astype(int)))
@@ -138,7 +138,7 @@ def read_records(directory, shuffle_buffer, annotation="label"):
             f"Choose a recipe for {index.annotation}, or other shards."
         )
     shape = [len(index.class_names)] if annotation in ("labels", "values") else []
-    feature = tf.io.FixedLenFeature(shape, _TYPES[annotation])
+    feature = tf.io.FixedLenFeature(shape, TYPES[annotation])
     splits: dict = {
         name: _source(directory, files, shuffle_buffer, annotation, feature) for name, files in index.splits.items()
     }

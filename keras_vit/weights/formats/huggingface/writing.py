@@ -7,6 +7,7 @@ from keras_vit.weights.formats.expressible import check_expressible
 from keras_vit.weights.formats.huggingface.config import write_class_names, write_processor
 from keras_vit.weights.formats.huggingface.names import GELUS, KINDS
 from keras_vit.weights.formats.names import split_gates
+from keras_vit.weights.formats.settings import write_problem
 
 # {kind of model: (model_type, class of the encoder, class of the encoder with a classifier or `None`)}
 _ARCHITECTURES = {
@@ -91,7 +92,7 @@ def _settings(config, description, kind):
     }
     if description.classes is not None:
         settings |= write_class_names(description)
-    return settings | description.problem_type
+    return settings | write_problem(description.output)
 
 
 def _settings_of_kind(config, kind):

@@ -7,6 +7,7 @@ import re
 
 from keras_vit.architectures.stem import StemConfig
 from keras_vit.weights.formats.expressible import problems_of, refuse
+from keras_vit.weights.formats.settings import write_problem
 from keras_vit.weights.formats.timm.architectures import MLP_BY_ACTIVATION
 from keras_vit.weights.formats.timm.names import encode
 from keras_vit.weights.formats.timm.pretrained_cfg import write_pretrained_cfg
@@ -44,7 +45,7 @@ def write(weights, description):
             "layer_norm_eps": config.layer_norm_epsilon,
             "model_args": (_eva_arguments if is_eva else _vision_transformer_arguments)(config, description),
             "pretrained_cfg": write_pretrained_cfg(description),
-            **description.problem_type,  # timm does not use it.
+            **write_problem(description.output),  # timm does not use it.
         },
     }
 
