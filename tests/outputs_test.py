@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.export.answers import answer_of
 from keras_vit.outputs import output_of, outputs_of
 from tests.models.segmenters import tiny_segmenter
 from tests.models.tiny import tiny_model
@@ -116,12 +117,10 @@ def test_what_cannot_be_recorded_is_refused(arguments, message):
 
 
 def test_logits_of_labels_become_probabilities_by_a_sigmoid():
-    from keras_vit.export.signatures import probabilities
-
     model = tiny_model(num_layers=1, input_shape=SHAPE, classes=3, classifier_activation=None)
     keras_vit.set_output(model, "labels")
     images = np.random.default_rng(0).normal(size=(2, *SHAPE)).astype("float32")
     logits = keras.ops.convert_to_numpy(model(images))
     np.testing.assert_allclose(
-        keras.ops.convert_to_numpy(probabilities(model, images)), 1 / (1 + np.exp(-logits)), rtol=1e-5
+        keras.ops.convert_to_numpy(answer_of(model).compute(model, images)), 1 / (1 + np.exp(-logits)), rtol=1e-5
     )

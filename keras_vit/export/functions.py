@@ -1,6 +1,6 @@
 """The functions of a SavedModel's signatures.
 
-Shapes: B batch, H W C image, h w grid of patches, D hidden, k top classes.
+Shapes: B batch, H W C image.
 """
 
 import functools
@@ -10,7 +10,8 @@ import keras
 import tensorflow as tf
 
 from keras_vit.data.decoding import batch_decoder
-from keras_vit.export.signatures import output_of_signature, returns_masks
+from keras_vit.export.answers import answer_of
+from keras_vit.export.signatures import output_of_signature
 from keras_vit.preprocessing import input_preprocessing, preprocess_input
 
 _LARGEST_CONSTANT = 2**14
@@ -38,8 +39,7 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
     """
     _, size, channels = input_preprocessing(model, image_size)
     decode = batch_decoder(model, image_size, max_image_pixels)
-    # For segmentation, the outputs of each chunk are reduced to a mask, which takes less memory than probabilities.
-    reduced = functools.partial(_with_mask, num_classes=len(labels)) if returns_masks(model) else dict
+    answer = answer_of(model)
     compiled = _compiler(model, rounded, jit_compile, batch_sizes)
 
     pixel_dtypes = {"predict_pixels": tf.uint8, "predict_pixels_float": tf.float32}
@@ -53,7 +53,7 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
 
         def serve_chunk(images):
             if dtype == tf.uint8:
-                return reduced({name: compute(images)})
+                return answer.reduced({name: compute(images)}, labels)
             if dtype == tf.float32:
                 # Pixels that round to 0 to 255. This excludes NaN, normalised pixels, and overshoots of a bicubic
                 # resize, which are clipped in training.
@@ -62,12 +62,12 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
             else:
                 images, valid = decode(images)
                 images = tf.ensure_shape(images, [None, *size, channels])
-            return reduced({name: _where(valid, compute(images)), "valid": valid})
+            return answer.reduced({name: _where(valid, compute(images)), "valid": valid}, labels)
 
         def serve(images):
             # A server does not check shapes, so it would accept images of another shape with the same number of pixels.
             images = tf.ensure_shape(images, spec.shape)
-            return _with_names(_in_chunks(serve_chunk, images, batch_sizes[-1]), labels, top_k)
+            return answer.named(_in_chunks(serve_chunk, images, batch_sizes[-1]), labels, top_k)
 
         # It is traced only once. AutoGraph has nothing to convert here.
         return tf.function(serve, input_signature=[spec], autograph=False)
@@ -101,29 +101,6 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
         return lambda pixels: compute(tf.cast(pixels, tf.float32))
 
     return compiled
-
-
-def _with_names(outputs, labels, top_k):
-    """Adds the most probable classes of each image to outputs that contain `probabilities`."""
-    if "probabilities" not in outputs:
-        return outputs
-    scores, classes = tf.math.top_k(outputs["probabilities"], min(top_k, len(labels)))
-    names = tf.gather(tf.constant(labels), classes)
-    if "valid" in outputs:
-        valid = outputs["valid"][:, None]
-        classes, names = tf.where(valid, classes, -1), tf.where(valid, names, "")
-    return outputs | {"classes": classes, "labels": names, "scores": scores}
-
-
-def _with_mask(outputs, num_classes):
-    """Replaces `probabilities` by the most probable class of each pixel and its score."""
-    dtype = tf.uint8 if num_classes < 2**8 else tf.int32
-    values = outputs["probabilities"]
-    mask = tf.argmax(values, axis=-1, output_type=tf.int32)
-    if "valid" in outputs:
-        mask = tf.where(outputs["valid"][:, None, None], mask, 255 if dtype == tf.uint8 else -1)
-    remaining = {name: output for name, output in outputs.items() if name != "probabilities"}
-    return remaining | {"mask": tf.cast(mask, dtype), "score": tf.reduce_max(values, axis=-1)}
 
 
 def _where(valid, values):

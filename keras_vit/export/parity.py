@@ -9,9 +9,10 @@ import tempfile
 import keras
 import numpy as np
 
+from keras_vit.export.answers import answer_of
 from keras_vit.export.messages import without_messages
 from keras_vit.export.precision import head_layers
-from keras_vit.export.signatures import PREDICTING, output_of_signature, probabilities
+from keras_vit.export.signatures import PREDICTING, output_of_signature
 from keras_vit.graph import all_layers, is_quantized
 from keras_vit.preprocessing import preprocess_input
 
@@ -21,8 +22,6 @@ _MASK_BATCH_SIZE = 2
 _ENCODER_FACTOR = 10
 """The tolerance for outputs of the encoder, as a multiple of the tolerance for probabilities. Rounding differences grow
 from layer to layer: the tokens of a Ti/16 differ by 1.4e-5 between XLA and TensorFlow."""
-_NEARLY = 0.05
-"""Values of an export of lower precision agree with the model's if they differ by at most this share of their range."""
 PHOTOGRAPHS = pathlib.Path(__file__).parent / "photographs"
 
 
@@ -158,10 +157,11 @@ def compare(model, pixels, answers):
     """
     # The negative of the first image is added, so that there are always two different images.
     images = preprocess_input(np.concatenate([pixels, 255 - pixels[:1]]), model)
-    kind, main = output_of_signature(model, "serving_default")
+    answer_kind = answer_of(model)
+    main = answer_kind.compute
     *known, negative = _computed(main, model, images)
     expected, found = {main: np.stack(known)}, answers["serving_default"]
-    scale = float(np.abs(expected[main]).max()) or 1.0 if kind == "values" else 1.0
+    scale = answer_kind.scale(expected[main])
     effect = float(np.max(np.abs(expected[main] - negative))) / scale
     differences = {}
     for name, answer in answers.items():
@@ -171,12 +171,9 @@ def compare(model, pixels, answers):
         known = expected[function][: len(answer)]
         difference = np.abs(answer - known) / scale if function is main else _norms(answer - known) / _norms(known)
         differences[name] = float(np.max(difference))
-    if kind == "values":
-        allowed = _NEARLY * np.ptp(np.concatenate([expected[main], negative[None]]), axis=0)
-        agreement = (np.abs(found - expected[main]) <= allowed).all(axis=-1).mean()
-        return Parity(len(pixels), differences, float(agreement), effect, [], has_values=True)
-    best, known = [array.argmax(axis=-1) for array in (found, expected[main])]
-    return Parity(len(pixels), differences, float((best == known).mean()), effect, np.unique(known).tolist())
+    agreement = float(answer_kind.agreement(found, expected[main], negative))
+    predicted = np.unique(expected[main].argmax(axis=-1)).tolist() if answer_kind.has_classes else []
+    return Parity(len(pixels), differences, agreement, effect, predicted, not answer_kind.has_classes)
 
 
 def compare_masks(model, pixels, answers):
@@ -193,7 +190,7 @@ def compare_masks(model, pixels, answers):
     parities = []
     for start in range(0, len(pixels), _MASK_BATCH_SIZE):
         batch = slice(start, start + _MASK_BATCH_SIZE)
-        known = _computed(probabilities, model, preprocess_input(pixels[batch], model))
+        known = _computed(answer_of(model).compute, model, preprocess_input(pixels[batch], model))
         best, effect, differences = known.argmax(axis=-1), float(np.ptp(known, axis=(0, 1, 2)).max()), {}
         for name, answer in answers.items():
             masks, scores = np.moveaxis(answer[batch], -1, 0)

@@ -17,13 +17,14 @@ from keras_vit.architectures import read_architecture
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice, check_flag
 from keras_vit.export import calibration
+from keras_vit.export.answers import answer_of
 from keras_vit.export.cards import write_card
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.formats.exporting import FromPixels
 from keras_vit.export.parity import check_limits, compare, computes_in_float32, joined, read_images, verified
 from keras_vit.export.runtime_formats import FORMATS
 from keras_vit.export.server_files import check_version_folder, write_server_files
-from keras_vit.export.signatures import check_output, returns_masks
+from keras_vit.export.signatures import check_output
 from keras_vit.graph import fits, is_quantized
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, remove_card
@@ -211,7 +212,7 @@ def _chunks(model, images):
     """Splits images into arrays that are compared at a time, so that the outputs fit in memory."""
     _, height, width, _ = images.shape
     bytes_per_image = 4 * height * width * model.output_shape[-1]
-    size = max(*_BATCH_SIZES, _OUTPUT_BYTES // bytes_per_image) if returns_masks(model) else len(images)
+    size = max(*_BATCH_SIZES, _OUTPUT_BYTES // bytes_per_image) if answer_of(model).returns_mask else len(images)
     return [images[start : start + size] for start in range(0, len(images), size)]
 
 

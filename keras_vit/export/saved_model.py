@@ -21,12 +21,13 @@ from numpy.typing import ArrayLike
 
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import MAX_PIXELS, check_choice, check_flag, check_positive_integer, problem_of_class_names
+from keras_vit.export.answers import answer_of
 from keras_vit.export.cards import write_card
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import check_limits, compare, compare_masks, computes_in_float32, verified
 from keras_vit.export.precision import PRECISIONS
 from keras_vit.export.server_files import check_name, check_no_openvino_versions, default_name, write_operator_files
-from keras_vit.export.signatures import check_output, check_signatures, returns_masks
+from keras_vit.export.signatures import check_output, check_signatures
 from keras_vit.graph import is_quantized
 from keras_vit.label_spaces import imagenet1k_classes
 from keras_vit.outputs import output_of
@@ -204,7 +205,7 @@ def _write(model, folder, name, **options):
     with_tensorflow(write_saved_model, model, folder=str(saved), answers=str(file), **options)
     with np.load(file) as arrays:
         answers = dict(arrays)
-    return (compare_masks if returns_masks(model) else compare)(model, answers.pop("pixels"), answers)
+    return (compare_masks if answer_of(model).returns_mask else compare)(model, answers.pop("pixels"), answers)
 
 
 def write_saved_model(model, **arguments):
@@ -239,7 +240,7 @@ def _image_paths(images):
 
 def _batch_sizes(model, sizes):
     if sizes is None:
-        return [1, 4] if returns_masks(model) else [1, 8, 32]
+        return list(answer_of(model).batch_sizes)
     if not sizes:
         raise ValueError(f"batch_sizes must contain at least one number of images. Received: {sizes!r}")
     return sorted({check_positive_integer("batch_sizes", size) for size in sizes})
@@ -280,7 +281,7 @@ def _write_facts(model, version, options, parity, folder):
         "input_shape": model.input_shape[1:],
         "classes": model.output_shape[-1],
         # Masks and values do not contain names.
-        **({} if output_of(model).kind in ("classes", "labels") else {"labels": options["labels"]}),
+        **({} if answer_of(model).has_names else {"labels": options["labels"]}),
         "config": description.config.to_dict(),
         "weights": {name: getattr(description, name) for name in ("source", "licence", "adaptations")},
         "preprocessing": description.pixels | {"label_space": description.label_space},

@@ -1,21 +1,21 @@
 """The signatures that a model can have in a SavedModel, and what they return. Shapes: B batch, H W image."""
 
 import keras
-from keras import ops
 
 from keras_vit.analysis.attention import BLOCKS, has_rollout, rollout
 from keras_vit.analysis.features import patch_tokens, representation
 from keras_vit.analysis.inputs import merges_tokens
 from keras_vit.checks import check_choice
+from keras_vit.export.answers import ANSWERS, answer_of
 from keras_vit.graph import leaves
-from keras_vit.outputs import ACTIVATIONS, output_of
+from keras_vit.outputs import output_of
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 
 
 def available_signatures(model):
     """Names of the signatures that a model can have, in the order of `SIGNATURES`."""
     names = [*PREDICTING]
-    if returns_masks(model):
+    if answer_of(model).returns_mask:
         return names
     names.append("embed")
     has_blocks = any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers)
@@ -49,17 +49,6 @@ def check_signatures(model, names):
     return [name for name in available if name in names]
 
 
-def probabilities(model, images):
-    """Returns the probabilities for prepared images, (B, classes) or (B, H, W, classes), also of logits."""
-    outputs, output = ops.cast(model(images, training=False), "float32"), output_of(model)
-    return keras.activations.get(ACTIVATIONS[output.kind])(outputs) if output.has_logits else outputs
-
-
-def values(model, images):
-    """Returns the values for prepared images, (B, values)."""
-    return ops.cast(model(images, training=False), "float32")
-
-
 PREDICTING = ("serving_default", "predict_pixels", "predict_pixels_float")
 """Signatures that return what the model returns."""
 _FEATURES = {
@@ -72,23 +61,17 @@ SIGNATURES = (*PREDICTING, *_FEATURES)
 
 def output_of_signature(model, signature):
     """(name of a signature's main output, function that computes it from a model and prepared images)"""
-    predicted = ("values", values) if output_of(model).kind == "values" else ("probabilities", probabilities)
-    return predicted if signature in PREDICTING else _FEATURES[signature]
-
-
-def returns_masks(model):
-    """Whether a SavedModel of a model returns a mask, because the model's output is a map of classes."""
-    return output_of(model).kind == "class_map"
+    if signature in PREDICTING:
+        answer = answer_of(model)
+        return answer.name, answer.compute
+    return _FEATURES[signature]
 
 
 def check_output(model):
     """Checks that the meaning of a model's inputs and outputs is known, so that it can be exported."""
-    output, preprocessing = output_of(model), preprocessing_layer(model)
-    has_scores = ACTIVATIONS[output.kind] is not None and output.activation in ("softmax", "sigmoid", None)
-    is_known = has_scores or output.kind == "values"
-    has_known_shape = len(model.output_shape) == (4 if output.kind == "class_map" else 2)
-    needs_two = output.kind == "class_map" or (output.kind == "classes" and output.has_logits)
-    if not is_known or not has_known_shape or (needs_two and model.output_shape[-1] < 2):
+    output, preprocessing, (*axes, num_channels) = output_of(model), preprocessing_layer(model), model.output_shape
+    answer = ANSWERS.get(output.kind)
+    if answer is None or len(axes) + 1 != answer.rank or not answer.accepts(output, num_channels):
         raise ValueError(
             f"Only models that return classes, labels, values or maps of classes can be exported. A classifier must "
             f"return probabilities, or logits of at least two classes, of shape (B, classes). A segmentation model "

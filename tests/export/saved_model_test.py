@@ -7,7 +7,8 @@ import pytest
 
 import keras_vit
 from keras_vit.architectures import read_architecture
-from keras_vit.export import saved_model, signatures, writing
+from keras_vit.export import saved_model, writing
+from keras_vit.export.answers import Classes
 from keras_vit.label_spaces import imagenet1k_classes
 from tests.export.exports import LABELS
 from tests.models.tiny import tiny_model
@@ -63,7 +64,7 @@ class _NothingWritten:
         if self.fails:
             raise OSError("disk full")
         pixels = np.zeros((1, *model.input_shape[1:]), "uint8")
-        probabilities = signatures.probabilities(model, keras_vit.preprocess_input(pixels, model))
+        probabilities = Classes.compute(model, keras_vit.preprocess_input(pixels, model))
         np.savez(answers, pixels=pixels, serving_default=to_numpy(probabilities))
 
 

@@ -4,7 +4,8 @@ import pytest
 
 import keras_vit
 from keras_vit.export import signatures
-from keras_vit.export.signatures import check_signatures
+from keras_vit.export.answers import Classes
+from keras_vit.export.signatures import check_output, check_signatures
 from tests.models.segmenters import tiny_segmenter
 from tests.models.tiny import tiny_model
 from tests.test_case import assert_close, randomize, to_numpy
@@ -51,8 +52,8 @@ def test_probabilities_are_the_models_however_it_ends(ending):
     last = {"cast": keras.layers.Activation("linear", dtype="float32"), "softmax_layer": keras.layers.Softmax()}
     model = keras.Sequential([keras.Input((8, 12, 3)), inner, *([last[ending]] if ending in last else [])])
     pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 12, 3)).astype("float32")
-    signatures.check_output(model)
+    check_output(model)
     expected = to_numpy(model(pixels))
     expected = to_numpy(keras.ops.softmax(expected)) if ending == "logits" else expected
     assert np.ptp(expected) > 0.1
-    assert_close(signatures.probabilities(model, pixels), expected)
+    assert_close(Classes.compute(model, pixels), expected)
