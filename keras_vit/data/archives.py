@@ -5,37 +5,61 @@ The functions yield samples as `keras_vit.data.reading.read_samples` does.
 
 import itertools
 import json
+import pathlib
 import posixpath
 import tarfile
+from typing import NamedTuple
 
 from keras_vit.data.folder import READABLE
 
 TFDS_PREFIX = "tfds:"
 _IMAGES = ("image", "image/encoded")  # Names of the image and the label in the examples of TFRecord files.
 _LABELS = ("label", "image/class/label")
+_HEADER, _FOOTER = 12, 4  # Bytes of a TFRecord file before and after a record: its length and checksums.
 
 
-def read_tar(path):
+class Slice(NamedTuple):
+    """A part of a file, such as an image in an archive. `offset` and `size` are in bytes."""
+
+    file: pathlib.Path
+    offset: int
+    size: int
+
+    def read(self):
+        """Reads the bytes of the part. Raises an OSError if this is not possible."""
+        with open(self.file, "rb") as file:
+            file.seek(self.offset)
+            return file.read(self.size)
+
+
+def read_tar(path, as_slices=False):
     """Yields the samples of a tar file.
 
     Files of the same name up to the first dot of the file name belong to one sample: `cats/1.jpg`, `cats/1.cls` and
     `cats/1.json`. `.cls` contains the label, `.txt` the text of an image, and `.json` an object of annotations.
+
+    Args:
+        path: Path of the file.
+        as_slices: Whether `image` is a `Slice` in place of the content. The file must not be compressed then.
     """
-    parts: dict[str, bytes] = {}
+    parts: dict[str, bytes | Slice] = {}
     name = None
     try:
         # Members are read one after the other, so an archive can be larger than the memory.
-        with tarfile.open(path, "r|*") as archive:
+        with tarfile.open(path, "r:" if as_slices else "r|*") as archive:
             for member in archive:
                 if not member.isfile():
                     continue
                 folder, file = posixpath.split(member.name)
                 stem, _, suffix = file.partition(".")
+                suffix = f".{suffix.lower()}"
                 if posixpath.join(folder, stem) != name:
                     yield from _sample(path, name, parts)
                     parts, name = {}, posixpath.join(folder, stem)
-                if opened := archive.extractfile(member):
-                    parts[f".{suffix.lower()}"] = opened.read()
+                if as_slices and suffix.endswith(READABLE):
+                    parts[suffix] = Slice(pathlib.Path(path), member.offset_data, member.size)
+                elif opened := archive.extractfile(member):
+                    parts[suffix] = opened.read()
         yield from _sample(path, name, parts)
     except (OSError, EOFError, tarfile.TarError) as error:
         yield {"path": str(path), "error": f"cannot be read any further: {error}"}
@@ -67,31 +91,39 @@ def _annotated(sample, parts):
     return sample
 
 
-def read_tfrecord(path):
+def read_tfrecord(path, as_slices=False):
     """Yields the samples of a TFRecord file of `tf.train.Example`s.
 
     The image is the feature `image` or `image/encoded`. The label is `label` or `image/class/label`.
 
     Args:
         path: Path or address, such as `gs://bucket/train-00000-of-00016.tfrecord`.
+        as_slices: Whether `image` is a `Slice` in place of the content.
     """
     import tensorflow as tf
 
     records = tf.data.TFRecordDataset(str(path)).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
+    start = 0
     try:
         for number, record in enumerate(records):
-            features = tf.train.Example.FromString(record).features.feature
-            image = next((list(features[name].bytes_list.value) for name in _IMAGES if name in features), [])
-            if len(image) != 1:
-                found = ", ".join(sorted(features)) or "none"
-                error = f"has no image. Expected: {' or '.join(_IMAGES)}. Its features: {found}"
-                yield {"path": f"{path}:{number}", "error": error}
-                continue
-            sample = {"path": f"{path}:{number}", "image": image[0]}
-            label = next((list(features[name].int64_list.value) for name in _LABELS if name in features), [])
-            yield sample | ({"label": label[0]} if len(label) == 1 else {})
+            sample = {"path": f"{path}:{number}"} | _parsed(tf.train.Example.FromString(record).features.feature)
+            if as_slices and "image" in sample:
+                content = sample["image"]
+                sample["image"] = Slice(pathlib.Path(path), start + _HEADER + record.index(content), len(content))
+            yield sample
+            start += _HEADER + len(record) + _FOOTER
     except tf.errors.OpError as error:
         yield {"path": str(path), "error": f"cannot be read any further: {error.message}"}
+
+
+def _parsed(features):
+    """The image and the annotations of an example, or the error."""
+    image = next((list(features[name].bytes_list.value) for name in _IMAGES if name in features), [])
+    if len(image) != 1:
+        found = ", ".join(sorted(features)) or "none"
+        return {"error": f"has no image. Expected: {' or '.join(_IMAGES)}. Its features: {found}"}
+    label = next((list(features[name].int64_list.value) for name in _LABELS if name in features), [])
+    return {"image": image[0]} | ({"label": label[0]} if len(label) == 1 else {})
 
 
 def read_tfds(source):

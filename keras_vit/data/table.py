@@ -35,16 +35,20 @@ class ImageTable:
             raise ValueError(f"{self.file} has no column {name!r}.{hint} Columns besides {PATH!r}: {known}")
         return self.columns[name]
 
+    def place(self, index):
+        """Names a row in a message, by its number from 1 and its image."""
+        return f"{self.file}, row {index + 1} ({self.paths[index].name})"
+
     def numbers(self, name):
         """The values of a column as finite floats. Raises a ValueError that names the first row without one."""
         numbers = []
-        for row, value in enumerate(self.column(name), start=1):
+        for index, value in enumerate(self.column(name)):
             try:
                 numbers.append(float(value))
             except (TypeError, ValueError):
                 numbers.append(float("nan"))
             if not abs(numbers[-1]) < float("inf"):
-                raise ValueError(f"{self.file}, row {row}: {name} must be a number. Received: {shown(value)}")
+                raise ValueError(f"{self.place(index)}: {name} must be a number. Received: {shown(value)}")
         return numbers
 
 

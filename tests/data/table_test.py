@@ -50,7 +50,7 @@ def test_what_is_no_table_is_refused(text, message, tmp_path):
 def test_what_is_no_number_is_refused(value, tmp_path):
     (tmp_path / "people.csv").write_text(f"path,age\na.jpg,41\nb.jpg,{value}\n")
     table = read_table(tmp_path / "people.csv")
-    with pytest.raises(ValueError, match=r"people\.csv, row 2: age must be a number"):
+    with pytest.raises(ValueError, match=r"people\.csv, row 2 \(b\.jpg\): age must be a number"):
         table.numbers("age")
     with pytest.raises(ValueError, match=r"has no column 'ages'\. Did you mean 'age'"):
         table.column("ages")

@@ -52,11 +52,12 @@ class IntactFiles:
         paths: Paths of the files.
         items: `training.data.contents.Item` of each file, when the run began.
         max_failures: Maximum number of such files.
+        read_content: Function that returns the contents of the file at a path, or raises an OSError.
     """
 
-    def __init__(self, paths, items, max_failures):
+    def __init__(self, paths, items, max_failures, read_content=read_file):
         self._files = list(zip(map(pathlib.Path, paths), items, strict=True))
-        self._max_failures = max_failures
+        self._max_failures, self._read_content = max_failures, read_content
         self._failed: set[int] = set()
 
     def read(self, index):
@@ -74,7 +75,7 @@ class IntactFiles:
             num_failed = len(self._failed)
             content, problem = b"", "the file has changed"
             try:
-                content = read_file(path)
+                content = self._read_content(path)
             except OSError as error:
                 problem = error.strerror or str(error)
             if hashlib.sha256(content).hexdigest() == item.digest:

@@ -2,20 +2,23 @@
 
 import dataclasses
 import functools
+import pathlib
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.data.folder import read_file
 from training.data.contents import change_lines
 from training.data.dataset import Dataset
 from training.data.images import IntactFiles
 from training.data.masks import encode_png
 from training.data.sets import digits, shapes
+from training.data.sets.archives import read_archives
 from training.data.sets.folder import read_folder
 from training.data.sets.mask_folder import read_mask_folder
 from training.data.sets.records import TYPES, read_records
-from training.data.sets.table import read_image_table
+from training.data.sets.table import ANNOTATIONS, read_image_table
 from training.data.sets.tfds import load_tfds
 from training.data.sources import IndexedSource
 from training.data.subsets import multi_hot, with_classes
@@ -88,31 +91,16 @@ def _finish(dataset, data, disjoint, record):
 
 def _load_folder(data, record):
     folder = _read(read_folder, data, record)
-    if data.max_failures and record is not None and record.purpose == "resume":
-        folder = folder.completed(record.contents, data.max_failures)
-    splits = _file_sources(folder, "label", _read_class)
-    if data.max_failures and "train" in splits:
-        paths, labels = zip(*folder.splits["train"], strict=True)
-        files, labels = (
-            IntactFiles(paths, [folder.items[path] for path in paths], data.max_failures),
-            tf.constant(labels),
-        )
-
-        def read(index):
-            content, index = files.read(index)
-            return {"image": content, "label": _read_class(labels[index])}
-
-        splits["train"] = IndexedSource(len(paths), read)
     no_test_split = (
         f"{data.directory} has no test images, and too few images for a test split: {len(folder.items)} in "
         f"{len(folder.class_names)} classes. Copies of a file count as one image. Add images, or raise "
         f"data.test_fraction."
     )
-    return Dataset(folder.class_names, splits, lambda: folder.overlap, lambda: folder.contents, no_test_split)
+    return _from_files(folder, data, "label", no_test_split, _read_class)
 
 
 def _read(read, data, record):
-    """Reads a folder, and restores the splits of a run."""
+    """Reads files, and restores the splits of a run."""
     folder = read(data.directory, data.test_fraction, data.validation_fraction)
     for path, problem in folder.skipped.items():
         print(f"Skipped {path}: {problem}")
@@ -122,38 +110,24 @@ def _read(read, data, record):
         folder = folder.consistent_with(record)
     for note in folder.notes:
         print(note)
+    if data.max_failures and record is not None and record.purpose == "resume":
+        return folder.completed(record.contents, data.max_failures)
     return folder
 
 
-def _load_table(annotation, data, record):
-    table = _read(functools.partial(read_image_table, annotation), data, record)
+def _load_table(read, annotation, data, record):
+    table = _read(functools.partial(read, annotation), data, record)
     no_test_split = f"{data.directory} has no test images. Add images, or raise data.test_fraction."
-    if annotation == "labels":
-        num_labels = len(table.class_names)
-        reading = (lambda indices: multi_hot(indices, num_labels) > 0), lambda rows: tf.ragged.constant(rows, tf.int64)
-    elif annotation == "values":
-        reading = tf.identity, lambda rows: tf.constant(rows, tf.float32)
-    else:
-        reading = _read_class, tf.constant
-    sources = _file_sources(table, annotation, *reading)
-    return Dataset(table.class_names, sources, lambda: table.overlap, lambda: table.contents, no_test_split)
-
-
-def _file_sources(folder, annotation, read_annotation, as_tensor=tf.constant):
-    def source(pairs):
-        paths, annotations = zip(*pairs, strict=True)
-        paths, annotations = tf.constant(paths), as_tensor(annotations)
-
-        def read(index):
-            return {"image": tf.io.read_file(paths[index]), annotation: read_annotation(annotations[index])}
-
-        return IndexedSource(len(pairs), read)
-
-    return {name: source(pairs) for name, pairs in folder.splits.items() if pairs}
-
-
-def _read_class(label):
-    return tf.cast(label, tf.int64)
+    num_labels = len(table.class_names)
+    readings = {
+        "label": (_read_class, tf.constant),
+        "labels": (
+            (lambda indices: multi_hot(indices, num_labels) > 0),
+            lambda rows: tf.ragged.constant(rows, tf.int64),
+        ),
+        "values": (tf.identity, lambda rows: tf.constant(rows, tf.float32)),
+    }
+    return _from_files(table, data, annotation, no_test_split, *readings[annotation])
 
 
 def _load_mask_folder(data, record):
@@ -162,8 +136,52 @@ def _load_mask_folder(data, record):
         f"{data.directory} has too few images for a test split: {len(folder.items)}. Add images, or raise "
         f"data.test_fraction."
     )
-    splits = _file_sources(folder, "mask", tf.io.read_file)
+    return _from_files(folder, data, "mask", no_test_split, tf.io.read_file)
+
+
+def _from_files(folder, data, annotation, no_test_split, read_annotation, as_tensor=tf.constant):
+    """The `Dataset` of the files of a `FolderSplits`.
+
+    Args:
+        folder: `training.data.sets.splitting.FolderSplits`
+        data: `training.recipe.config.Data`
+        annotation: Name of the annotation.
+        no_test_split: Message for a data set without a test split.
+        read_annotation: TensorFlow function that returns the annotation for an element of `as_tensor(labels)`.
+        as_tensor: Function that converts the labels of a split.
+    """
+
+    def reader(split, paths):
+        """A TensorFlow function of an index. It returns the contents of a file and the index of its label."""
+        if split == "train" and data.max_failures:
+            return IntactFiles(paths, [folder.items[path] for path in paths], data.max_failures, folder.read).read
+        if folder.read is read_file:
+            names = tf.constant(paths)
+            return lambda index: (tf.io.read_file(names[index]), index)
+        files = list(map(pathlib.Path, paths))
+
+        def read(index):
+            content = tf.numpy_function(lambda number: folder.read(files[number]), [index], tf.string, stateful=False)
+            return tf.ensure_shape(content, []), index
+
+        return read
+
+    def source(split, pairs):
+        paths, labels = zip(*pairs, strict=True)
+        labels, read_content = as_tensor(labels), reader(split, paths)
+
+        def read(index):
+            content, index = read_content(index)
+            return {"image": content, annotation: read_annotation(labels[index])}
+
+        return IndexedSource(len(pairs), read)
+
+    splits = {split: source(split, pairs) for split, pairs in folder.splits.items() if pairs}
     return Dataset(folder.class_names, splits, lambda: folder.overlap, lambda: folder.contents, no_test_split)
+
+
+def _read_class(label):
+    return tf.cast(label, tf.int64)
 
 
 def _load_shapes(data, record):
@@ -215,10 +233,11 @@ def _load_records(annotation, data, record):
 
 _TITLES = {"label": "classes", "labels": "labels", "values": "values", "mask": "masks"}
 _LOADERS: dict[str, dict[str, Callable]] = {
+    "archives": {name: functools.partial(_load_table, read_archives, name) for name in ANNOTATIONS},
     "digits": {"label": load_tfds},
     "folder": {"label": _load_folder, "mask": _load_mask_folder},
     "records": {name: functools.partial(_load_records, name) for name in TYPES},
-    "table": {name: functools.partial(_load_table, name) for name in ("label", "labels", "values")},
+    "table": {name: functools.partial(_load_table, read_image_table, name) for name in ANNOTATIONS},
     "shapes": {"mask": _load_shapes},
     "digit_sets": {"labels": _load_digit_sets},
     "digit_sums": {"values": _load_digit_sums},

@@ -13,26 +13,30 @@ class BuiltIn(NamedTuple):
 
     Args:
         has_directory: Whether its files are in `data.directory`.
+        is_split: Whether its files are split by `test_fraction` and `validation_fraction`, unless they have splits.
         is_tfds: Whether TFDS prepares it and defines its splits.
         is_stream: Whether it can be read as a stream, through a shuffle buffer.
     """
 
     has_directory: bool = False
+    is_split: bool = False
     is_tfds: bool = False
     is_stream: bool = False
 
 
 BUILT_IN = {
+    "archives": BuiltIn(has_directory=True, is_split=True),
     "digit_sets": BuiltIn(),
     "digit_sums": BuiltIn(),
     "digits": BuiltIn(is_tfds=True, is_stream=True),
-    "folder": BuiltIn(has_directory=True),
+    "folder": BuiltIn(has_directory=True, is_split=True),
     "records": BuiltIn(has_directory=True, is_stream=True),
     "shapes": BuiltIn(),
-    "table": BuiltIn(has_directory=True),
+    "table": BuiltIn(has_directory=True, is_split=True),
 }
 """{value of `data.dataset`: properties}"""
 IN_DIRECTORY = [name for name, properties in BUILT_IN.items() if properties.has_directory]
+_SPLIT_HERE = [name for name, properties in BUILT_IN.items() if properties.is_split]
 
 
 @section
@@ -40,9 +44,9 @@ class Data:
     """Where the images come from."""
 
     dataset: str = Field(
-        description="digits, folder, records, table, or the name of a TFDS data set of images and labels; for "
-        "segmentation: shapes, folder, or a TFDS data set of images and masks; for multilabel: table or digit_sets; "
-        "for regression: table or digit_sums"
+        description="digits, folder, table, archives, records, or the name of a TFDS data set of images and labels; "
+        "for segmentation: shapes, folder, records, or a TFDS data set of images and masks; for multilabel: table, "
+        "archives, records or digit_sets; for regression: table, archives, records or digit_sums"
     )
     label: str | None = Field(
         None,
@@ -52,7 +56,8 @@ class Data:
     directory: str | None = Field(
         None,
         description="for folder: directory with one folder per class; for records: directory of the shards; for "
-        "table: path of a .csv or .parquet file with a column path",
+        "table: path of a .csv or .parquet file with a column path; for archives: .tar file of WebDataset or .tfrecord "
+        "file, or a folder of them",
     )
     mask: str | None = Field(
         None, description="for segmentation with TFDS: mask feature, such as segmentation_mask of oxford_iiit_pet"
@@ -76,13 +81,14 @@ class Data:
     train_images: PositiveInt | None = Field(None, description="number of training images, chosen at random; none: all")
     train_images_seed: NonNegativeInt = Field(0, description="with train_images: seed of the random choice")
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.2, description="for folder and table: fraction of each class held out for testing"
+        0.2, description="for folder, table and archives: fraction of each class held out for testing"
     )
     cache: bool = Field(
         True, description="keep the images in memory, as resized pixels or, with crop=inception, as encoded files"
     )
     max_failures: NonNegativeInt = Field(
-        0, description="for folder, classification: training images that may be lost in the run; others replace them"
+        0,
+        description="for folder, table and archives: training images that may be lost in the run; others replace them",
     )
     shuffle_buffer: PositiveInt = Field(
         10_000, description="with cache=false, for records and TFDS's TFRecord files: number of images to shuffle"
@@ -95,10 +101,8 @@ class Data:
                 f"dataset={self.dataset!r}"
             )
         built_in = BUILT_IN.get(self.dataset)
-        if self.dataset not in ("folder", "table"):
-            refuse_unused(self, ["test_fraction"], "for data.dataset=folder and table")
-        if self.dataset != "folder":
-            refuse_unused(self, ["max_failures"], "for data.dataset=folder")
+        if self.dataset not in _SPLIT_HERE:
+            refuse_unused(self, ["test_fraction", "max_failures"], f"for data.dataset={', '.join(_SPLIT_HERE)}")
         if built_in and not built_in.is_tfds:
             names = ["tfds_directory", "train_split", "validation_split", "test_split"]
             refuse_unused(self, names, "for data sets of TFDS")

@@ -18,12 +18,12 @@ import tensorflow as tf
 
 from keras_vit.data import folder as image_folders
 from keras_vit.data.decoding import decode_upright
-from training.data.images import read_image
+from training.data.images import decoded
 from training.data.sets.splitting import FolderSplits, find_copies, hold_out, list_items, together
 from training.errors import InputError, shortened_names
 from training.files import check_name
 
-_SPLIT_NAMES = {"train": "train", "test": "test"} | dict.fromkeys(("val", "valid", "validation"), "validation")
+SPLIT_NAMES = {"train": "train", "test": "test"} | dict.fromkeys(("val", "valid", "validation"), "validation")
 _LAYOUT = "Expected one folder for each class with its images inside: cat/1.jpg, cat/2.png, dog/a.jpeg ..."
 
 
@@ -85,8 +85,8 @@ def find_splits(directory, contents, unsplit_layout, layout):
     if not root.is_dir():
         raise InputError(f"data.directory={directory} is not a directory. {layout}")
     folders = _folders(root)
-    known = [folder for folder in folders if folder.name.lower() in _SPLIT_NAMES]
-    splits = {_SPLIT_NAMES[folder.name.lower()]: folder for folder in known}
+    known = [folder for folder in folders if folder.name.lower() in SPLIT_NAMES]
+    splits = {SPLIT_NAMES[folder.name.lower()]: folder for folder in known}
     if "train" not in splits or (len(splits) == 1 and len(folders) > len(known)):  # In the second case, it is a class.
         return root, {"train": root}
     if len(folders) > len(splits) or len(splits) == 1:
@@ -180,12 +180,18 @@ def map_in_threads(function, items):
         return [*map(function, items[:1]), *pool.map(function, items[1:])]
 
 
-def examine(path):
-    """Reads an image file. Returns ((size, digest), `None`), or (`None`, reason) if it cannot be decoded."""
+def examine(path, read=image_folders.read_file):
+    """Reads an image. Returns ((size, digest), `None`), or (`None`, reason) if it cannot be decoded.
+
+    Args:
+        path: Path of the image.
+        read: Function of the path that returns the contents, or raises an OSError.
+    """
     if path.suffix.lower() in image_folders.OTHER_IMAGES:
         return None, f"{path.suffix} files cannot be decoded; convert the file to JPEG or PNG"
     try:
-        content, _ = read_image(path, _decoder())
+        content = read(path)
+        decoded(content, _decoder())
     except OSError as error:
         is_broken = path.is_symlink() and not path.exists()
         return None, f"a link to {os.readlink(path)}, which does not exist" if is_broken else error.strerror

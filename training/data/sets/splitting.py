@@ -4,8 +4,10 @@ import collections
 import dataclasses
 import hashlib
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
+from keras_vit.data.folder import read_file
 from training.data.contents import INITIAL_WEIGHTS, NEW_SPLIT, Contents, Item
 from training.errors import shortened_names
 
@@ -19,7 +21,9 @@ class FolderSplits:
     `splits` is {split: pairs of an image path and its label}. A label is the index of a class, or the path of a mask.
     `items` is {path of an image: `training.data.contents.Item`}, and `root` is the directory. `skipped` is {path:
     reason}. `overlap` is a message about images that are in two split folders, or `None`. `notes` are sentences for
-    the user. `has_split_folders`: whether the directory has folders for splits, such as train and test.
+    the user. `has_split_folders`: whether the directory has folders for splits, such as train and test. `parse` is a
+    function from the text of a label to the label; by default, the label is the index of the class with this name.
+    `read` is a function from the path of an image to its contents.
     """
 
     class_names: tuple[str, ...]
@@ -30,6 +34,8 @@ class FolderSplits:
     overlap: str | None = None
     notes: tuple[str, ...] = ()
     has_split_folders: bool = False
+    parse: Callable | None = None
+    read: Callable = read_file
 
     @property
     def contents(self):
@@ -106,11 +112,16 @@ class FolderSplits:
             for item in contents.items.get("train", ())
             if (item.path, item.digest) not in present and counts_now[item.digest] < counts[item.digest]
         }
-        if len(gone) > max_failures or any(item.label not in self.class_names for item in gone.values()):
+        if len(gone) > max_failures:
+            return self
+        parse = self.parse or self.class_names.index
+        try:
+            labels = {path: parse(item.label) for path, item in gone.items()}
+        except ValueError:  # The class of an image is gone.
             return self
         items = self.items | gone
         splits = {split: [pair for pair in pairs if pair[0] not in gone] for split, pairs in self.splits.items()}
-        splits["train"] += [(path, self.class_names.index(item.label)) for path, item in gone.items()]
+        splits["train"] += labels.items()
         splits["train"].sort(key=lambda pair: contents.position_of(items[pair[0]]))
         return dataclasses.replace(self, splits=splits, items=items)
 

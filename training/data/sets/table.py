@@ -7,10 +7,13 @@
 A column `split` with the values train, test and optionally validation is used if there is one.
 """
 
+import collections
+import functools
 import itertools
 import os
 import pathlib
 
+from keras_vit.data.folder import read_file
 from keras_vit.data.table import read_table
 from training.data.sets.folder import examine, map_in_threads
 from training.data.sets.splitting import FolderSplits, find_copies, hold_out, list_items, together
@@ -41,31 +44,44 @@ def read_image_table(annotation, file, test_fraction, validation_fraction):
         raise InputError("The data set table needs data.directory=<path of a .csv or .parquet file>.")
     try:
         table = read_table(file)
-        names, labels, texts = _ANNOTATIONS[annotation](table)
     except (ImportError, OSError, ValueError) as error:
         raise InputError(str(error)) from None
-    repeated = [str(path) for path, count in _counts(table.paths).items() if count > 1]
+    return split_table(table, annotation, test_fraction, validation_fraction)
+
+
+def split_table(table, annotation, test_fraction, validation_fraction, read=read_file, unreadable=None):
+    """Splits the images of a `keras_vit.data.table.ImageTable`, as `read_image_table` does.
+
+    Args:
+        table: The table.
+        annotation: Same as in `read_image_table`.
+        test_fraction: Same as in `read_image_table`.
+        validation_fraction: Same as in `read_image_table`.
+        read: Function that returns the contents of the image at a path, or raises an OSError.
+        unreadable: {path: reason} of images that are not in the table, because they cannot be read.
+    """
+    try:
+        names, texts, parse = ANNOTATIONS[annotation](table)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    repeated = [str(path) for path, count in collections.Counter(table.paths).items() if count > 1]
     if repeated:
         raise InputError(f"{table.file} lists images more than once: {shortened_names(repeated)}")
-    examined = dict(zip(table.paths, map_in_threads(examine, table.paths), strict=True))
+    examined = dict(zip(table.paths, map_in_threads(functools.partial(examine, read=read), table.paths), strict=True))
     digests = {path: digest for path, (digest, _) in examined.items() if digest}
-    skipped = {str(path): problem for path, (_, problem) in examined.items() if problem}
+    skipped = (unreadable or {}) | {str(path): problem for path, (_, problem) in examined.items() if problem}
     if not digests:
         problem = next(iter(skipped.items()))
         raise InputError(f"{table.file} lists no image that can be read, such as {problem[0]}: {problem[1]}")
-    label_of, text_of = (dict(zip(table.paths, values, strict=True)) for values in (labels, texts))
+    text_of = dict(zip(table.paths, texts, strict=True))
     by_split, has_splits = _split(table, annotation, digests, text_of, test_fraction, validation_fraction)
-    splits = {split: [(str(path), label_of[path]) for path in paths] for split, paths in by_split.items()}
+    splits = {split: [(str(path), parse(text_of[path])) for path in paths] for split, paths in by_split.items()}
     if not has_splits:
         splits = together(splits, {str(path): digest for path, digest in digests.items()})
     root = pathlib.Path(os.path.commonpath([path.parent for path in digests]))
     items = list_items(root, digests, {path: text_of[path] for path in digests})
     overlap = find_copies(by_split, digests) if has_splits else None
-    return FolderSplits(names, splits, items, root, skipped, overlap, (), has_split_folders=has_splits)
-
-
-def _counts(paths):
-    return {path: len(list(group)) for path, group in itertools.groupby(sorted(paths))}
+    return FolderSplits(names, splits, items, root, skipped, overlap, (), has_splits, parse, read)
 
 
 def _split(table, annotation, digests, text_of, test_fraction, validation_fraction):
@@ -79,9 +95,9 @@ def _split(table, annotation, digests, text_of, test_fraction, validation_fracti
         held_out = [hold_out(group, fractions, digests) for group in groups]
         return {split: [path for part in held_out for path in part[split]] for split in (*fractions, "train")}, False
     by_split = {}
-    for row, (path, split) in enumerate(zip(table.paths, table.columns["split"], strict=True), start=1):
+    for index, (path, split) in enumerate(zip(table.paths, table.columns["split"], strict=True)):
         if split not in _SPLITS:
-            raise InputError(f"{table.file}, row {row}: split must be one of {', '.join(_SPLITS)}. Received: {split!r}")
+            raise InputError(f"{table.place(index)}: split must be one of {', '.join(_SPLITS)}. Received: {split!r}")
         if path in digests:
             by_split.setdefault(split, []).append(path)
     if "train" not in by_split:
@@ -90,22 +106,24 @@ def _split(table, annotation, digests, text_of, test_fraction, validation_fracti
 
 
 def _classes(table):
-    texts = [str(value) for value in table.column("label")]
+    texts = _texts(table.column("label"))
     if "" in texts:
-        raise ValueError(f"{table.file}, row {texts.index('') + 1}: the image has no label.")
-    names = tuple(sorted(set(texts)))
+        raise ValueError(f"{table.place(texts.index(''))}: the image has no label.")
+    # The classes 2 and 10 are in the order of the numbers.
+    are_numbers = all(text.isdecimal() for text in texts)
+    names = tuple(sorted(set(texts), key=int if are_numbers else None))
     if len(names) < 2:
         raise ValueError(f"{table.file} has images of only one class, {names[0]!r}. A classifier needs two.")
-    return names, [names.index(text) for text in texts], texts
+    return names, texts, names.index
 
 
 def _labels(table):
-    texts = ["" if value is None else str(value) for value in table.column("labels")]
-    lists = [[label.strip() for label in text.split(_SEPARATOR) if label.strip()] for text in texts]
-    names = tuple(sorted({label for labels in lists for label in labels}))
+    lists = [[label.strip() for label in text.split(_SEPARATOR)] for text in _texts(table.column("labels"))]
+    names = tuple(sorted({label for labels in lists for label in labels if label}))
     if not names:
         raise ValueError(f"{table.file}: no image has a label. The column labels must have text such as 'cat;dog'.")
-    return names, [sorted({names.index(label) for label in labels}) for labels in lists], texts
+    texts = [_SEPARATOR.join(filter(None, labels)) for labels in lists]
+    return names, texts, lambda text: sorted({names.index(label) for label in text.split(_SEPARATOR) if label})
 
 
 def _values(table):
@@ -113,9 +131,15 @@ def _values(table):
     if not names:
         raise ValueError(f"{table.file} has no column of values besides path.")
     columns = [table.numbers(name) for name in names]
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    return names, rows, [";".join(map(repr, row)) for row in rows]
+    texts = [_SEPARATOR.join(map(repr, row)) for row in zip(*columns, strict=True)]
+    return names, texts, lambda text: [float(value) for value in text.split(_SEPARATOR)]
 
 
-_ANNOTATIONS = {"label": _classes, "labels": _labels, "values": _values}
-"""{annotation: function from a table to names, labels of the rows, and texts of the labels}"""
+def _texts(values):
+    """The values of a column as text. Lists are joined, and missing values are empty."""
+    joined = (_SEPARATOR.join(map(str, value)) if isinstance(value, (list, tuple)) else value for value in values)
+    return ["" if value is None else str(value) for value in joined]
+
+
+ANNOTATIONS = {"label": _classes, "labels": _labels, "values": _values}
+"""{annotation: function of a table that returns names, the text of each row, and a function from a text to a label}"""

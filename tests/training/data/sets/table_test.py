@@ -96,7 +96,7 @@ def test_the_same_split_each_time(folder):
     ("text", "annotation", "message"),
     [
         ("path,label\n0.png,cat\nsub/1.png,cat\n", "label", "only one class, 'cat'"),
-        ("path,label\n0.png,cat\nsub/1.png,\n", "label", "row 2: the image has no label"),
+        ("path,label\n0.png,cat\nsub/1.png,\n", "label", r"row 2 \(1\.png\): the image has no label"),
         ("path,age\n0.png,1\n", "label", "has no column 'label'"),
         ("path,labels\n0.png,\n", "labels", "no image has a label"),
         ("path\n0.png\n", "values", "has no column of values besides path"),
@@ -106,7 +106,7 @@ def test_the_same_split_each_time(folder):
             "values",
             "lists no image that can be read, .*absent.png: No such file",
         ),
-        ("path,split,age\n0.png,training,1\n", "values", "row 1: split must be one of train, validation, test"),
+        ("path,split,age\n0.png,training,1\n", "values", r"row 1 \(0\.png\): split must be one of train, validation, test"),
         ("path,split,age\n0.png,test,1\n", "values", "has no readable image of the split train"),
     ],
 )

@@ -1,0 +1,69 @@
+"""Archives of samples: `.tar` files such as the shards of WebDataset, and `.tfrecord` files of `tf.train.Example`s.
+
+    photographs/train-000.tar       cats/1.jpg, cats/1.cls, dogs/7.jpg, dogs/7.cls, ...
+    photographs/test-000.tar
+
+`keras_vit.data.archives` describes their contents. The images are read from the archives in any order.
+"""
+
+import pathlib
+import re
+
+from keras_vit.data.archives import read_tar, read_tfrecord
+from keras_vit.data.table import ImageTable
+from training.data.sets.folder import SPLIT_NAMES
+from training.data.sets.table import split_table
+from training.errors import InputError, shortened_names
+
+_READERS = {".tar": read_tar, ".tfrecord": read_tfrecord}
+_EXPECTED = "Expected a .tar or .tfrecord file, or a folder of such files"
+
+
+def read_archives(annotation, directory, test_fraction, validation_fraction):
+    """Reads the annotations of archives, and splits their images.
+
+    If the names of the archives contain the word `train`, `test`, `val` or `validation`, these are the splits. The
+    other arguments, the result and the errors are those of `read_image_table`. The annotation `"values"` is read from
+    `.json` files.
+    """
+    if directory is None:
+        raise InputError(f"The data set archives needs data.directory=<path>. {_EXPECTED}.")
+    root = pathlib.Path(directory).expanduser()
+    files = sorted(path for path in root.rglob("*") if _reader(path)) if root.is_dir() else [root]
+    if not files or not root.exists() or not all(map(_reader, files)):
+        raise InputError(f"data.directory={directory} has no archives that can be read. {_EXPECTED}.")
+    splits = _splits(root, files)
+    samples = [sample | splits.get(file, {}) for file in files for sample in _reader(file)(file, as_slices=True)]
+    unreadable = {sample["path"]: sample["error"] for sample in samples if "error" in sample}
+    samples = [sample for sample in samples if "error" not in sample]
+    slices = {pathlib.Path(sample["path"]): sample["image"] for sample in samples}
+    if not slices:
+        raise InputError(f"{directory} has no images: {next(iter(unreadable.items()), 'its archives are empty')}")
+    names = sorted(set().union(*samples) - {"path", "image"})
+    table = ImageTable(root, tuple(slices), {name: [sample.get(name) for sample in samples] for name in names})
+    return split_table(
+        table, annotation, test_fraction, validation_fraction, lambda path: slices[path].read(), unreadable
+    )
+
+
+def _splits(root, files):
+    """{file: {"split": split}} if the names of the files define at least two splits, or else an empty dictionary."""
+    found = {}
+    for file in files:
+        words = re.split("[^a-z]+", file.relative_to(root).as_posix().lower())
+        found[file] = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+    if len(set().union(*found.values())) < 2:
+        return {}
+    unclear = [str(file) for file, splits in found.items() if len(splits) != 1]
+    if unclear:
+        raise InputError(
+            f"The names of some archives in {root} define splits. Then each name must contain one of the words "
+            f"{', '.join(SPLIT_NAMES)}. Received: {shortened_names(unclear)}"
+        )
+    return {file: {"split": splits.pop()} for file, splits in found.items()}
+
+
+def _reader(path):
+    """The function that reads a file, or `None` if it is no archive."""
+    found = [read for suffix, read in _READERS.items() if suffix in path.name.lower()]
+    return found[0] if found and path.is_file() else None
