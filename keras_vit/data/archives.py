@@ -142,7 +142,7 @@ def read_tfds(source):
         examples = builder.as_dataset(split=split, decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False)
     except (ValueError, KeyError, OSError, AssertionError, tfds.core.DatasetNotFoundError) as error:
         raise ValueError(f"{source} cannot be read: {error}") from error
-    label = builder.info.features.get("label")
+    label = dict(builder.info.features.items()).get("label")
 
     def sample(number, example):
         named = {"label": label.int2str(int(example["label"]))} if isinstance(label, tfds.features.ClassLabel) else {}

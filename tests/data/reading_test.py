@@ -6,6 +6,7 @@ import tarfile
 
 import pytest
 
+from keras_vit.data.archives import read_tar, read_tfrecord
 from keras_vit.data.reading import read_samples
 from tests.pictures import encoded, noise
 
@@ -98,6 +99,20 @@ def test_records(contents, tmp_path):
     *_, last = read_samples(path)
     assert last["path"] == str(path)
     assert "cannot be read any further" in last["error"]
+
+
+def test_slices_have_the_same_content(contents, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    tar, records = tmp_path / "shard.tar", tmp_path / "shard.tfrecord"
+    with tarfile.open(tar, "w") as archive, tf.io.TFRecordWriter(str(records)) as writer:
+        for number, image in enumerate(contents):
+            info = tarfile.TarInfo(f"{number}.jpg")
+            info.size = len(image)
+            archive.addfile(info, io.BytesIO(image))
+            features = {"image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image]))}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    for samples in (read_tar(tar, as_slices=True), read_tfrecord(records, as_slices=True)):
+        assert [sample["image"].read() for sample in samples] == contents
 
 
 def test_what_cannot_be_read(tmp_path):

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.decoding import decode_upright, luma
+from keras_vit.inference import predict
 from training.data.subsets import select
 from training.inspection.hash_index import HashIndex, distances
 
@@ -124,15 +125,26 @@ def _correlations(first, second, is_mirrored):
 
 def fingerprints(source):
     """`Fingerprints` of all images of a source."""
-    examples = source.in_order().map(lambda example: _summarise(example["image"]), tf.data.AUTOTUNE)
-    batches = []
-    for files, pixels, gray in examples.batch(_BATCH).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
-        hashes, mirrored = perceptual_hashes(gray)
-        batches.append((files, pixels, hashes, mirrored, gray.std(axis=(1, 2)) >= _FLAT))
-    return Fingerprints(*(np.concatenate(column) for column in zip(*batches, strict=True)))
+    results = predict(_summaries, source.in_order().as_numpy_iterator(), _BATCH)
+    columns = zip(*(outputs.values() for _, outputs in results), strict=True)
+    return Fingerprints(*map(np.stack, columns))
+
+
+def _summaries(contents):
+    """The `Fingerprints` of a batch of encoded images, as a function for `keras_vit.inference.predict`."""
+    files, pixels, gray = (part.numpy() for part in _summarise_batch(contents))
+    hashes, mirrored = perceptual_hashes(gray)
+    arrays = (files, pixels, hashes, mirrored, gray.std(axis=(1, 2)) >= _FLAT)
+    names = (field.name for field in dataclasses.fields(Fingerprints))
+    return dict(zip(names, arrays, strict=True)) | {"valid": np.ones(len(gray), bool)}
 
 
 # Traced once, because tracing takes a second.
+@tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+def _summarise_batch(contents):
+    return tf.map_fn(_summarise, contents, fn_output_signature=(tf.int64, tf.int64, tf.float32))
+
+
 @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 def _summarise(image_bytes):
     """The fingerprints of the file and of the pixels, int64, and a small picture (32, 32) of the brightness."""

@@ -1,5 +1,6 @@
 """Data sets: their classes, their splits, and invalid settings."""
 
+import functools
 import logging
 
 import numpy as np
@@ -9,6 +10,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
 
+from keras_vit.data.decoding import decode_upright
+from keras_vit.data.reading import read_samples
 from tests.test_case import slow_except
 from tests.training.data.sets.folder_test import write_image
 from tests.training.fitting import evaluation_images
@@ -90,6 +93,18 @@ def test_splits_can_be_named(tfds_directory):
     splits += ["data.test_split=train[75%:]", "data.validation_fraction=0"]
     dataset = load_dataset(tiny(tfds_directory, *splits).data)
     assert sizes(dataset) == {"train": 6, "validation": 4, "test": 3}
+
+
+def test_data_sets_of_tfds_are_sources_for_prediction(tfds_directory, monkeypatch):
+    monkeypatch.setattr(tfds, "builder", functools.partial(tfds.builder, data_dir=tfds_directory))
+    samples = list(read_samples("tfds:tiny_photographs:validation[:3]"))
+    assert [sample["path"] for sample in samples] == [f"tfds:tiny_photographs:validation[:3]:{n}" for n in range(3)]
+    grays = [int(decode_upright(sample["image"], 3)[0, 0, 0]) // 10 for sample in samples]
+    assert sorted(grays)[0] >= 12
+    assert [sample["label"] for sample in samples] == [("cat", "dog")[gray % 2] for gray in grays]
+    assert next(read_samples("tfds:tiny_photographs:train"))["path"].endswith("train:0")
+    with pytest.raises(ValueError, match=r"tfds:tiny_photographs cannot be read: .*test"):
+        read_samples("tfds:tiny_photographs")
 
 
 def test_labels_that_were_assessed_again_are_a_test_only(tmp_path):

@@ -106,7 +106,11 @@ def test_the_same_split_each_time(folder):
             "values",
             "lists no image that can be read, .*absent.png: No such file",
         ),
-        ("path,split,age\n0.png,training,1\n", "values", r"row 1 \(0\.png\): split must be one of train, validation, test"),
+        (
+            "path,split,age\n0.png,training,1\n",
+            "values",
+            r"row 1 \(0\.png\): split must be one of train, vali",
+        ),
         ("path,split,age\n0.png,test,1\n", "values", "has no readable image of the split train"),
     ],
 )
