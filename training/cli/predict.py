@@ -16,7 +16,13 @@ def add_to(subparsers):
         help="image file (JPEG, PNG, GIF, BMP or WebP), folder of images, .txt file of paths, .csv or .parquet table "
         "with a column path, .tar archive, .tfrecord file, or tfds:NAME:SPLIT",
     )
-    add("--top", type=positive, default=5, metavar="N", help="number of classes (default: 5)")
+    add(
+        "--top",
+        type=positive,
+        default=5,
+        metavar="N",
+        help="number of classes (default: 5); of several labels, all are predicted",
+    )
     add(
         "--to",
         type=pathlib.Path,

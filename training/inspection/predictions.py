@@ -57,20 +57,25 @@ class Classes:
 
 
 class Labels(Classes):
-    """The labels with a probability above the threshold."""
+    """All labels with a probability above the threshold, also those beyond the number that the SavedModel names."""
 
     columns = ("labels", "scores")
 
+    def __init__(self, folder, output, top, to):
+        self.names = _read_names(folder)
+
     def text(self, outputs, sample):
-        label, score = super().found(outputs)[0]
-        return super().text(outputs, sample) or f"no label (best: {label} {score:.1%})"
+        best = outputs["probabilities"].argmax()
+        text = super().text(outputs, sample)
+        return text or f"no label (best: {self.names[best]} {outputs['probabilities'][best]:.1%})"
 
     def row(self, outputs):
         found = self.found(outputs)
         return {"labels": [label for label, _ in found], "scores": [score for _, score in found]}
 
     def found(self, outputs):
-        return [(label, score) for label, score in super().found(outputs) if score >= _THRESHOLD]
+        found = zip(self.names, _numbers(outputs["probabilities"]), strict=True)
+        return sorted((pair for pair in found if pair[1] >= _THRESHOLD), key=lambda pair: -pair[1])
 
 
 class Values(Classes):
