@@ -35,14 +35,28 @@ class Regression:
         return self.predictions - self.values
 
     @property
+    def scale(self):
+        """The number by which the errors of each value are divided, (V,): 1 for one value.
+
+        Several values can have different units. Their errors are divided by the standard deviations of the values.
+        """
+        deviation = self.values.std(axis=0)
+        return np.where((deviation > 0) & (len(self.names) > 1), deviation, 1.0)
+
+    @property
     def mean_absolute_error(self):
-        """Mean absolute error, over all images and values."""
-        return float(np.abs(self.errors).mean())
+        """Mean absolute error, over all images and values, divided by `scale`."""
+        return float(np.abs(self.errors / self.scale).mean())
+
+    @property
+    def mean_absolute_error_of_mean(self):
+        """The `mean_absolute_error` of predictions that are always the mean."""
+        return float(np.abs((self.values - self.values.mean(axis=0)) / self.scale).mean())
 
     @property
     def root_mean_squared_error(self):
-        """Root of the mean squared error, over all images and values."""
-        return float(np.sqrt((self.errors**2).mean()))
+        """Root of the mean squared error, over all images and values, divided by `scale`."""
+        return float(np.sqrt(((self.errors / self.scale) ** 2).mean()))
 
     @property
     def r_squared(self):

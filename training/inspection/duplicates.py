@@ -126,7 +126,7 @@ def _correlations(first, second, is_mirrored):
 def fingerprints(source):
     """`Fingerprints` of all images of a source."""
     results = predict(_summaries, source.in_order().as_numpy_iterator(), _BATCH)
-    columns = zip(*(outputs.values() for _, outputs in results), strict=True)
+    columns = zip(*(outputs.values() for _, outputs in results if outputs), strict=True)
     return Fingerprints(*map(np.stack, columns))
 
 

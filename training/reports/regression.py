@@ -2,8 +2,6 @@
 
 from html import escape
 
-import numpy as np
-
 from training.files import write_text
 from training.reports import pages
 from training.reports.classification import cost_numbers, curves, figure, number_list, origin, picture
@@ -38,17 +36,19 @@ def write_regression_report(run, recipe, state, evaluation, model):
 
 def judge(evaluation):
     """Sentences that help to judge the errors."""
-    baseline = np.abs(evaluation.values - evaluation.values.mean(axis=0)).mean()
+    unit = " standard deviations of a value" if len(evaluation.names) > 1 else ""
     return (
         f"On {len(evaluation.values):,} held-out test images, the predicted values differ from the true ones by "
-        f"{evaluation.mean_absolute_error:.4g} on average. Always predicting the mean would differ by {baseline:.4g}. "
+        f"{evaluation.mean_absolute_error:.4g}{unit} on average. Always predicting the mean would differ by "
+        f"{evaluation.mean_absolute_error_of_mean:.4g}. "
         f"The predictions explain {evaluation.r_squared:.2%} of the variance (R squared)."
     )
 
 
 def _numbers(evaluation):
+    mean = "mean over the test images" + (", in standard deviations of a value" if len(evaluation.names) > 1 else "")
     return [
-        ("Mean absolute error", f"{evaluation.mean_absolute_error:.4g}", "mean over the test images and the values"),
+        ("Mean absolute error", f"{evaluation.mean_absolute_error:.4g}", mean),
         ("Root mean squared error", f"{evaluation.root_mean_squared_error:.4g}", "large errors weigh more"),
         ("R squared", f"{evaluation.r_squared:.4f}", "1 for perfect predictions, 0 for the mean"),
     ]
@@ -62,11 +62,10 @@ def _scatter(run, evaluation):
 
 
 def _value_row(evaluation):
-    baseline = np.abs(evaluation.values - evaluation.values.mean()).mean()
     return (
         f"<tr><th scope=row>{escape(with_unit(evaluation.names[0], evaluation.units, 0))}"
         f"<td>{evaluation.mean_absolute_error:.4g}<td>{evaluation.root_mean_squared_error:.4g}"
-        f"<td>{evaluation.r_squared:.4f}<td>{baseline:.4g}"
+        f"<td>{evaluation.r_squared:.4f}<td>{evaluation.mean_absolute_error_of_mean:.4g}"
     )
 
 

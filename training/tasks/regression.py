@@ -84,7 +84,7 @@ class StandardizedSquaredError:
 
 
 class MeanAbsoluteError(keras.metrics.Mean):
-    """Mean absolute error of the values of standardised outputs.
+    """Mean absolute error of the values of standardised outputs. Errors of several values are standardised, too.
 
     Args:
         mean, deviation: As in `StandardizedSquaredError`.
@@ -95,6 +95,7 @@ class MeanAbsoluteError(keras.metrics.Mean):
         self._mean, self._deviation = (np.asarray(array, "float32") for array in (mean, deviation))
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        values = ops.cast(y_pred, "float32") * self._deviation + self._mean
-        errors = ops.mean(ops.abs(ops.cast(y_true, "float32") - values), axis=-1)
+        targets = (ops.cast(y_true, "float32") - self._mean) / self._deviation
+        scale = self._deviation if len(self._deviation) == 1 else 1.0  # Several values can have different units.
+        errors = ops.mean(ops.abs(targets - ops.cast(y_pred, "float32")) * scale, axis=-1)
         super().update_state(errors, sample_weight)

@@ -45,15 +45,23 @@ def test_loss_and_metric_follow_the_standardised_outputs():
     metric = MeanAbsoluteError(MEAN, DEVIATION)
     weights = np.array([1] * 20 + [0] * 10, "float32")
     metric.update_state(values, outputs, sample_weight=weights)
-    assert float(metric.result()) == pytest.approx(np.abs(outputs * DEVIATION + MEAN - values)[:20].mean(), rel=1e-5)
+    errors = np.abs(outputs * DEVIATION + MEAN - values)[:20]
+    assert float(metric.result()) == pytest.approx((errors / DEVIATION).mean(), rel=1e-5)
+    metric = MeanAbsoluteError(MEAN[1:], DEVIATION[1:])
+    metric.update_state(values[:, 1:], outputs[:, 1:], sample_weight=weights)
+    assert float(metric.result()) == pytest.approx(errors[:, 1].mean(), rel=1e-5)
 
 
 def test_results_are_those_of_scikit_learn():
     values, outputs = _drawn()
     evaluation = Regression(values.astype("float64"), MEAN + DEVIATION * outputs, ("age", "height"))
     pair = evaluation.values, evaluation.predictions
-    assert evaluation.mean_absolute_error == pytest.approx(sklearn.metrics.mean_absolute_error(*pair))
-    assert evaluation.root_mean_squared_error == pytest.approx(sklearn.metrics.mean_squared_error(*pair) ** 0.5)
+    scaled = [array / pair[0].std(axis=0) for array in pair]  # The values have different units.
+    assert evaluation.mean_absolute_error == pytest.approx(sklearn.metrics.mean_absolute_error(*scaled))
+    assert evaluation.root_mean_squared_error == pytest.approx(sklearn.metrics.mean_squared_error(*scaled) ** 0.5)
+    age = evaluation.of_value(0)
+    assert age.mean_absolute_error == pytest.approx(np.abs(pair[0] - pair[1])[:, 0].mean())
+    assert age.root_mean_squared_error == pytest.approx(((pair[0] - pair[1])[:, 0] ** 2).mean() ** 0.5)
     assert evaluation.r_squared == pytest.approx(sklearn.metrics.r2_score(*pair))
     assert evaluation.of_value(1).r_squared == pytest.approx(sklearn.metrics.r2_score(pair[0][:, 1], pair[1][:, 1]))
     constant = Regression(np.ones((3, 1)), np.zeros((3, 1)), ("age",))
@@ -115,10 +123,10 @@ def test_a_run_and_what_follows(recipe, tmp_path, capsys):
         (
             "classification",
             "digit_sums",
-            "no classes. Choose a recipe for values, or .*: digits, folder, records, table, the name",
+            "no classes. Choose a recipe for values, or .*: archives, digits, folder, records, table, the name",
         ),
         ("classification", "digit_sets", "has labels, but no classes"),
-        ("regression", "digits", "but no values. Choose a recipe for classes, or .*: records, table, digit_sums$"),
+        ("regression", "digits", "but no values. Choose a recipe for classes, or .*: archives, records, table, digit_sums$"),
         ("multilabel", "digits", "has classes, but no labels"),
     ],
 )
