@@ -40,15 +40,14 @@ class ImageTable:
         return f"{self.file}, row {index + 1} ({self.paths[index].name})"
 
     def numbers(self, name):
-        """The values of a column as finite floats. Raises a ValueError that names the first row without one."""
+        """The values of a column as floats. They are NaN where the column has no finite number."""
         numbers = []
-        for index, value in enumerate(self.column(name)):
+        for value in self.column(name):
             try:
-                numbers.append(float(value))
+                number = float(value)
             except (TypeError, ValueError):
-                numbers.append(float("nan"))
-            if not abs(numbers[-1]) < float("inf"):
-                raise ValueError(f"{self.place(index)}: {name} must be a number. Received: {shown(value)}")
+                number = float("nan")
+            numbers.append(number if abs(number) < float("inf") else float("nan"))
         return numbers
 
 

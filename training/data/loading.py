@@ -116,7 +116,7 @@ def _read(read, data, record):
 
 
 def _load_table(read, annotation, data, record):
-    table = _read(functools.partial(read, annotation), data, record)
+    table = _read(functools.partial(read, annotation, data.max_failures), data, record)
     no_test_split = f"{data.directory} has no test images. Add images, or raise data.test_fraction."
     num_labels = len(table.class_names)
     readings = {

@@ -2,6 +2,7 @@
 
 import hashlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -51,3 +52,33 @@ def test_a_run_does_not_go_on_with_added_images(tmp_path):
     dataset = load_dataset(recipe.data, record=read_record(Run(folder), "resume"))
     with pytest.raises(InputError, match=r"started with other data:\n(.*\n)*  new or changed: cat/20\.png, cat/21"):
         open_run(recipe, dataset, None, folder, Engine(None))
+
+
+@pytest.mark.parametrize(("annotation", "cells"), [("labels", ["cat;dog", "", "dog"]), ("values", ["0.1", "2", "3"])])
+def test_images_of_a_table_are_replaced_with_their_annotations(annotation, cells, tmp_path):
+    names = [f"{number}.png" for number in range(20)]
+    for name in names:
+        write_image(tmp_path / name)
+    rows = [f"{name},{cells[number % 3]}" for number, name in enumerate(names)]
+    (tmp_path / "table.csv").write_text("\n".join([f"path,{annotation}", *rows]))
+    fields = [
+        "data.dataset=table",
+        f"data.directory={tmp_path / 'table.csv'}",
+        "data.max_failures=1",
+        "data.cache=false",
+    ]
+    task = {"labels": "multilabel", "values": "regression"}[annotation]
+    recipe = override(recipes.load("digits"), [f"task={task}", *fields])
+    dataset = load_dataset(recipe.data, annotation)
+    train = dataset.splits["train"]
+    before = list(train.in_order().as_numpy_iterator())
+    open_run(recipe, dataset, None, tmp_path / "run", Engine(None))
+    first, *_ = dataset.contents.items["train"]
+    (tmp_path / first.path).unlink()
+    resumed = load_dataset(recipe.data, annotation, record=read_record(Run(tmp_path / "run"), "resume"))
+    for source in (train, resumed.splits["train"]):
+        after = list(source.in_order().as_numpy_iterator())
+        assert len(after) == len(before)
+        for example, other in zip(after, before[1:2] + before[1:], strict=True):
+            assert example["image"] == other["image"]
+            np.testing.assert_array_equal(example[annotation], other[annotation])

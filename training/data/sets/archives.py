@@ -19,7 +19,7 @@ _READERS = {".tar": read_tar, ".tfrecord": read_tfrecord}
 _EXPECTED = "Expected a .tar or .tfrecord file, or a folder of such files"
 
 
-def read_archives(annotation, directory, test_fraction, validation_fraction):
+def read_archives(annotation, max_failures, directory, test_fraction, validation_fraction):
     """Reads the annotations of archives, and splits their images.
 
     If the names of the archives contain the word `train`, `test`, `val` or `validation`, these are the splits. The
@@ -41,9 +41,8 @@ def read_archives(annotation, directory, test_fraction, validation_fraction):
         raise InputError(f"{directory} has no images: {next(iter(unreadable.items()), 'its archives are empty')}")
     names = sorted(set().union(*samples) - {"path", "image"})
     table = ImageTable(root, tuple(slices), {name: [sample.get(name) for sample in samples] for name in names})
-    return split_table(
-        table, annotation, test_fraction, validation_fraction, lambda path: slices[path].read(), unreadable
-    )
+    fractions = test_fraction, validation_fraction
+    return split_table(table, annotation, max_failures, *fractions, lambda path: slices[path].read(), unreadable)
 
 
 def _splits(root, files):

@@ -1,5 +1,6 @@
 """Tables of images as data sets for classification, multi-label classification and regression."""
 
+import dataclasses
 import io
 
 import numpy as np
@@ -96,7 +97,7 @@ def test_the_same_split_each_time(folder):
     ("text", "annotation", "message"),
     [
         ("path,label\n0.png,cat\nsub/1.png,cat\n", "label", "only one class, 'cat'"),
-        ("path,label\n0.png,cat\nsub/1.png,\n", "label", r"row 2 \(1\.png\): the image has no label"),
+        ("path,label\n0.png,cat\nsub/1.png,\n2.png,dog\n", "label", r"row 2 \(1\.png\): the image has no label"),
         ("path,age\n0.png,1\n", "label", "has no column 'label'"),
         ("path,labels\n0.png,\n", "labels", "no image has a label"),
         ("path\n0.png\n", "values", "has no column of values besides path"),
@@ -111,6 +112,7 @@ def test_the_same_split_each_time(folder):
             "values",
             r"row 1 \(0\.png\): split must be one of train, vali",
         ),
+        ("path,age,size\n0.png,1,2\nsub/1.png,2,x\n2.png,,3\n", "values", r"row 2 \(1\.png\): size .*2 such rows"),
         ("path,split,age\n0.png,test,1\n", "values", "has no readable image of the split train"),
     ],
 )
@@ -118,6 +120,16 @@ def test_tables_that_cannot_be_used_are_refused(text, annotation, message, folde
     (folder / "wrong.csv").write_text(text)
     with pytest.raises(InputError, match=message):
         load_dataset(_data(folder / "wrong.csv"), annotation)
+
+
+def test_few_wrong_rows_can_be_skipped(folder, capsys):
+    rows = [f"{number}.png,{number if number else 'x'}" for number in range(0, 20, 2)]
+    (folder / "wrong.csv").write_text("\n".join(["path,age", *rows]))
+    with pytest.raises(InputError, match=r"row 1 \(0\.png\): age must .*'x'\. Correct .* with data\.max_failures=N"):
+        load_dataset(_data(folder / "wrong.csv"), "values")
+    data = dataclasses.replace(_data(folder / "wrong.csv"), max_failures=1)
+    assert sorted(_examples(load_dataset(data, "values"), "values")) == list(range(2, 20, 2))
+    assert f"Skipped {folder / '0.png'}: age must be a number. Received: 'x'" in capsys.readouterr().out
 
 
 def test_images_that_cannot_be_read_are_named(folder, capsys):
