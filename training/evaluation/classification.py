@@ -5,12 +5,12 @@ import functools
 
 import numpy as np
 
-from keras_vit.inference import predictor
 from training.data.pipeline import read_splits
 from training.data.samples import sample_decoder
 from training.data.subsets import multi_hot
 from training.errors import InputError
 from training.evaluation.metrics import binary_cross_entropy, calibration, class_scores, evenly_spaced, top_k_is_right
+from training.evaluation.outputs import Predictions
 
 NUM_MISTAKES = 15
 NUM_EXAMPLES = 6
@@ -127,15 +127,13 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
         InputError: If no image of the split has a label.
     """
     splits = [splits] if isinstance(splits, str) else splits
-    total, batches = _read(model, dataset, splits, recipe)
-    collector, compute = _Collector(total), predictor(model)
-    for images, labels, is_real in batches:
-        # Padding is removed only after the prediction, because Keras would compile the model again for a smaller batch.
-        probabilities = compute(images)
+    predictions = Predictions(model, dataset, splits, _multi_hot(dataset), recipe, num_examples=0)
+    collector = _Collector(sum(dataset.splits[split].size for split in splits))
+    for _, images, labels, probabilities in predictions:
         if restrict is not None:
             probabilities = restrict(probabilities)
-        is_labelled = is_real & labels.any(axis=1)
-        collector.num_unlabelled += int(is_real.sum() - is_labelled.sum())
+        is_labelled = labels.any(axis=1)
+        collector.num_unlabelled += int((~is_labelled).sum())
         batch = Classification(labels[is_labelled], probabilities[is_labelled], dataset.class_names)
         collector.add(batch, images[is_labelled])
     if not collector.num_images:
@@ -187,7 +185,8 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
         return None
 
     def labelled(splits):
-        for images, labels, is_real in _read(model, dataset, splits, recipe)[1]:
+        _, batches = read_splits(dataset, splits, sample_decoder(model), _multi_hot(dataset), recipe.fit.batch_size)
+        for images, labels, is_real in batches:
             is_labelled = is_real & labels.any(axis=1)
             yield images[is_labelled].reshape(is_labelled.sum(), -1).astype("float32"), labels[is_labelled]
 
@@ -200,9 +199,6 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
     return float(np.concatenate(is_right).mean())
 
 
-def _read(model, dataset, splits, recipe):
-    """The result of `read_splits`, with labels as bool (B, C)."""
-    num_classes, size = len(dataset.class_names), recipe.fit.batch_size
-    return read_splits(
-        dataset, splits, sample_decoder(model), lambda sample: multi_hot(sample["label"], num_classes) > 0, size
-    )
+def _multi_hot(dataset):
+    """A function that returns the label of a sample as bool (C,)."""
+    return lambda sample: multi_hot(sample["label"], len(dataset.class_names)) > 0

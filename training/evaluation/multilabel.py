@@ -5,10 +5,8 @@ import functools
 
 import numpy as np
 
-from keras_vit.inference import predictor
-from training.data.pipeline import read_splits
-from training.data.samples import sample_decoder
-from training.evaluation.metrics import binary_cross_entropy, evenly_spaced
+from training.evaluation.metrics import binary_cross_entropy
+from training.evaluation.outputs import Predictions
 
 NUM_EXAMPLES = 12
 THRESHOLD = 0.5
@@ -118,16 +116,7 @@ def evaluate(model, dataset, splits, recipe):
     Returns:
         A `MultiLabel`.
     """
-    total, batches = read_splits(
-        dataset, splits, sample_decoder(model), lambda sample: sample["labels"], recipe.fit.batch_size
-    )
-    chosen = evenly_spaced(NUM_EXAMPLES, total)
-    compute, labels, probabilities, examples, count = predictor(model), [], [], {}, 0
-    for images, found, is_real in batches:
-        labels.append(found[is_real])
-        probabilities.append(compute(images)[is_real])
-        for row in np.flatnonzero(is_real):
-            if count in chosen:
-                examples[count] = images[row].copy()
-            count += 1
+    predictions = Predictions(model, dataset, splits, lambda sample: sample["labels"], recipe, NUM_EXAMPLES)
+    labels, probabilities = zip(*((labels, outputs) for _, _, labels, outputs in predictions), strict=True)
+    examples = {index: image for index, (image, _, _) in predictions.examples.items()}
     return MultiLabel(np.concatenate(labels), np.concatenate(probabilities), tuple(dataset.class_names), examples)

@@ -5,10 +5,7 @@ import functools
 
 import numpy as np
 
-from keras_vit.inference import predictor
-from training.data.pipeline import read_splits
-from training.data.samples import sample_decoder
-from training.evaluation.metrics import evenly_spaced
+from training.evaluation.outputs import Predictions
 
 NUM_EXAMPLES = 8
 
@@ -97,25 +94,16 @@ def evaluate(model, dataset, splits, recipe):
     Returns:
         A `Regression`.
     """
-    total, batches = read_splits(
-        dataset, splits, sample_decoder(model), lambda sample: sample["values"], recipe.fit.batch_size
-    )
-    chosen = evenly_spaced(NUM_EXAMPLES, total)
-    compute = predictor(model)
+    predictions = Predictions(model, dataset, splits, lambda sample: sample["values"], recipe, NUM_EXAMPLES)
     deviation = dataset.scale[1] if "train" in dataset.splits else 1.0
-    values, predictions, examples, worst, count = [], [], {}, {}, 0
-    for images, labels, is_real in batches:
-        values.append(labels[is_real].astype("float64"))
-        predictions.append(np.asarray(compute(images), "float64")[is_real])
-        errors = (np.abs(predictions[-1] - values[-1]) / deviation).mean(axis=1)
-        for row, error in zip(np.flatnonzero(is_real), errors.tolist(), strict=True):
-            if count in chosen:
-                examples[count] = images[row].copy()
-            worst[count] = error, images[row]
-            count += 1
+    values, outputs, worst = [], [], {}
+    for first, images, labels, found in predictions:
+        values.append(labels.astype("float64"))
+        outputs.append(found.astype("float64"))
+        errors = (np.abs(outputs[-1] - values[-1]) / deviation).mean(axis=1).tolist()
+        worst |= {first + row: (error, images[row].copy()) for row, error in enumerate(errors)}
         worst = dict(sorted(worst.items(), key=lambda item: -item[1][0])[:NUM_EXAMPLES])
-        # Images are copied, because a view would keep the whole batch in memory.
-        worst = {index: (error, image.copy()) for index, (error, image) in worst.items()}
+    examples = {index: image for index, (image, _, _) in predictions.examples.items()}
     pictures = {index: image for index, (_, image) in worst.items()}
-    arrays = np.concatenate(values), np.concatenate(predictions)
+    arrays = np.concatenate(values), np.concatenate(outputs)
     return Regression(*arrays, tuple(dataset.class_names), dataset.units, examples, pictures)

@@ -7,11 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.inference import predictor
 from training.data.masks import VOID
-from training.data.pipeline import read_splits
-from training.data.samples import sample_decoder
-from training.evaluation.metrics import evenly_spaced
+from training.evaluation.outputs import Predictions
 
 NUM_EXAMPLES = 8
 
@@ -92,20 +89,15 @@ def evaluate(model, dataset, splits, recipe):
         A `Segmentation`.
     """
     # The argmax is computed on the device, because masks are copied faster than the probabilities of all classes.
-    compute = predictor(keras.Model(model.inputs, ops.argmax(model.outputs[0], axis=-1)))
-    num_classes = len(dataset.class_names)
-    total, batches = read_splits(
-        dataset, splits, sample_decoder(model), lambda sample: sample["mask"][..., 0], recipe.fit.batch_size
+    classes = keras.Model(model.inputs, ops.cast(ops.argmax(model.outputs[0], axis=-1), "uint8"))
+    predictions = Predictions(
+        model, dataset, splits, lambda sample: sample["mask"][..., 0], recipe, NUM_EXAMPLES, outputs=classes
     )
-    example_indices = evenly_spaced(NUM_EXAMPLES, total)
-    confusion, count, examples = np.zeros((num_classes, num_classes), "int64"), 0, []
-    for images, truths, is_real in batches:
-        predictions = np.asarray(compute(images)).astype("uint8")
-        is_known = is_real[:, None, None] & (truths != VOID)
-        pairs = truths[is_known].astype("int64") * num_classes + predictions[is_known]
+    num_classes = len(dataset.class_names)
+    confusion = np.zeros((num_classes, num_classes), "int64")
+    for _, _, truths, found in predictions:
+        is_known = truths != VOID
+        pairs = truths[is_known].astype("int64") * num_classes + found[is_known]
         confusion += np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
-        for row in np.flatnonzero(is_real):
-            if count in example_indices:
-                examples.append((images[row].copy(), truths[row].copy(), predictions[row].copy()))
-            count += 1
-    return Segmentation(confusion, tuple(dataset.class_names), count, tuple(model.input_shape[1:3]), tuple(examples))
+    size, examples = tuple(model.input_shape[1:3]), tuple(predictions.examples.values())
+    return Segmentation(confusion, tuple(dataset.class_names), predictions.count, size, examples)

@@ -9,7 +9,7 @@ from training.data.loading import load_dataset
 from training.data.subsets import read_labels
 from training.errors import InputError
 from training.evaluation.fewshot import choose_shots, fewshot_accuracy, neighbour_accuracy
-from training.evaluation.representations import features, features_of_some
+from training.evaluation.outputs import features, features_of_some
 from training.reports.text import lay_out
 from training.runs.opening import load_data, open_source, recipe_for
 from training.tasks import require_task

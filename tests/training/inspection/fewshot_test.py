@@ -15,7 +15,7 @@ from training.engine.distribution import Engine
 from training.engine.models import build_model
 from training.errors import InputError
 from training.evaluation.fewshot import fewshot_accuracy, neighbour_accuracy
-from training.evaluation.representations import features
+from training.evaluation.outputs import features
 from training.inspection import fewshot
 from training.inspection.fewshot import Accuracy, measure, table
 from training.recipe.assignments import override

@@ -15,7 +15,7 @@ import numpy as np
 from training.data.loading import load_dataset
 from training.data.subsets import read_labels
 from training.evaluation.fewshot import choose_shots, fewshot_accuracy
-from training.evaluation.representations import features, features_of_some
+from training.evaluation.outputs import features, features_of_some
 from training.studies.figures import plot_panels
 from training.studies.models import classes_and_size, halves_of_classes, learning_rates
 from training.studies.papers.data_size import LARGE_VIT, RESNET, counts, small_models, subset
