@@ -44,12 +44,19 @@ class Answer:
         return outputs
 
     def named(self, outputs, names, top_k):
-        """Adds outputs for clients to those of all images, {name: tensor}, in a graph of TensorFlow."""
+        """Adds outputs for clients to those of all images, {name: tensor}, in a graph of TensorFlow.
+
+        Only SavedModels have them. Files for other runtimes return the main output.
+        """
         return outputs
 
     def scale(self, expected):
         """The number by which differences of the main output (N, ...) are divided."""
         return float(np.abs(expected).max()) or 1.0
+
+    def predicted(self, outputs):
+        """The predicted classes (N, ...) of the main output (N, ...), if `has_classes`."""
+        raise NotImplementedError
 
     def agreement(self, found, expected, negative):
         """The share of the images for which an export of lower precision gives the same answer as the model.
@@ -93,8 +100,11 @@ class Scores(Answer):
     def scale(self, expected):
         return 1.0
 
+    def predicted(self, outputs):
+        return outputs.argmax(axis=-1)
+
     def agreement(self, found, expected, negative):
-        return (found.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
+        return (self.predicted(found) == self.predicted(expected)).mean()
 
 
 class Classes(Scores):

@@ -73,7 +73,7 @@ def check_output(model):
     answer = ANSWERS.get(output.kind)
     if answer is None or len(axes) + 1 != answer.rank or not answer.accepts(output, num_channels):
         raise ValueError(
-            f"Only models that return classes, labels, values or maps of classes can be exported. A classifier must "
+            f"Only models that return {' or '.join(ANSWERS)} can be exported. A classifier must "
             f"return probabilities, or logits of at least two classes, of shape (B, classes). A segmentation model "
             f"must return probabilities or logits of at least two classes for each pixel, (B, H, W, classes). For "
             f"other numbers, call keras_vit.set_output. Received: a model that returns {output.kind} of shape "

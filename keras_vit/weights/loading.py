@@ -10,7 +10,7 @@ from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.graph import is_quantized
 from keras_vit.licences import warn_if_restricted
-from keras_vit.outputs import ACTIVATIONS, set_output
+from keras_vit.outputs import ACTIVATIONS, output_of, set_output
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
 from keras_vit.weights.adapt import Target, adapt, adapt_preprocessing
 from keras_vit.weights.assign import (
@@ -208,9 +208,10 @@ def _load(model, checkpoint, target, head, assign):
     )
     _record(model, preprocessing, report, origin)
     preprocessing_layer(model).outputs = None
-    if target.classes is not None and head == "keep" and ACTIVATIONS[checkpoint.output.kind] is None:
-        # The head looks like a classifier without an activation.
-        set_output(vision_model(model), checkpoint.output.kind, checkpoint.output.names, checkpoint.output.units)
+    vision, output = vision_model(model), checkpoint.output
+    if target.classes is not None and head == "keep" and output_of(vision).kind != output.kind:
+        # The layers do not show the kind: they may be those of a classifier without an activation.
+        set_output(vision, output.kind, output.names, output.units)
     return report
 
 

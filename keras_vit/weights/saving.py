@@ -34,8 +34,8 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
     """Saves a model's weights in the format of another project, so that the project's code can load them.
 
     The files in folders record a sigmoid of the classifier, for several labels per image. Those of timm and
-    transformers also record the values of a regression (`keras_vit.set_output`). All others are read as those of a
-    model with a softmax, or with a sigmoid if there is one class.
+    transformers also record the values of a regression (`keras_vit.set_output`). Other files cannot express values,
+    so they are refused. A classifier of one class is read as one with a sigmoid.
 
     Google's files contain only arrays. They are read as those of a model without a sigmoid, unless there is one class.
     A sigmoid of several classes and another mean or standard deviation are refused. A warning names another resize,
@@ -79,6 +79,12 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
     layout = _WRITTEN[format]
     _check_path(path, format, layout.file_suffix)
     description = _describe(model, target)
+    if description.output not in (None, *layout.outputs):
+        raise ValueError(
+            f"Files of the format {format!r} cannot express that a model returns {description.output}: they would be "
+            f"read as those of a classifier. Save the model as a .keras file (model.save), or without its head "
+            f"(include_top=False)."
+        )
     files = layout.write(weights, description)
     if layout.file_suffix:
         [arrays] = files.values()

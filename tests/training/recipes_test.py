@@ -196,7 +196,7 @@ def test_recipe_trains(name, shrink):
 def test_recipe_says_what_was_published(name):
     fields = dict(leaves(to_dict(recipes.load(name))))
     published = PUBLISHED.get(name)
-    own = (
+    own = (  # Recipes of this project, without published settings.
         "cifar10",
         "cifar10_hour",
         "cifar10_study",
@@ -208,7 +208,7 @@ def test_recipe_says_what_was_published(name):
         "folder",
         "shapes_vt_fpn",
     )
-    assert (published is None) == (name in own)
+    assert (published is None) == (name in own), f"{name} must be either in PUBLISHED or in `own`"
     for field, value in (published or {}).items():
         assert fields[field] == (pytest.approx(value) if isinstance(value, float) else value), field
 

@@ -242,3 +242,15 @@ def test_resize_and_crop_survive(format, tmp_path):
     model.get_layer("preprocessing").set_preprocessing(**protocol, resize=14, crop=(12, 12))
     again = keras_vit.from_pretrained(save(model, tmp_path / "saved", format))
     assert keras_vit.describe(again).pixels == {**protocol, "resize": 14, "crop": [12, 12], "normalize": False}
+
+
+@pytest.mark.parametrize(
+    ("format", "kind"),
+    [("google", "values"), ("keras_hub", "values"), ("timm", "embedding"), ("huggingface", "class_map")],
+)
+def test_outputs_that_a_format_cannot_express_are_refused(format, kind, tmp_path):
+    model = make(FORMATS[format], num_layers=1)
+    keras_vit.set_output(model, kind)
+    with pytest.raises(ValueError, match=f"'{format}' cannot express that a model returns {kind}"):
+        keras_vit.save_weights(model, tmp_path / f"model{WRITTEN[format].file_suffix or ''}", format)
+    assert not list(tmp_path.iterdir())

@@ -62,7 +62,8 @@ def train(recipe, runs="runs", folder=None, on_finished=None):
     seed(recipe)  # Seeded again, because a data set uses random numbers when it is first prepared.
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
-        print(f"{sizes} in {len(dataset.class_names)} classes: {textwrap.shorten(', '.join(dataset.class_names), 300)}")
+        names = textwrap.shorten(", ".join(dataset.class_names), 300)
+        print(f"{sizes}. {task.predicted.capitalize()} ({len(dataset.class_names):,}): {names}")
     has_folder = folder is not None and pathlib.Path(folder).exists()
     run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
     try:

@@ -14,7 +14,7 @@ from training.data.subsets import read_labels, select
 from training.files import make_folder, write_csv, write_text
 from training.inspection.duplicates import CORRELATION, DISTANCE, KINDS, DuplicateFinder
 from training.reports import pages
-from training.reports.classification import number_list, picture
+from training.reports.parts import number_list, picture
 from training.tasks import require_task
 
 _COLUMNS = ("split", "image", "train_image", "kind", "distance", "correlation", "label", "train_label", "same_label")

@@ -16,7 +16,6 @@ import tensorflow_datasets as tfds
 import keras_vit
 from keras_vit.checks import did_you_mean
 from training.data.dataset import Dataset
-from training.data.loading import load_dataset
 from training.data.sets.tfds import find_label
 from training.data.sources import IndexedSource
 from training.engine import distribution
@@ -152,13 +151,13 @@ def with_devices(recipe, devices):
 
 def _dataset(recipe, images, classes):
     """Returns a data set with only sizes and class names, and the origin of the number of images as text."""
-    data, annotation = recipe.data, TASKS[recipe.task].annotation
+    data, task = recipe.data, TASKS[recipe.task](recipe)
     names = None if classes is None else range(classes)
     images_origin = "given"
     if images is None or names is None:
         is_here = data.dataset in BUILT_IN and data.dataset not in IN_DIRECTORY
         if data.directory is not None or is_here or (data.dataset not in IN_DIRECTORY and _builder(data).is_prepared()):
-            dataset = load_dataset(data, annotation)
+            dataset = task.load()
             names = names or dataset.class_names
             if images is None:
                 images, images_origin = dataset.source("train").size, f"from {data.dataset} on this machine"
@@ -178,7 +177,8 @@ def _dataset(recipe, images, classes):
                 total = _TRAIN_IMAGES[data.dataset]
                 images = data.train_images or total - round(data.validation_fraction * total)
                 images_origin = f"assumed from the {total:,} images of {data.dataset}, which is not on this machine"
-    source = IndexedSource(images, lambda index: {annotation: tf.zeros([len(names)])})  # Regression reads its values.
+    # Regression reads its values.
+    source = IndexedSource(images, lambda index: {task.annotation: tf.zeros([len(names)])})
     return Dataset(tuple(map(str, names)), {"train": source}), images_origin
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from training.evaluation.multilabel import THRESHOLD
 from training.files import write_text
 from training.reports import pages
-from training.reports.classification import cost_numbers, curves, number_list, origin, picture
 from training.reports.figures import FEW_CLASSES
+from training.reports.parts import cost_numbers, curves, number_list, origin, picture
 
 
 def write_multilabel_report(run, recipe, state, evaluation, model):

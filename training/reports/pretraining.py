@@ -4,7 +4,7 @@ from html import escape
 
 from training.files import write_text
 from training.reports import pages
-from training.reports.classification import cost_numbers, curves, number_list, origin, picture
+from training.reports.parts import cost_numbers, curves, number_list, origin, picture
 
 _TITLES = "test image", "hidden patches", "predicted patches"
 

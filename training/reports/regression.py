@@ -4,8 +4,8 @@ from html import escape
 
 from training.files import write_text
 from training.reports import pages
-from training.reports.classification import cost_numbers, curves, figure, number_list, origin, picture
 from training.reports.figures import plot_scatter
+from training.reports.parts import cost_numbers, curves, figure, number_list, origin, picture
 from training.reports.text import with_unit
 
 

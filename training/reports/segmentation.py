@@ -6,9 +6,9 @@ import numpy as np
 
 from training.files import write_text
 from training.reports import pages
-from training.reports.classification import cost_numbers, curves, figure, number_list, origin, picture
 from training.reports.figures import FEW_CLASSES, plot_confusion_matrix
 from training.reports.overlays import legend, overlay_mask
+from training.reports.parts import cost_numbers, curves, figure, number_list, origin, picture
 
 
 def write_segmentation_report(run, recipe, state, segmentation, model):

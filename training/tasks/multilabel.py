@@ -17,6 +17,7 @@ class Task(task.Task):
 
     metric = task.Metric("mean_average_precision", "mean average precision")
     annotation = "labels"
+    predicted = "labels"
     commands = ("plan", "records", "evaluate", "predict", "explain", "export")
     published_results = ("mean_average_precision", "f1")
 

@@ -20,6 +20,7 @@ class Task(task.Task):
 
     metric = task.Metric("mean_absolute_error", "mean absolute error", is_share=False, is_higher_better=False)
     annotation = "values"
+    predicted = "values"
     commands = ("plan", "records", "evaluate", "predict", "explain", "export")
     published_results = ("mean_absolute_error", "r_squared")
 

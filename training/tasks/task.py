@@ -53,6 +53,7 @@ class Task(abc.ABC):
     Attributes:
         metric: `Metric`. The best weights are those with its best value.
         annotation: The annotation of `training.data.samples` that the model learns to predict.
+        predicted: What the names of the data set are called, in texts.
         commands: Names of the commands that accept models of this task, besides `train`.
         published_results: Names of the results that a model card contains, without `test_`.
         has_predictions: Whether the model predicts something that can be served, so that a run exports it.
@@ -60,6 +61,7 @@ class Task(abc.ABC):
 
     metric: Metric
     annotation: str
+    predicted = "classes"
     commands: tuple[str, ...]
     published_results: tuple[str, ...] = ()
     has_predictions = True

@@ -55,6 +55,7 @@ class Format:
             layout are not written.
         card: Function that returns the `CardFormat` for a `ViTConfig`, or `None` if files are not written.
         file_suffix: Ending of the only file that is written, such as `".npz"`. `None`: a folder of files is written.
+        outputs: Kinds of outputs of the head that the written files can express.
     """
 
     title: str
@@ -64,6 +65,7 @@ class Format:
     write: typing.Any = None
     card: typing.Any = None
     file_suffix: str | None = None
+    outputs: tuple[str, ...] = ("classes", "labels")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,8 @@ PREPARE_YOURSELF = (
     " To load the weights anyway, change the setting in the file to a supported value, and prepare the images yourself."
 )
 """Advice for the image preparation, which does not change the weights."""
-_PROBLEM_TYPES = (None, "single_label_classification", "multi_label_classification", "regression")
+_PROBLEM_OF = {"labels": "multi_label_classification", "values": "regression"}
+_PROBLEM_TYPES = (None, "single_label_classification", *_PROBLEM_OF.values())
 
 
 def read_toml(file):
@@ -112,5 +113,4 @@ def output_of_problem(config, classes):
 
 def write_problem(kind):
     """The setting `problem_type` for a kind of `keras_vit.Output`, in a dictionary that is empty for classes."""
-    problems = {"labels": "multi_label_classification", "values": "regression"}
-    return {"problem_type": problems[kind]} if kind in problems else {}
+    return {"problem_type": _PROBLEM_OF[kind]} if kind in _PROBLEM_OF else {}

@@ -22,6 +22,7 @@ from training.evaluation.classification import Classification
 from training.recipe.assignments import leaves, override
 from training.recipe.config import to_dict
 from training.reports import classification as report
+from training.reports import parts
 from training.reports.classification import judge, write_report
 from training.reports.figures import overlay_attention
 from training.runs.folder import open_run
@@ -58,7 +59,8 @@ def written(model, tmp_path):
 @pytest.fixture
 def blank(monkeypatch):
     """Leaves figures blank, which is faster."""
-    for plot in ("plot_curve", "plot_confusion_matrix", "plot_calibration", "plot_confidence"):
+    monkeypatch.setattr(parts, "plot_curve", lambda *_: Figure(figsize=(1, 1)))
+    for plot in ("plot_confusion_matrix", "plot_calibration", "plot_confidence"):
         monkeypatch.setattr(report, plot, lambda *_: Figure(figsize=(1, 1)))
 
 
@@ -181,7 +183,7 @@ def test_what_is_shown_of_other_models(page, model, monkeypatch):
 )
 def test_curves_are_the_history(page, monkeypatch, changes, unit, positions):
     drawn = []
-    monkeypatch.setattr(report, "plot_curve", lambda *arguments: drawn.append(arguments) or Figure(figsize=(1, 1)))
+    monkeypatch.setattr(parts, "plot_curve", lambda *arguments: drawn.append(arguments) or Figure(figsize=(1, 1)))
     page(random_evaluation(), changes=[f"fit.report_every={text}" for text in changes])
     assert [list(found) for found, *_ in drawn] == [positions] * 4
     assert [found[2] for found in drawn] == [unit] * 4

@@ -123,7 +123,7 @@ def test_a_run_and_what_follows(recipe, tmp_path, capsys):
         (
             "classification",
             "digit_sums",
-            "no classes. Choose a recipe for values, or .*: archives, digits, folder, records, table, the name",
+            "no classes. Choose a recipe for values, or one .*: .*digits, .*, the name of a data set of TFDS",
         ),
         ("classification", "digit_sets", "has labels, but no classes"),
         (

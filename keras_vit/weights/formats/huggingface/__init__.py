@@ -161,4 +161,5 @@ FORMAT = Format(
     settings_files=("config.json", "preprocessor_config.json", "processor_config.json"),
     write=write,
     card=lambda config: CardFormat("transformers", "transformers", _CODE, OWN_FOLDER),
+    outputs=("classes", "labels", "values"),
 )

@@ -208,4 +208,5 @@ FORMAT = Format(
     describe=describe,
     write=write,
     card=lambda config: CardFormat("timm", "timm", _CODE, OWN_FOLDER),
+    outputs=("classes", "labels", "values"),
 )
