@@ -11,8 +11,19 @@ from keras_vit.graph import as_functional, leaves
 from keras_vit.layers import UpsampleLike
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 
-ACTIVATIONS = {"classes": "softmax", "labels": "sigmoid", "values": None, "class_map": "softmax", "embedding": None}
+ACTIVATIONS = {
+    "classes": "softmax",
+    "labels": "sigmoid",
+    "values": None,
+    "class_map": "softmax",
+    "masks": "sigmoid",
+    "depth": None,
+    "normals": None,
+    "boxes": None,
+    "embedding": None,
+}
 """{kind of an output: the activation that makes its scores probabilities, or `None` if it has no scores}"""
+_WITH_UNITS = ("values", "depth")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +33,13 @@ class Output:
     Args:
         kind: `"classes"`: scores of classes that exclude each other, (B, classes). `"labels"`: scores of labels of
             which an image can have several, (B, labels). `"values"`: numbers, (B, values). `"class_map"`: scores of the
-            classes of each pixel, (B, H, W, classes). `"embedding"`: features, (B, ..., D).
+            classes of each pixel, (B, H, W, classes). `"masks"`: scores of the pixels of N masks, (B, H, W, N).
+            `"depth"`: distances, (B, H, W, 1). `"normals"`: unit vectors, (B, H, W, 3). `"boxes"`: corners of N boxes,
+            (B, N, 4). `"embedding"`: features, (B, ..., D).
         activation: Name of the activation of the last layer, or `None` if there is none. Scores without an activation
             are logits.
         names: Names of the classes, labels or values, or `None` if they are unknown.
-        units: Unit of each value, such as `["years"]`, or `None`.
+        units: Unit of each value or of the depth, such as `["years"]`, or `None`.
 
     Example:
 
@@ -100,7 +113,7 @@ def set_output(
         model: Model of this package, or a model that contains one.
         kind: Kind of the output, as in `keras_vit.Output`.
         names: Name of each class, label or value.
-        units: Unit of each value.
+        units: Unit of each value, or of the depth.
         output: Name of the layer that returns the output, for a model with several outputs.
 
     Raises:
@@ -125,8 +138,9 @@ def set_output(
             if isinstance(texts, str) or len(texts) != size or not all(isinstance(text, str) for text in texts):
                 raise ValueError(f"{name} must be a list of {size} texts, one for each number. Received: {texts!r}")
             record[name] = list(texts)
-    if units is not None and kind != "values":
-        raise ValueError(f"units are for kind='values'. Received: units={units!r} and kind={kind!r}")
+    if units is not None and kind not in _WITH_UNITS:
+        kinds = " or ".join(map(repr, _WITH_UNITS))
+        raise ValueError(f"units are for kind={kinds}. Received: units={units!r} and kind={kind!r}")
     layer.outputs = {**(layer.outputs or {}), output: record}
 
 

@@ -105,7 +105,7 @@ def test_names_of_classes_are_part_of_the_description():
         ({"kind": "value"}, "kind must be one of 'classes', .* Received: 'value'"),
         ({"kind": "values", "names": ["a"]}, r"names must be a list of 5 texts.* Received: \['a'\]"),
         ({"kind": "values", "units": "years"}, r"units must be a list of 5 texts.* Received: 'years'"),
-        ({"kind": "classes", "units": ["x"] * 5}, "units are for kind='values'"),
+        ({"kind": "classes", "units": ["x"] * 5}, "units are for kind='values' or 'depth'"),
         ({"kind": "values", "output": "prediction"}, "output must be one of 'predictions'. Received: 'prediction'"),
     ],
 )

@@ -25,6 +25,10 @@ _TASKS = {
     "labels": "image-classification",
     "values": "image-classification",  # The Hub has no task for regression. transformers regresses in this pipeline.
     "class_map": "image-segmentation",
+    "masks": "image-segmentation",
+    "depth": "depth-estimation",
+    "normals": "image-to-image",  # The Hub has no task for normals.
+    "boxes": "object-detection",
     "embedding": "image-feature-extraction",
 }
 """{kind of the output: the task's name on the Hub}"""

@@ -57,3 +57,11 @@ def test_probabilities_are_the_models_however_it_ends(ending):
     expected = to_numpy(keras.ops.softmax(expected)) if ending == "logits" else expected
     assert np.ptp(expected) > 0.1
     assert_close(Classes.compute(model, pixels), expected)
+
+
+@pytest.mark.parametrize("kind", ["masks", "depth", "normals", "boxes", "embedding"])
+def test_outputs_without_an_answer_are_refused(kind):
+    model = tiny_model(num_layers=1)
+    keras_vit.set_output(model, kind)
+    with pytest.raises(ValueError, match=f"Received: a model that returns {kind} of shape"):
+        check_output(model)

@@ -32,13 +32,16 @@ def read_archives(annotation, max_failures, directory, test_fraction, validation
     files = sorted(path for path in root.rglob("*") if _reader(path)) if root.is_dir() else [root]
     if not files or not root.exists() or not all(map(_reader, files)):
         raise InputError(f"data.directory={directory} has no archives that can be read. {_EXPECTED}.")
+    if (root / "records.json").exists():
+        raise InputError(f"{directory} has the shards of python -m training records. Set data.dataset=records.")
     splits = _splits(root, files)
     samples = [sample | splits.get(file, {}) for file in files for sample in _reader(file)(file, as_slices=True)]
     unreadable = {sample["path"]: sample["error"] for sample in samples if "error" in sample}
     samples = [sample for sample in samples if "error" not in sample]
     slices = {pathlib.Path(sample["path"]): sample["image"] for sample in samples}
     if not slices:
-        raise InputError(f"{directory} has no images: {next(iter(unreadable.items()), 'its archives are empty')}")
+        path, problem = next(iter(unreadable.items()), (directory, "has no images"))
+        raise InputError(f"{path}: {problem}. {_EXPECTED}, which are not compressed.")
     names = sorted(set().union(*samples) - {"path", "image"})
     table = ImageTable(root, tuple(slices), {name: [sample.get(name) for sample in samples] for name in names})
     fractions = test_fraction, validation_fraction
