@@ -38,6 +38,19 @@ def predict(serve: Callable, samples: Iterable[dict], batch_size: int = 32) -> I
     Yields:
         Pairs (sample, outputs), in the order of the samples. The outputs are {name: array (…)}, without `valid`. If an
         image could not be read or decoded, they are `None`, and the sample has `error`, the reason.
+
+    Example:
+
+    The signature of a SavedModel that `keras_vit.export_saved_model` has written decodes the images itself.
+
+    >>> import tensorflow as tf
+    >>> from keras_vit.data.reading import read_samples
+    >>> from keras_vit.inference import predict
+    >>> signature = tf.saved_model.load("served/1").signatures["serving_default"]  # doctest: +SKIP
+    >>> def serve(contents):
+    ...     return signature(image_bytes=tf.constant(contents))
+    >>> for sample, outputs in predict(serve, read_samples("photographs")):  # doctest: +SKIP
+    ...     print(sample["path"], outputs["labels"][0])
     """
 
     def compute(batch):
@@ -73,7 +86,7 @@ def write_rows(path: str | os.PathLike, columns: list[str], rows: Iterable[dict]
         path: Path of a `.csv`, `.jsonl` or `.parquet` file. In `.csv` files, lists are joined with semicolons, as
             `keras_vit.data.table` reads them.
         columns: Names of the columns.
-        rows: {column: text, number, or list of these}. Missing columns are empty.
+        rows: {column: text, number, list or array of these}. Missing columns are empty, and others are not written.
 
     Raises:
         ImportError: If a Parquet file is written and pyarrow is not installed.
@@ -84,8 +97,14 @@ def write_rows(path: str | os.PathLike, columns: list[str], rows: Iterable[dict]
     write = TABLES.get(path.suffix.lower())
     if write is None:
         raise ValueError(f"A table is a file {', '.join(TABLES)}. Received: {path}")
+    plain = ({name: _plain(row[name]) for name in columns if name in row} for row in rows)
     with replace_file_atomically(path) as unfinished:
-        write(unfinished, columns, rows)
+        write(unfinished, columns, plain)
+
+
+def _plain(value):
+    """A value without NumPy's types."""
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 
 def _write_csv(path, columns, rows):
@@ -126,7 +145,17 @@ def predictor(model: keras.Model, devices: list | None = None) -> Callable:
             devices for JAX. With torch, and for subclassed models on TensorFlow, the model stays on its device.
 
     Returns:
-        A function of images (B, …) that returns the outputs as NumPy arrays, in the structure of the model's outputs.
+        A function of images (B, …), pixels as the model expects them, that returns the outputs as NumPy arrays, in the
+        structure of the model's outputs.
+
+    Example:
+
+    >>> import numpy as np
+    >>> import keras_vit
+    >>> from keras_vit.inference import predictor
+    >>> model = keras_vit.ViT("Ti/16", num_layers=1, input_shape=(32, 32, 3), classes=10)
+    >>> predictor(model)(np.zeros((3, 32, 32, 3), "float32")).shape
+    (3, 10)
     """
     backend = keras.backend.backend()
     if backend == "torch" or (backend == "tensorflow" and not has_graph(model)):

@@ -24,6 +24,12 @@ ACTIVATIONS = {
 }
 """{kind of an output: the activation that makes its scores probabilities, or `None` if it has no scores}"""
 _WITH_UNITS = ("values", "depth")
+_RANKS = dict.fromkeys(("class_map", "masks", "depth", "normals"), 4) | {
+    "classes": 2,
+    "labels": 2,
+    "values": 2,
+    "boxes": 3,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,12 +137,19 @@ def set_output(
     if output is None and len(known) > 1:
         raise ValueError(f"{model.name!r} has several outputs. Pass output=, one of {', '.join(known)}.")
     output = check_choice("output", output or known[0], known)
-    size = model.outputs[known.index(output)].shape[-1]
+    shape = model.outputs[known.index(output)].shape
+    size = shape[-1]
     record: dict[str, str | list[str]] = {"kind": Output(kind).kind}
+    if len(shape) != _RANKS.get(kind, len(shape)):
+        raise ValueError(
+            f"An output of kind={kind!r} has {_RANKS[kind]} axes. Received: output {output!r} of shape {shape}"
+        )
     for name, texts in (("names", names), ("units", units)):
         if texts is not None:
             if isinstance(texts, str) or len(texts) != size or not all(isinstance(text, str) for text in texts):
                 raise ValueError(f"{name} must be a list of {size} texts, one for each number. Received: {texts!r}")
+            if name == "names" and len(set(texts)) < len(texts):
+                raise ValueError(f"names must be different. Received: {texts!r}")
             record[name] = list(texts)
     if units is not None and kind not in _WITH_UNITS:
         kinds = " or ".join(map(repr, _WITH_UNITS))

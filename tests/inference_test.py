@@ -104,6 +104,19 @@ for name in found:
 @pytest.mark.slow
 @pytest.mark.each_backend
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="one device")
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_arrays_are_written_as_lists_and_other_columns_left_out(suffix, tmp_path):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    row = {"path": "a.jpg", "value": np.float32(0.5), "scores": np.array([0.5, 2.0], "float32"), "other": object()}
+    write_rows(tmp_path / f"out{suffix}", ["path", "value", "scores"], [row])
+    if suffix == ".jsonl":
+        assert json.loads((tmp_path / "out.jsonl").read_text()) == {"path": "a.jpg", "value": 0.5, "scores": [0.5, 2.0]}
+        return
+    expected = {"value": ["0.5"], "scores": ["0.5;2.0"]} if suffix == ".csv" else {"value": [0.5], "scores": [[0.5, 2]]}
+    assert read_table(tmp_path / f"out{suffix}").columns == expected
+
+
 def test_two_devices_share_a_batch():
     subprocess.run([sys.executable, "-c", _TWO_DEVICES], check=True)
 

@@ -103,6 +103,8 @@ def test_names_of_classes_are_part_of_the_description():
     ("arguments", "message"),
     [
         ({"kind": "value"}, "kind must be one of 'classes', .* Received: 'value'"),
+        ({"kind": "depth"}, r"kind='depth' has 4 axes\. Received: output 'predictions' of shape \(None, 5\)"),
+        ({"kind": "values", "names": ["a", "b", "c", "d", "a"]}, "names must be different"),
         ({"kind": "values", "names": ["a"]}, r"names must be a list of 5 texts.* Received: \['a'\]"),
         ({"kind": "values", "units": "years"}, r"units must be a list of 5 texts.* Received: 'years'"),
         ({"kind": "classes", "units": ["x"] * 5}, "units are for kind='values' or 'depth'"),

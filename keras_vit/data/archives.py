@@ -94,7 +94,8 @@ def _annotated(sample, parts):
 def read_tfrecord(path, as_slices=False):
     """Yields the samples of a TFRecord file of `tf.train.Example`s.
 
-    The image is the feature `image` or `image/encoded`. The label is `label` or `image/class/label`.
+    The image is the feature `image` or `image/encoded`. The label is `label` or `image/class/label`. Other features are
+    annotations: numbers, texts, or lists of several of them.
 
     Args:
         path: Path or address, such as `gs://bucket/train-00000-of-00016.tfrecord`.
@@ -122,8 +123,23 @@ def _parsed(features):
     if len(image) != 1:
         found = ", ".join(sorted(features)) or "none"
         return {"error": f"has no image. Expected: {' or '.join(_IMAGES)}. Its features: {found}"}
-    label = next((list(features[name].int64_list.value) for name in _LABELS if name in features), [])
-    return {"image": image[0]} | ({"label": label[0]} if len(label) == 1 else {})
+    annotations = {name: _value(feature) for name, feature in features.items() if name not in _IMAGES}
+    annotations = {name: value for name, value in annotations.items() if value is not None}
+    for name in _LABELS[1:]:
+        if name in annotations:
+            annotations.setdefault(_LABELS[0], annotations.pop(name))
+    return annotations | {"image": image[0]}
+
+
+def _value(feature):
+    """The number, text or list in a feature. `None` if it is empty or contains bytes that are not UTF-8."""
+    kind = feature.WhichOneof("kind")
+    values = list(getattr(feature, kind).value) if kind else []
+    try:
+        values = [value.decode() if isinstance(value, bytes) else value for value in values]
+    except UnicodeDecodeError:
+        return None
+    return values[0] if len(values) == 1 else values or None
 
 
 def read_tfds(source):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from keras_vit.data.archives import TFDS_PREFIX, read_tar, read_tfds, read_tfrecord
 from keras_vit.data.folder import find_images, read_file
-from keras_vit.data.table import read_table
+from keras_vit.data.table import SUFFIXES, read_table
 
 
 def read_samples(source: str | os.PathLike) -> Iterator[dict]:
@@ -21,7 +21,7 @@ def read_samples(source: str | os.PathLike) -> Iterator[dict]:
             * a table (`keras_vit.data.table`): a `.csv`, `.tsv` or `.parquet` file with a column `path`. Its other
               columns are annotations.
             * a `.tar` archive, such as a shard of WebDataset, also compressed (`keras_vit.data.archives`)
-            * a `.tfrecord` file of `tf.train.Example`s
+            * a `.tfrecord` file of `tf.train.Example`s, whose features are annotations
             * `tfds:NAME` or `tfds:NAME:SPLIT`, a data set of TFDS
 
     Yields:
@@ -56,7 +56,7 @@ def read_samples(source: str | os.PathLike) -> Iterator[dict]:
         return map(_read_file, paths)
     if not path.exists():
         raise FileNotFoundError(2, "No such file or folder", str(path))
-    if path.suffix.lower() in (".csv", ".tsv", ".parquet"):
+    if path.suffix.lower() in SUFFIXES:
         return _read_table(path)
     if path.suffix.lower() == ".txt":
         lines = path.read_text(encoding="utf-8-sig").splitlines()

@@ -8,6 +8,8 @@ import pathlib
 
 from keras_vit.checks import did_you_mean, shown
 
+SUFFIXES = (".csv", ".tsv", ".parquet")
+"""Suffixes of tables"""
 PATH = "path"
 """Name of the column that contains the paths of the images"""
 _MOST_NAMES = 20  # Of columns, in messages.
@@ -29,6 +31,9 @@ class ImageTable:
 
     def column(self, name):
         """The values of a column. Raises a ValueError that names the columns if there is no such column."""
+        if name == PATH and name not in self.columns:
+            names = ", ".join(itertools.islice(self.columns, _MOST_NAMES))
+            raise ValueError(f"{self.file} has no column {PATH!r}. Name the column of the images so. Columns: {names}")
         if name not in self.columns:
             known = ", ".join(itertools.islice(self.columns, _MOST_NAMES)) or "none"
             hint = did_you_mean(name, self.columns)
@@ -76,6 +81,8 @@ def read_table(file: str | os.PathLike) -> ImageTable:
     [41.0, 38.0]
     """
     file = pathlib.Path(file).expanduser()
+    if file.suffix.lower() not in SUFFIXES or not file.is_file():
+        raise ValueError(f"{file} is not a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file that exists.")
     columns = _read_parquet(file) if file.suffix.lower() == ".parquet" else _read_text(file)
     paths = ImageTable(file, (), columns).column(PATH)
     if not paths:
@@ -104,7 +111,10 @@ def _read_text(file):
         raise ValueError(f"{file}: the names of the columns must be different and not empty. Received: {names}")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(names):
-            raise ValueError(f"{file}, row {number} has {len(row)} cells, but there are {len(names)} columns.")
+            raise ValueError(
+                f"{file}, row {number} ({row[0]}) has {len(row)} cells, but there are {len(names)} columns. A cell "
+                f"that contains {delimiter!r} must be in quotes. Labels of an image are separated by semicolons."
+            )
     return {name: [row[number] for row in rows] for number, name in enumerate(names)}
 
 

@@ -105,13 +105,15 @@ def export_saved_model(
     with a random classifier is compared too.
 
     Args:
-        model: A classifier or segmentation model of this package, which may be nested in another model. If Keras does
-            not run on TensorFlow, another process writes the SavedModel.
+        model: A model of this package that returns classes, labels, values or a map of classes
+            (`keras_vit.describe(model).outputs`). It may be nested in another model. If Keras does not run on
+            TensorFlow, another process writes the SavedModel.
         path: Folder of all versions of the model.
-        labels: List of the names of the classes. Each is a text of one line that is not empty. A name that occurs twice
-            causes a warning. By default the model's label space defines the names. For `"imagenet1k"`, they are the
-            ImageNet-1k names. If the label space is a list, they are the names in this list. Otherwise they are the
-            indices of the classes.
+        labels: List of the names of the classes, labels or values. Each is a text of one line that is not empty. A name
+            that occurs twice causes a warning. By default, they are the names that `keras_vit.set_output` has recorded.
+            Without a record, the model's label space defines the names. For `"imagenet1k"`, they are the ImageNet-1k
+            names. If the label space is a list, they are the names in this list. Otherwise they are the indices of the
+            classes.
         version: Version number.
         overwrite: Whether the folder of an existing version may be replaced, with all its files.
         top_k: Maximum number of returned classes. Masks have one class for each pixel.
@@ -125,7 +127,7 @@ def export_saved_model(
             much. A large model may need a larger tolerance with JAX, torch or `jit_compile`, because other compilers
             sum in another order.
         min_agreement: Minimum share of the images, in [0, 1], for which an export of lower precision must predict the
-            same class as `model`. For a segmentation model, it is a share of the pixels.
+            same class as `model`, or nearly the same values. For a segmentation model, it is a share of the pixels.
         images: Paths of image files for the comparison. By default, four photographs of this package are used. To judge
             weights of lower precision, pass a few hundred images of your own.
         image_size: (height, width) of decoded images, for a model that takes images of any size. The signatures that
@@ -152,7 +154,7 @@ def export_saved_model(
             `README.md`.
         RuntimeError: If another process writes the SavedModel, and that process fails.
         TypeError: If `signatures` is not a list, or if `images` are not paths.
-        ValueError: If an argument is invalid, if the model is not a classifier or segmentation model, if it changes
+        ValueError: If an argument is invalid, if the model returns something else, if it changes
             pixels before its `preprocessing` layer, if the outputs of the SavedModel differ from the model's, or if
             `path` contains versions of an OpenVINO file.
         OSError: If a file cannot be written. If only a configuration file of the server cannot be written, the

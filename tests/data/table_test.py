@@ -32,9 +32,9 @@ def test_parquet(tmp_path):
     ("text", "message"),
     [
         ("", "is empty. The first line must have the names of the columns"),
-        ("file,age\na.jpg,1\n", "has no column 'path'.* Columns besides 'path': file, age"),
+        ("file,age\na.jpg,1\n", "has no column 'path'. Name the column of the images so. Columns: file, age"),
         ("path,age\n", "has no rows"),
-        ("path,age\na.jpg,1,2\n", "row 1 has 3 cells, but there are 2 columns"),
+        ("path,age\na.jpg,1,2\n", r"row 1 \(a\.jpg\) has 3 cells, but there are 2 columns. A cell that contains ','"),
         ("path,age\n,1\n", "row 1: there is no path"),
         ("path,path\na,b\n", "names of the columns must be different"),
         (b"path,age\n\xff,1\n", "is not a table of text in UTF-8"),

@@ -103,7 +103,7 @@ def test_moved_images_are_recognised(run, capsys):
         "other.png",
     ]
     out = capsys.readouterr().out
-    assert "\n  with another class or mask: mouse/0.png, mouse/10.png, mouse/12.png" in out
+    assert "\n  with another annotation: mouse/0.png, mouse/10.png, mouse/12.png" in out
     assert "… (11 in all)" in out.partition("with another name")[2]
 
 
@@ -182,7 +182,7 @@ def test_a_run_does_not_go_on_with_exchanged_labels(run):
     (folder / "dog").rename(folder / "cat")
     (folder / "saved").rename(folder / "dog")
     with pytest.raises(
-        InputError, match=r"started with other data:\n(.*\n)*  with another class or mask: cat/1\.png"
+        InputError, match=r"started with other data:\n(.*\n)*  with another annotation: cat/1\.png"
     ) as error:
         open_run(recipe, load_dataset(recipe.data), *arguments)
     assert str(error.value).endswith("name another folder, or omit run=PATH.")
@@ -341,7 +341,7 @@ def test_evaluate_after_classes_have_changed(tmp_path, capsys):
         (folder / old).rename(folder / new)
     capsys.readouterr()
     assert "0.00% (0 of 6 images" in evaluate_source(run.folder)
-    assert "with another class or mask: cat/0.png" in capsys.readouterr().out
+    assert "with another annotation: cat/0.png" in capsys.readouterr().out
     (folder / "eel").rename(folder / "mouse")
     with pytest.raises(InputError, match=r"classes cat, dog, eel, but the data set has the classes cat, dog, mouse"):
         evaluate_source(run.folder)

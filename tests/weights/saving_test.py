@@ -246,7 +246,7 @@ def test_resize_and_crop_survive(format, tmp_path):
 
 @pytest.mark.parametrize(
     ("format", "kind"),
-    [("google", "values"), ("keras_hub", "values"), ("timm", "embedding"), ("huggingface", "class_map")],
+    [("google", "values"), ("keras_hub", "values"), ("timm", "embedding"), ("huggingface", "embedding")],
 )
 def test_outputs_that_a_format_cannot_express_are_refused(format, kind, tmp_path):
     model = make(FORMATS[format], num_layers=1)

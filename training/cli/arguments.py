@@ -33,6 +33,17 @@ def add_image_size(command):
     command.add_argument("--image-size", type=positive, nargs=2, metavar=("H", "W"), help=help_text)
 
 
+def share(text):
+    """Converts an argument to a float from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 1")
+    return value
+
+
 def new_file(text):
     """Converts an argument to a path, and checks that a file can be written to this path."""
     path = pathlib.Path(text)

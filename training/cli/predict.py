@@ -2,7 +2,7 @@
 
 import pathlib
 
-from training.cli.arguments import positive
+from training.cli.arguments import positive, share
 
 
 def add_to(subparsers):
@@ -13,8 +13,8 @@ def add_to(subparsers):
         "images",
         nargs="+",
         metavar="IMAGES",
-        help="image file (JPEG, PNG, GIF, BMP or WebP), folder of images, .txt file of paths, .csv or .parquet table "
-        "with a column path, .tar archive, .tfrecord file, or tfds:NAME:SPLIT",
+        help="image file (JPEG, PNG, GIF, BMP or WebP), folder of images, .txt file of paths, .csv, .tsv or "
+        ".parquet table with a column path, .tar archive, .tfrecord file, or tfds:NAME:SPLIT",
     )
     add(
         "--top",
@@ -29,6 +29,7 @@ def add_to(subparsers):
         metavar="PATH",
         help=".csv, .jsonl or .parquet file for the predictions, or folder for coloured masks of segmentation models",
     )
+    add("--threshold", type=share, default=0.5, metavar="P", help="lowest probability of a label (default: 0.5)")
     add("--batch-size", type=positive, default=32, metavar="N", help="number of images computed together (default: 32)")
     parser.set_defaults(command=run)
 
@@ -36,5 +37,5 @@ def add_to(subparsers):
 def run(options):
     from training.inspection.predict import predict
 
-    unreadable = predict(options.source, options.images, options.top, options.to, options.batch_size)
+    unreadable = predict(options.source, options.images, options.top, options.to, options.batch_size, options.threshold)
     return 1 if unreadable else 0

@@ -86,7 +86,7 @@ class Contents:
             if split != INITIAL_WEIGHTS
         }
         changes["new or changed"] = [item.path for item in self if earlier.split_of(item) is None]
-        changes["with another class or mask"] = [
+        changes["with another annotation"] = [
             item.path for _, item in recognized if (item.digest, item.label) not in labels
         ]
         changes["in another split"] = [

@@ -21,7 +21,7 @@ from training.data.sets.records import TYPES, read_records
 from training.data.sets.table import ANNOTATIONS, read_image_table
 from training.data.sets.tfds import load_tfds
 from training.data.sources import IndexedSource
-from training.data.subsets import multi_hot, with_classes
+from training.data.subsets import multi_hot, with_classes, with_names
 from training.errors import InputError
 
 
@@ -55,10 +55,10 @@ def load_dataset(data, annotation="label", disjoint=True, record=None):
             f"data.dataset={data.dataset} has {found}, but no {_TITLES[annotation]}. Choose a recipe for {found}, or "
             f"one of these data sets: {', '.join(others)}"
         )
-    return _finish(loaders[annotation](data, record), data, disjoint, record)
+    return _finish(loaders[annotation](data, record), data, annotation, disjoint, record)
 
 
-def _finish(dataset, data, disjoint, record):
+def _finish(dataset, data, annotation, disjoint, record):
     """Checks the splits of a data set, and selects `data.train_images` of its training images at random."""
     if disjoint and (overlap := dataset.find_overlap()):
         raise InputError(overlap)
@@ -71,7 +71,8 @@ def _finish(dataset, data, disjoint, record):
             contents = record.followed_by(dataset.contents)
             dataset = dataclasses.replace(dataset, list_contents=lambda: contents)
     if data.classes is not None:
-        dataset = with_classes(dataset, data.classes)
+        choose = with_classes if annotation == "label" else functools.partial(with_names, annotation)
+        dataset = choose(dataset, data.classes)
     if data.train_images is None:
         return dataset
     if data.dataset == "folder" and record is not None and record.is_measured_on(dataset.contents):
@@ -90,7 +91,7 @@ def _finish(dataset, data, disjoint, record):
 
 
 def _load_folder(data, record):
-    folder = _read(read_folder, data, record)
+    folder = _restored(read_folder(*_where(data)), data, record)
     no_test_split = (
         f"{data.directory} has no test images, and too few images for a test split: {len(folder.items)} in "
         f"{len(folder.class_names)} classes. Copies of a file count as one image. Add images, or raise "
@@ -99,9 +100,12 @@ def _load_folder(data, record):
     return _from_files(folder, data, "label", no_test_split, _read_class)
 
 
-def _read(read, data, record):
-    """Reads files, and restores the splits of a run."""
-    folder = read(data.directory, data.test_fraction, data.validation_fraction)
+def _where(data):
+    return data.directory, data.test_fraction, data.validation_fraction
+
+
+def _restored(folder, data, record):
+    """Prints what was found in files, and restores the splits of a run."""
     for path, problem in folder.skipped.items():
         print(f"Skipped {path}: {problem}")
     if folder.skipped:
@@ -116,8 +120,9 @@ def _read(read, data, record):
 
 
 def _load_table(read, annotation, data, record):
-    table = _read(functools.partial(read, annotation, data.max_failures), data, record)
-    no_test_split = f"{data.directory} has no test images. Add images, or raise data.test_fraction."
+    table = _restored(read(annotation, data), data, record)
+    remedy = " with the split test" if table.has_split_folders else ", or raise data.test_fraction"
+    no_test_split = f"{data.directory} has no test images. Add images{remedy}."
     num_labels = len(table.class_names)
     readings = {
         "label": (_read_class, tf.constant),
@@ -131,7 +136,7 @@ def _load_table(read, annotation, data, record):
 
 
 def _load_mask_folder(data, record):
-    folder = _read(read_mask_folder, data, record)
+    folder = _restored(read_mask_folder(*_where(data)), data, record)
     no_test_split = (
         f"{data.directory} has too few images for a test split: {len(folder.items)}. Add images, or raise "
         f"data.test_fraction."

@@ -86,3 +86,30 @@ def with_classes(dataset, names):
         splits[split] = select(source, indices).map(lambda example: example | {"label": new_labels[example["label"]]})
     class_names = tuple(name for name in dataset.class_names if name in names)
     return dataclasses.replace(dataset, class_names=class_names, splits=splits)
+
+
+def with_names(annotation, dataset, names, are_known=True):
+    """Chooses labels or values of a data set, in a given order.
+
+    Args:
+        annotation: `"labels"` or `"values"`.
+        dataset: `training.data.dataset.Dataset` with this annotation.
+        names: Names of labels or values.
+        are_known: Whether each name must be in the data set. Otherwise, no image has a label that is missing.
+
+    Raises:
+        InputError: If there is no such label or value.
+    """
+    known = [*dataset.class_names]
+    if are_known and (unknown := [name for name in names if name not in known]):
+        suggestion = did_you_mean(unknown[0], known)
+        shown = textwrap.shorten(", ".join(known), 300)
+        raise InputError(f"There is no {annotation[:-1]} {unknown[0]!r}.{suggestion} The data set has: {shown}")
+    columns = [known.index(name) if name in known else len(known) for name in names]
+
+    def choose(sample):
+        padded = tf.pad(sample[annotation], [[0, 1]])
+        return sample | {annotation: tf.gather(padded, columns)}
+
+    splits = {split: source.map(choose) for split, source in dataset.splits.items()}
+    return dataclasses.replace(dataset, class_names=tuple(names), splits=splits)

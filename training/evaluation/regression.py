@@ -57,17 +57,18 @@ class Regression:
 
     @property
     def r_squared(self):
-        """Mean of `r_squared_of` over the values."""
-        return float(np.mean([self.r_squared_of(index) for index in range(len(self.names))]))
+        """Mean of `r_squared_of` over the values that are not constant, or 0 if all are."""
+        found = np.array([self.r_squared_of(index) for index in range(len(self.names))])
+        return float(found[~np.isnan(found)].mean()) if not np.isnan(found).all() else 0.0
 
     def r_squared_of(self, index):
         """Coefficient of determination of one value: 1 - (squared errors) / (squared differences from the mean).
 
-        It is 1 for perfect predictions, and 0 if the mean is always predicted. If the value is constant, it is 0.
+        It is 1 for perfect predictions, and 0 if the mean is always predicted. For a constant value, it is NaN.
         """
         values = self.values[:, index]
         total = ((values - values.mean()) ** 2).sum()
-        return float(1 - (self.errors[:, index] ** 2).sum() / total) if total > 0 else 0.0
+        return float(1 - (self.errors[:, index] ** 2).sum() / total) if total > 0 else float("nan")
 
     def of_value(self, index):
         """The `Regression` of one value."""
@@ -76,8 +77,9 @@ class Regression:
         return Regression(self.values[:, column], self.predictions[:, column], self.names[column], units)
 
     def __str__(self):
+        unit = " standard deviations" if len(self.names) > 1 else ""
         return (
-            f"mean absolute error {self.mean_absolute_error:.4g}, R squared {self.r_squared:.4f} "
+            f"mean absolute error {self.mean_absolute_error:.4g}{unit}, R squared {self.r_squared:.4f} "
             f"({len(self.values):,} images)"
         )
 

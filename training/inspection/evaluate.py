@@ -1,9 +1,11 @@
 """Evaluates a run's model or published weights on the run's data or on other data."""
 
+import dataclasses
 import functools
 
 from keras_vit.label_spaces import imagenet1k_classes
 from training.data.sets.objectnet import is_objectnet, shared_part
+from training.data.subsets import with_names
 from training.errors import InputError, shortened_names
 from training.evaluation.classification import evaluate
 from training.recipe.assignments import override
@@ -55,6 +57,8 @@ def evaluate_source(source, assignments=(), split="test"):
             f"added, or another data set."
         )
     require_task(recipe, "evaluate")
+    if TASKS[recipe.task].annotation == "values":  # Other columns need not be numbers.
+        recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, classes=tuple(opened.class_names)))
     task = TASKS[recipe.task](recipe)
     dataset = load_data(task.load, opened.run, is_data_of_run, disjoint=split == "all")
     if split == "all":
@@ -73,10 +77,12 @@ def evaluate_source(source, assignments=(), split="test"):
             f"{len(shared.dataset.class_names)} shared classes; {shared.num_left_out:,} images of other classes are "
             f"left out.\n{classification_text(evaluation)}"
         )
+    if task.annotation == "labels" and set(dataset.class_names) <= set(opened.class_names):
+        dataset = with_names("labels", dataset, opened.class_names, are_known=False)
     if list(dataset.class_names) != opened.class_names:
         raise InputError(
-            f"The model has the classes {shortened_names(opened.class_names)}, but the data set has the classes "
-            f"{shortened_names(dataset.class_names)}."
+            f"The model has the {task.predicted} {shortened_names(opened.class_names)}, but the data set has "
+            f"{shortened_names(dataset.class_names)}. Choose data with the same {task.predicted}."
         )
     return f"{title}\n{task.evaluation_text(task.evaluate(opened.model, dataset, splits))}"
 

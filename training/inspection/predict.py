@@ -12,12 +12,12 @@ from training.errors import InputError
 from training.inspection.predictions import PREDICTIONS
 
 
-def predict(source, images, top=5, to=None, batch_size=32):
+def predict(source, images, top=5, to=None, batch_size=32, threshold=0.5):
     """Predicts the classes of images, and prints them or writes a table.
 
-    For a model of several labels, the labels with a probability of at least 0.5 are predicted. For a regression model,
-    the predictions are values. For a segmentation model, they are the most common classes of the pixels and their
-    shares.
+    For a model of several labels, the labels with a probability of at least `threshold` are predicted. For a regression
+    model, the predictions are values. For a segmentation model, they are the most common classes of the pixels and
+    their shares.
 
     Args:
         source: A run's folder, a folder of exported versions (the highest is used), or a SavedModel.
@@ -27,6 +27,7 @@ def predict(source, images, top=5, to=None, batch_size=32):
             Each picture is written there with its coloured mask, as a PNG file. `legend.png` shows the colours of the
             classes. `None`: nothing is written.
         batch_size: Number of images that are computed together.
+        threshold: Lowest probability of a label, from 0 to 1.
 
     Returns:
         The number of unreadable images. Unreadable images are reported and skipped.
@@ -40,11 +41,14 @@ def predict(source, images, top=5, to=None, batch_size=32):
     if serve is None or "image_bytes" not in serve.structured_input_signature[1]:
         raise InputError(f"{folder} does not take encoded images. Export the model with: python -m training export")
     is_table = to is not None and to.suffix.lower() in inference.TABLES
+    if is_table and to.resolve() in [pathlib.Path(source).resolve() for source in images]:
+        raise InputError(f"--to={to} is a table of images, which would be replaced. Choose another file.")
     output = _read_output(folder, serve.structured_outputs)
     pictures = None if is_table else to
-    answer = PREDICTIONS[output["kind"]](folder, output, top, pictures)
+    answer = PREDICTIONS[output["kind"]](folder, output, top, pictures, threshold)
     if pictures is not None and not answer.draws:
-        raise InputError(f"{folder} has no masks to write to a folder. Give a file: --to=predictions.csv")
+        suffixes = ", ".join(inference.TABLES)
+        raise InputError(f"{folder} has no masks to write to a folder. Give a file {suffixes}. Received: --to={to}")
     samples = itertools.chain.from_iterable([_samples(source) for source in images])
     results = inference.predict(lambda contents: serve(image_bytes=tf.constant(contents)), samples, batch_size)
     unreadable = _Unreadable()

@@ -12,8 +12,6 @@ from training.data.masks import MAX_CLASSES
 from training.errors import InputError
 from training.reports.overlays import legend, overlay_mask
 
-_THRESHOLD = 0.5  # Of the probability of a label, if an image can have several.
-
 
 def _read_names(folder):
     """The names of a SavedModel's classes or values."""
@@ -33,12 +31,13 @@ class Classes:
         output: The SavedModel's `keras_vit.Output`, as a dictionary.
         top: Number of classes to predict.
         to: Folder for pictures, or `None`. Only predictions with `draws` write pictures.
+        threshold: Lowest probability of a label, if an image can have several.
     """
 
     columns: tuple[str, ...] = ("label", "score", "labels", "scores")
     draws = False
 
-    def __init__(self, folder, output, top, to):
+    def __init__(self, folder, output, top, to, threshold):
         self.top = top
 
     def text(self, outputs, sample):
@@ -61,8 +60,8 @@ class Labels(Classes):
 
     columns = ("labels", "scores")
 
-    def __init__(self, folder, output, top, to):
-        self.names = _read_names(folder)
+    def __init__(self, folder, output, top, to, threshold):
+        self.names, self.threshold = _read_names(folder), threshold
 
     def text(self, outputs, sample):
         best = outputs["probabilities"].argmax()
@@ -75,13 +74,13 @@ class Labels(Classes):
 
     def found(self, outputs):
         found = zip(self.names, _numbers(outputs["probabilities"]), strict=True)
-        return sorted((pair for pair in found if pair[1] >= _THRESHOLD), key=lambda pair: -pair[1])
+        return sorted((pair for pair in found if pair[1] >= self.threshold), key=lambda pair: -pair[1])
 
 
 class Values(Classes):
     """The values of a regression model, with their units."""
 
-    def __init__(self, folder, output, top, to):
+    def __init__(self, folder, output, top, to, threshold):
         self.columns = _read_names(folder)
         self.units = output.get("units") or [""] * len(self.columns)
 
@@ -98,7 +97,7 @@ class ClassMap(Classes):
 
     draws = True
 
-    def __init__(self, folder, output, top, to):
+    def __init__(self, folder, output, top, to, threshold):
         self.columns, self.top, self.to, self.written = _read_names(folder), top, to, {"legend.png"}
         if to is not None:
             if len(self.columns) > MAX_CLASSES:

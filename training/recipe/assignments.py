@@ -70,7 +70,7 @@ def override(recipe, assignments):
         assignments: Strings `section.field=value`, applied in this order. Elements of lists are separated by commas.
             `None` is written as `none`. `model.arguments=none` and `model.changes=none` remove the fields of these
             sections. A new `fit.epochs` removes the recipe's `fit.steps`, and a new `fit.steps` removes its
-            `fit.epochs`.
+            `fit.epochs`. A new `augment.crop` removes the recipe's settings of its crop.
 
     Returns:
         The new `Recipe`.
@@ -89,6 +89,9 @@ def override(recipe, assignments):
     for name, other in (("epochs", "steps"), ("steps", "epochs")):
         if f"fit.{name}" in assigned and f"fit.{other}" not in assigned and fit[name] is not None:
             fit[other] = None
+    if fields["augment"]["crop"] != recipe.augment.crop:
+        for name in {"crop_from", "crop_area", "scale_range"} - {path.removeprefix("augment.") for path in assigned}:
+            fields["augment"].pop(name, None)
     return from_dict(fields)
 
 

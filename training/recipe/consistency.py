@@ -25,13 +25,13 @@ TASK_FIELDS: dict[str, dict[str, Any]] = {
         "pretraining": (),
         "distillation": (),
         "fit": _AllExcept(("loss",)),
-        "data": _AllExcept(("mask", "classes")),
+        "data": _AllExcept(("mask",)),
         "augment": _AllExcept(_MIXING),
     },
     "regression": {
         **_NO_LABELS,
         "pretraining": (),
-        "data": _AllExcept(("mask", "classes")),
+        "data": _AllExcept(("mask",)),
         "augment": _AllExcept(_MIXING),
     },
     "segmentation": {

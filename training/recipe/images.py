@@ -56,8 +56,8 @@ class Data:
     directory: str | None = Field(
         None,
         description="for folder: directory with one folder per class; for records: directory of the shards; for "
-        "table: path of a .csv or .parquet file with a column path; for archives: .tar file of WebDataset or .tfrecord "
-        "file, or a folder of them",
+        "table: path of a .csv, .tsv or .parquet file with a column path; for archives: .tar file of WebDataset or "
+        ".tfrecord file, or a folder of them",
     )
     mask: str | None = Field(
         None, description="for segmentation with TFDS: mask feature, such as segmentation_mask of oxford_iiit_pet"
@@ -76,7 +76,9 @@ class Data:
     test_split: str | None = Field(None, description="for TFDS: test split; none: test, or else validation")
     validation_fraction: Fraction = Field(0.1, description="fraction of the training images held out for validation")
     classes: tuple[str, ...] | None = Field(
-        None, description="for classification: names of the classes whose images are used; none: all classes"
+        None,
+        description="names of the classes whose images are used, or of the labels or columns of values that are used; "
+        "none: all",
     )
     train_images: PositiveInt | None = Field(None, description="number of training images, chosen at random; none: all")
     train_images_seed: NonNegativeInt = Field(0, description="with train_images: seed of the random choice")

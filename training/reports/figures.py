@@ -45,12 +45,16 @@ def plot_curve(positions, curves, unit, label, least=None):
     return figure
 
 
+_MANY_POINTS = 300  # More points are drawn small and pale, because they overlap.
+
+
 def plot_scatter(true, predicted, label):
     """Predicted values against true ones, with the line on which they are equal."""
     figure, [[axes]] = panels()
     ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
     axes.plot(ends, ends, color=MUTED, lw=1, ls=(0, (4, 3)), zorder=1)
-    axes.scatter(true, predicted, s=9, color=ACCENT, alpha=0.35, linewidths=0)
+    size, alpha = (9, 0.35) if len(true) > _MANY_POINTS else (30, 0.8)
+    axes.scatter(true, predicted, s=size, color=ACCENT, alpha=alpha, linewidths=0)
     axes.set_xlabel(f"true {label}")
     axes.set_ylabel(f"predicted {label}")
     axes.grid(color=FAINT, lw=0.6)

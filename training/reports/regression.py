@@ -58,14 +58,14 @@ def _scatter(run, evaluation):
     [name] = evaluation.names
     drawn = plot_scatter(evaluation.values[:, 0], evaluation.predictions[:, 0], with_unit(name, evaluation.units, 0))
     file = "scatter_" + "".join(letter if letter.isalnum() else "_" for letter in name)
-    return figure(run, file, drawn, f"predicted against true {name}; R squared {evaluation.r_squared:.4f}")
+    return figure(run, file, drawn, f"predicted against true {name}; R squared {evaluation.r_squared_of(0):.4f}")
 
 
 def _value_row(evaluation):
     return (
         f"<tr><th scope=row>{escape(with_unit(evaluation.names[0], evaluation.units, 0))}"
         f"<td>{evaluation.mean_absolute_error:.4g}<td>{evaluation.root_mean_squared_error:.4g}"
-        f"<td>{evaluation.r_squared:.4f}<td>{evaluation.mean_absolute_error_of_mean:.4g}"
+        f"<td>{evaluation.r_squared_of(0):.4f}<td>{evaluation.mean_absolute_error_of_mean:.4g}"
     )
 
 

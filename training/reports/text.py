@@ -77,7 +77,7 @@ def regression_text(evaluation):
     rows = [("value", "mean absolute error", "root mean squared error", "R squared")]
     for index, name in enumerate(evaluation.names):
         one = evaluation.of_value(index)
-        numbers = (f"{one.mean_absolute_error:.4g}", f"{one.root_mean_squared_error:.4g}", f"{one.r_squared:.4f}")
+        numbers = (f"{one.mean_absolute_error:.4g}", f"{one.root_mean_squared_error:.4g}", f"{one.r_squared_of(0):.4f}")
         rows.append((with_unit(name, evaluation.units, index), *numbers))
     return f"{len(evaluation.values):,} images\n\n{lay_out(rows)}"
 

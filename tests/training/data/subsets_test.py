@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.training.fitting import keys_of
 from training.data.dataset import Dataset
 from training.data.sources import BatchShard, IndexedSource, StreamedSource
-from training.data.subsets import read_labels, select, with_classes
+from training.data.subsets import read_labels, select, with_classes, with_names
 from training.errors import InputError
 
 LABELS = np.random.default_rng(0).integers(0, 5, 23)
@@ -81,3 +81,13 @@ def test_some_classes(make):
     few = dataclasses.replace(dataset, splits=dataset.splits | {"test": select(make(), [LABELS.tolist().index(1)])})
     with pytest.raises(InputError, match=r"The test split has no image of data\.classes=a,c\."):
         with_classes(few, ("a", "c"))
+
+
+def test_labels_of_a_model_that_do_not_occur_are_those_of_no_image():
+    labels = tf.constant([[True, False], [True, True]])
+    source = IndexedSource(2, lambda index: {"image": b"", "labels": labels[index]})
+    dataset = Dataset(("cat", "dog"), {"test": source})
+    renamed = with_names("labels", dataset, ["ant", "dog", "cat"], are_known=False)
+    assert renamed.class_names == ("ant", "dog", "cat")
+    found = [example["labels"].tolist() for example in renamed.splits["test"].in_order().as_numpy_iterator()]
+    assert found == [[False, False, True], [False, True, True]]

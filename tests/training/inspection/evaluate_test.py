@@ -70,7 +70,7 @@ def test_what_cannot_be_evaluated_is_refused(run):
         (["data.dataset=tiny", "data.validation_fraction=0.5"], "test", "data.validation_fraction cannot be changed"),
         (["data.dataset=tiny"], "validation", "no validation split. It has: test"),
         ([], "all", "was trained on images of these data"),
-        ([], "train", "The model has the classes ant, bee, .* gnu, but the data set has the classes 0, 1"),
+        ([], "train", "The model has the classes ant, bee, .* gnu, but the data set has 0, 1"),
     ):
         with pytest.raises(InputError, match=message):
             evaluate_source(run.folder, assignments, split)
@@ -86,7 +86,7 @@ def test_of_many_other_classes_the_first_are_named(run, tmp_path):
     facts = json.loads(run.recipe.read_text()) | {"class_names": [f"class {i}" for i in range(1000)]}
     other.recipe.write_text(json.dumps(facts))
     other.model.symlink_to(run.model)
-    with pytest.raises(InputError, match=r"class 9, … \(1,000 in all\), but the data set has the classes ant, bee"):
+    with pytest.raises(InputError, match=r"class 9, … \(1,000 in all\), but the data set has ant, bee"):
         evaluate_source(other.folder, ["data.dataset=tiny"])
 
 

@@ -32,6 +32,9 @@ def test_assignments_change_what_they_name_and_nothing_else():
     before, after = dict(leaves(to_dict(DIGITS))), dict(leaves(to_dict(changed)))
     changes = {name for name in before if before[name] != after[name]}
     assert changes == {"fit.epochs", "optimizer.clip_norm", "augment.flip", "seed"}
+    folder = recipes.load("folder")
+    assert override(folder, ["augment.crop=none"]).augment.crop_area == (0.05, 1.0)
+    assert override(folder, ["augment.crop=inception"]) == folder
 
 
 def test_a_variant_by_name_and_then_a_field_of_it():

@@ -15,6 +15,7 @@ from training import recipes
 from training.data.augment import build_augmentation
 from training.data.subsets import select
 from training.engine import train
+from training.errors import InputError
 from training.evaluation.multilabel import MultiLabel, average_precision
 from training.inspection.evaluate import evaluate_source
 from training.inspection.predict import predict
@@ -126,3 +127,10 @@ def test_a_run_and_what_follows(recipe, tmp_path, capsys):
     capsys.readouterr()
     assert predict(run.export, [run.samples / "0.png"]) == 0
     assert "no label (best: " in capsys.readouterr().out
+    table = tmp_path / "others.csv"
+    pictures = sorted(run.samples.iterdir())
+    table.write_text("path,labels\n" + "\n".join(f"{path},{n % 2 + 3}" for n, path in enumerate(pictures)))
+    others = ["data.dataset=table", f"data.directory={table}"]
+    assert f"({len(pictures)} images)" in evaluate_source(run.folder, others, "all")  # Most labels do not occur.
+    with pytest.raises(InputError, match="is a table of images, which would be replaced"):
+        predict(run.export, [table], to=table)

@@ -6,6 +6,7 @@
 `keras_vit.data.archives` describes their contents. The images are read from the archives in any order.
 """
 
+import itertools
 import pathlib
 import re
 
@@ -19,13 +20,14 @@ _READERS = {".tar": read_tar, ".tfrecord": read_tfrecord}
 _EXPECTED = "Expected a .tar or .tfrecord file, or a folder of such files"
 
 
-def read_archives(annotation, max_failures, directory, test_fraction, validation_fraction):
+def read_archives(annotation, data):
     """Reads the annotations of archives, and splits their images.
 
     If the names of the archives contain the word `train`, `test`, `val` or `validation`, these are the splits. The
-    other arguments, the result and the errors are those of `read_image_table`. The annotation `"values"` is read from
-    `.json` files.
+    arguments, the result and the errors are those of `read_image_table`. Labels and values of `.tar` files are those in
+    `.json` files. Only the label of a classifier can be in a `.cls` file.
     """
+    directory = data.directory
     if directory is None:
         raise InputError(f"The data set archives needs data.directory=<path>. {_EXPECTED}.")
     root = pathlib.Path(directory).expanduser()
@@ -42,10 +44,9 @@ def read_archives(annotation, max_failures, directory, test_fraction, validation
     if not slices:
         path, problem = next(iter(unreadable.items()), (directory, "has no images"))
         raise InputError(f"{path}: {problem}. {_EXPECTED}, which are not compressed.")
-    names = sorted(set().union(*samples) - {"path", "image"})
+    names = [name for name in dict.fromkeys(itertools.chain.from_iterable(samples)) if name not in ("path", "image")]
     table = ImageTable(root, tuple(slices), {name: [sample.get(name) for sample in samples] for name in names})
-    fractions = test_fraction, validation_fraction
-    return split_table(table, annotation, max_failures, *fractions, lambda path: slices[path].read(), unreadable)
+    return split_table(table, annotation, data, lambda path: slices[path].read(), unreadable)
 
 
 def _splits(root, files):

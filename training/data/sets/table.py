@@ -8,6 +8,7 @@ A column `split` with the values train, test and optionally validation is used i
 """
 
 import collections
+import dataclasses
 import functools
 import itertools
 import os
@@ -18,25 +19,21 @@ import numpy as np
 from keras_vit.checks import shown
 from keras_vit.data.folder import read_file
 from keras_vit.data.table import read_table
-from training.data.sets.folder import examine, map_in_threads
+from training.data.sets.folder import SPLIT_NAMES, examine, map_in_threads
 from training.data.sets.splitting import FolderSplits, find_copies, hold_out, list_items, together
 from training.errors import InputError, shortened_names
 
-_SPLITS = ("train", "validation", "test")
 _SEPARATOR = ";"
 
 
-def read_image_table(annotation, max_failures, file, test_fraction, validation_fraction):
+def read_image_table(annotation, data):
     """Reads a table, and splits its images unless the table does so.
 
     Args:
         annotation: What is read: `"label"`, the column `label`; `"labels"`, the column `labels`, with semicolons
-            between the labels of an image; or `"values"`, all columns besides `path` and `split`, which must be
-            numbers.
-        max_failures: Maximum number of rows without such an annotation. They are skipped.
-        file: Path of the table.
-        test_fraction: Fraction of the images that are held out for the test, in (0, 1).
-        validation_fraction: Fraction of the remaining images that are held out for validation, in [0, 1).
+            between the labels of an image; or `"values"`, the columns `data.classes`, or all columns besides `path` and
+            `split`, which must be numbers.
+        data: `training.recipe.config.Data`. Rows without such an annotation are skipped, at most `data.max_failures`.
 
     Returns:
         A `FolderSplits`. A label is the index of a class, a list of indices of labels, or a list of values.
@@ -44,37 +41,43 @@ def read_image_table(annotation, max_failures, file, test_fraction, validation_f
     Raises:
         InputError: If the table cannot be used. The message says what was found and what is expected.
     """
-    if file is None:
-        raise InputError("The data set table needs data.directory=<path of a .csv or .parquet file>.")
+    if data.directory is None:
+        raise InputError("The data set table needs data.directory=<path of a .csv, .tsv or .parquet file>.")
     try:
-        table = read_table(file)
+        table = read_table(data.directory)
     except (ImportError, OSError, ValueError) as error:
         raise InputError(str(error)) from None
-    return split_table(table, annotation, max_failures, test_fraction, validation_fraction)
+    return split_table(table, annotation, data)
 
 
-def split_table(table, annotation, max_failures, test_fraction, validation_fraction, read=read_file, unreadable=None):
+def split_table(table, annotation, data, read=read_file, unreadable=None):
     """Splits the images of a `keras_vit.data.table.ImageTable`, as `read_image_table` does.
 
     Args:
         table: The table.
-        annotation, max_failures, test_fraction, validation_fraction: Same as in `read_image_table`.
+        annotation, data: Same as in `read_image_table`.
         read: Function that returns the contents of the image at a path, or raises an OSError.
         unreadable: {path: reason} of images that are not in the table, because they cannot be read.
     """
     try:
+        if annotation == "values" and data.classes:
+            chosen = [*data.classes, *{"split"}.intersection(table.columns)]
+            table = dataclasses.replace(table, columns={name: table.column(name) for name in chosen})
         names, texts, parse, problems = ANNOTATIONS[annotation](table)
     except ValueError as error:
         raise InputError(str(error)) from None
-    if len(problems) > max_failures:
+    if len(problems) > data.max_failures:
         index, problem = min(problems.items())
         more = f" ({len(problems):,} such rows in all)" if len(problems) > 1 else ""
         raise InputError(
-            f"{table.place(index)}: {problem}{more}. Correct the table, or skip up to N rows with data.max_failures=N."
+            f"{table.place(index)}: {problem}{more}. Correct it, or skip up to N such images with data.max_failures=N."
+            + (" The columns that are values can be chosen: data.classes=NAME,NAME." if annotation == "values" else "")
         )
     repeated = [str(path) for path, count in collections.Counter(table.paths).items() if count > 1]
     if repeated:
-        raise InputError(f"{table.file} lists images more than once: {shortened_names(repeated)}")
+        raise InputError(
+            f"{table.file} lists images more than once: {shortened_names(repeated)}. Keep one row for each image."
+        )
     text_of = {
         path: text for index, (path, text) in enumerate(zip(table.paths, texts, strict=True)) if index not in problems
     }
@@ -85,7 +88,7 @@ def split_table(table, annotation, max_failures, test_fraction, validation_fract
     if not digests:
         problem = next(iter(skipped.items()))
         raise InputError(f"{table.file} lists no image that can be read, such as {problem[0]}: {problem[1]}")
-    by_split, has_splits = _split(table, annotation, digests, text_of, test_fraction, validation_fraction)
+    by_split, has_splits = _split(table, annotation, digests, text_of, data)
     splits = {split: [(str(path), parse(text_of[path])) for path in paths] for split, paths in by_split.items()}
     if not has_splits:
         splits = together(splits, {str(path): digest for path, digest in digests.items()})
@@ -95,10 +98,10 @@ def split_table(table, annotation, max_failures, test_fraction, validation_fract
     return FolderSplits(names, splits, items, root, skipped, overlap, (), has_splits, parse, read)
 
 
-def _split(table, annotation, digests, text_of, test_fraction, validation_fraction):
+def _split(table, annotation, digests, text_of, data):
     """({split: paths}, whether the table defines the splits)"""
     if "split" not in table.columns:
-        fractions = {"test": test_fraction, "validation": validation_fraction}
+        fractions = {"test": data.test_fraction, "validation": data.validation_fraction}
         groups = [list(digests)]
         if annotation == "label":  # The same fraction of each class is held out.
             by_class = sorted(digests, key=lambda path: text_of[path])
@@ -107,12 +110,13 @@ def _split(table, annotation, digests, text_of, test_fraction, validation_fracti
         return {split: [path for part in held_out for path in part[split]] for split in (*fractions, "train")}, False
     by_split = {}
     for index, (path, split) in enumerate(zip(table.paths, table.columns["split"], strict=True)):
-        if split not in _SPLITS:
-            raise InputError(f"{table.place(index)}: split must be one of {', '.join(_SPLITS)}. Received: {split!r}")
+        name = SPLIT_NAMES.get(str(split).lower())
+        if name is None:
+            raise InputError(
+                f"{table.place(index)}: split must be one of {', '.join(SPLIT_NAMES)}. Received: {split!r}"
+            )
         if path in digests:
-            by_split.setdefault(split, []).append(path)
-    if "train" not in by_split:
-        raise InputError(f"{table.file} has no readable image of the split train.")
+            by_split.setdefault(name, []).append(path)
     return by_split, True
 
 
@@ -127,11 +131,16 @@ def _classes(table):
 
 
 def _labels(table):
-    lists = [[label.strip() for label in text.split(_SEPARATOR)] for text in _texts(table.column("labels"))]
-    names = tuple(sorted({label for labels in lists for label in labels if label}))
+    lists = [list(filter(None, map(str.strip, text.split(_SEPARATOR)))) for text in _texts(table.column("labels"))]
+    names = tuple(sorted({label for labels in lists for label in labels}))
     if not names:
         raise ValueError(f"{table.file}: no image has a label. The column labels must have text such as 'cat;dog'.")
-    texts = [_SEPARATOR.join(filter(None, labels)) for labels in lists]
+    if all(len(labels) < 2 for labels in lists):
+        parts = collections.Counter(part.strip() for name in names for part in name.split(","))
+        repeated = {part for part, count in parts.items() if count > 1}
+        if joined := [name for name in names if repeated.intersection(map(str.strip, name.split(",")))]:
+            raise ValueError(f"{table.file}: labels are separated by semicolons, not commas. Received: {joined[0]!r}")
+    texts = [_SEPARATOR.join(labels) for labels in lists]
     return names, texts, lambda text: sorted({names.index(label) for label in text.split(_SEPARATOR) if label}), {}
 
 
@@ -151,6 +160,8 @@ def _values(table):
 
 def _texts(values):
     """The values of a column as text. Lists are joined, and missing values are empty."""
+    if wrong := next((value for value in values if isinstance(value, dict)), None):
+        raise ValueError(f"A label is a text, or a list of texts. Received: {shown(wrong)}")
     joined = (_SEPARATOR.join(map(str, value)) if isinstance(value, (list, tuple)) else value for value in values)
     return ["" if value is None else str(value) for value in joined]
 

@@ -25,7 +25,7 @@ def _image(number):
 def _write_tar(path, numbers, mode="w"):
     with tarfile.open(path, mode) as archive:
         for number in numbers:
-            annotations = json.dumps({"labels": SETS[number % 4], "text": f"picture {number}"})
+            annotations = json.dumps({"labels": SETS[number % 4], "text": f"picture {number}", "age": number / 2})
             files = {"png": _image(number), "cls": str(number % 3 + 9).encode(), "json": annotations.encode()}
             for suffix, content in files.items():
                 member = tarfile.TarInfo(f"x/{number}.{suffix}")
@@ -38,7 +38,11 @@ def _write_records(path, numbers):
         for number in numbers:
             image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[_image(number)]))
             label = tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 3 + 9]))
-            features = tf.train.Features(feature={"image/encoded": image, "image/class/label": label})
+            names = [name.encode() for name in SETS[number % 4]]
+            features = {"image/encoded": image, "image/class/label": label}
+            features["labels"] = tf.train.Feature(bytes_list=tf.train.BytesList(value=names))
+            features["age"] = tf.train.Feature(float_list=tf.train.FloatList(value=[number / 2]))
+            features = tf.train.Features(feature=features)
             writer.write(tf.train.Example(features=features).SerializeToString())
 
 
@@ -76,9 +80,19 @@ def test_the_names_of_archives_define_the_splits(suffix, max_failures, tmp_path)
     }
 
 
-def test_annotations_in_json_files_and_splits_by_fractions(tmp_path):
-    _write_tar(tmp_path / "photographs.tar", range(20))
-    dataset = load_dataset(_data(tmp_path / "photographs.tar"), "labels")
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_values_are_chosen_by_name(suffix, tmp_path):
+    WRITERS[suffix](tmp_path / f"photographs.{suffix}", range(20))
+    dataset = load_dataset(_data(tmp_path, "data.classes=age"), "values")
+    assert {number: value for number, (_, value) in _examples(dataset, "values").items()} == {
+        number: [number / 2] for number in range(20)
+    }
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_labels_and_splits_by_fractions(suffix, tmp_path):
+    WRITERS[suffix](tmp_path / f"photographs.{suffix}", range(20))
+    dataset = load_dataset(_data(tmp_path / f"photographs.{suffix}"), "labels")
     assert dataset.class_names == ("cat", "dog")
     expected = [[name in labels for name in ("cat", "dog")] for labels in SETS]
     examples = _examples(dataset, "labels")

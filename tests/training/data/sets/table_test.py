@@ -110,10 +110,14 @@ def test_the_same_split_each_time(folder):
         (
             "path,split,age\n0.png,training,1\n",
             "values",
-            r"row 1 \(0\.png\): split must be one of train, vali",
+            r"row 1 \(0\.png\): split must be one of train, test, val",
         ),
         ("path,age,size\n0.png,1,2\nsub/1.png,2,x\n2.png,,3\n", "values", r"row 2 \(1\.png\): size .*2 such rows"),
-        ("path,split,age\n0.png,test,1\n", "values", "has no readable image of the split train"),
+        (
+            'path,labels\n0.png,"cat, dog"\n2.png,dog\nsub/1.png,"dog, cow"\n',
+            "labels",
+            "not commas. Received: 'cat, dog'",
+        ),
     ],
 )
 def test_tables_that_cannot_be_used_are_refused(text, annotation, message, folder):
@@ -132,6 +136,28 @@ def test_few_wrong_rows_can_be_skipped(folder, capsys):
     assert f"Skipped {folder / '0.png'}: age must be a number. Received: 'x'" in capsys.readouterr().out
 
 
+def test_columns_and_labels_are_chosen_by_name(folder):
+    data = _data(folder / "values.csv")
+    chosen = load_dataset(dataclasses.replace(data, classes=("height", "age")), "values")
+    assert chosen.class_names == ("height", "age")
+    assert _examples(chosen, "values")[7][1] == pytest.approx([0.7, 7])
+    with pytest.raises(InputError, match=r"has no column 'heigth'. Did you mean 'height'"):
+        load_dataset(dataclasses.replace(data, classes=("heigth",)), "values")
+    data = dataclasses.replace(_data(folder / "sets.csv"), classes=("dog",))
+    assert _examples(load_dataset(data, "labels"), "labels")[2][1] == [True]
+    with pytest.raises(InputError, match=r"There is no label 'dogs'\. Did you mean 'dog'\? The data set has: cat, dog"):
+        load_dataset(dataclasses.replace(data, classes=("dogs",)), "labels")
+
+
+def test_splits_by_their_usual_names(folder):
+    rows = [f"{number}.png,{('Train', 'val', 'test')[number % 3]},{number}" for number in range(0, 20, 2)]
+    (folder / "named.csv").write_text("\n".join(["path,split,age", *rows]))
+    assert set(load_dataset(_data(folder / "named.csv"), "values").splits) == {"train", "validation", "test"}
+    (folder / "named.csv").write_text("\n".join(["path,split,age", *(row for row in rows if "test" not in row)]))
+    with pytest.raises(InputError, match=r"named\.csv has no test images\. Add images with the split test\."):
+        load_dataset(_data(folder / "named.csv"), "values").source("test")
+
+
 def test_images_that_cannot_be_read_are_named(folder, capsys):
     rows = [f"{number}.png,{number}" for number in range(0, 20, 2)]
     (folder / "gaps.csv").write_text("\n".join(["path,age", *rows, "absent.png,7"]))
@@ -142,5 +168,5 @@ def test_images_that_cannot_be_read_are_named(folder, capsys):
 
 def test_the_path_of_the_table_is_needed():
     recipe = override(recipes.load("digits"), ["data.dataset=table"])
-    with pytest.raises(InputError, match=r"needs data\.directory=<path of a \.csv or \.parquet file>"):
+    with pytest.raises(InputError, match=r"needs data\.directory=<path of a \.csv, \.tsv or \.parquet file>"):
         load_dataset(recipe.data, "values")
