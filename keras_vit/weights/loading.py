@@ -209,9 +209,10 @@ def _load(model, checkpoint, target, head, assign):
     _record(model, preprocessing, report, origin)
     preprocessing_layer(model).outputs = None
     vision, output = vision_model(model), checkpoint.output
-    if target.classes is not None and head == "keep" and output_of(vision).kind != output.kind:
-        # The layers do not show the kind: they may be those of a classifier without an activation.
-        set_output(vision, output.kind, output.names, output.units)
+    if target.classes is not None and head == "keep":
+        found = output_of(vision)
+        if found.activation is None and found.kind != output.kind:  # Without an activation, it looks like a classifier.
+            set_output(vision, output.kind, output.names, output.units)
     return report
 
 

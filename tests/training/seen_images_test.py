@@ -343,10 +343,10 @@ def test_evaluate_after_classes_have_changed(tmp_path, capsys):
     assert "0.00% (0 of 6 images" in evaluate_source(run.folder)
     assert "with another annotation: cat/0.png" in capsys.readouterr().out
     (folder / "eel").rename(folder / "mouse")
-    with pytest.raises(InputError, match=r"classes cat, dog, eel, but the data set has the classes cat, dog, mouse"):
+    with pytest.raises(InputError, match=r"classes cat, dog, eel, but the data set has cat, dog, mouse"):
         evaluate_source(run.folder)
     shutil.rmtree(folder / "mouse")
-    with pytest.raises(InputError, match=r"classes cat, dog, eel, but the data set has the classes cat, dog\."):
+    with pytest.raises(InputError, match=r"classes cat, dog, eel, but the data set has cat, dog\."):
         evaluate_source(run.folder)
 
 

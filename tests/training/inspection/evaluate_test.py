@@ -147,7 +147,7 @@ def test_a_model_of_imagenet_is_evaluated_on_objectnet(imagenet_model, tmp_path)
 @pytest.mark.slow
 def test_folders_of_some_classes_of_imagenet_are_other_classes(imagenet_model, tmp_path):
     write_photographs(tmp_path, [wnid for wnid, _ in imagenet1k_classes()[:2]])
-    with pytest.raises(InputError, match=r"\(1,000 in all\), but the data set has the classes n01440764"):
+    with pytest.raises(InputError, match=r"\(1,000 in all\), but the data set has n01440764"):
         evaluate_source(imagenet_model[0], ["data.dataset=folder", f"data.directory={tmp_path}"], "all")
 
 

@@ -223,6 +223,8 @@ def test_names_of_classes_survive_the_round_trip(vit, tmp_path):
     model = keras_vit.from_pretrained(path, classifier_activation="sigmoid")
     again = json.loads((save(model, tmp_path / "again", "huggingface") / "config.json").read_text())
     assert again["problem_type"] == "multi_label_classification"
+    logits = keras_vit.from_pretrained(tmp_path / "again", classifier_activation=None)
+    assert keras_vit.describe(logits).outputs["predictions"].kind == "labels"
     model = keras_vit.from_pretrained(path, classifier_activation=None)
     keras_vit.set_output(model, "values", names=names)
     regression = keras_vit.from_pretrained(save(model, tmp_path / "values", "huggingface"))
