@@ -211,7 +211,8 @@ def _load(model, checkpoint, target, head, assign):
     vision, output = vision_model(model), checkpoint.output
     if target.classes is not None and head == "keep":
         found = output_of(vision)
-        if found.activation is None and found.kind != output.kind:  # Without an activation, it looks like a classifier.
+        # A head without an activation looks like a classifier. An activation shows the kind of scores.
+        if found.kind != output.kind and (found.activation is None or ACTIVATIONS[output.kind] is None):
             set_output(vision, output.kind, output.names, output.units)
     return report
 
