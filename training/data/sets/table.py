@@ -138,7 +138,8 @@ def _labels(table):
     if all(len(labels) < 2 for labels in lists):
         parts = collections.Counter(part.strip() for name in names for part in name.split(","))
         repeated = {part for part, count in parts.items() if count > 1}
-        if joined := [name for name in names if repeated.intersection(map(str.strip, name.split(",")))]:
+        joined = [name for name in names if "," in name and repeated.intersection(map(str.strip, name.split(",")))]
+        if joined:
             raise ValueError(f"{table.file}: labels are separated by semicolons, not commas. Received: {joined[0]!r}")
     texts = [_SEPARATOR.join(labels) for labels in lists]
     return names, texts, lambda text: sorted({names.index(label) for label in text.split(_SEPARATOR) if label}), {}
