@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import Output, decode_predictions
 from keras_vit.label_spaces import imagenet1k_classes, imagenet21k_classes
 
 
@@ -28,6 +29,29 @@ def test_decode_predictions_orders_by_score():
     assert second[0][:2] == classes[7]
     assert len(keras_vit.decode_predictions(scores)[0]) == 5
     assert len(keras_vit.decode_predictions(scores, top=1000)[0]) == 1000
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (Output("classes", "softmax", ["a", "b", "c"]), [("1", "b", 0.7), ("2", "c", 0.6)]),
+        (Output("labels", "sigmoid", ["a", "b", "c"]), [("1", "b", 0.7), ("2", "c", 0.6)]),
+        (Output("values", None, ["a", "b", "c"]), [("0", "a", 0.1), ("1", "b", 0.7), ("2", "c", 0.6)]),
+        (Output("classes", "softmax"), [("1", "1", 0.7), ("2", "2", 0.6)]),
+    ],
+)
+def test_decode_predictions_of_a_described_output(output, expected):
+    assert decode_predictions(np.array([[0.1, 0.7, 0.6]]), top=2, output=output) == [expected]
+
+
+def test_logits_of_a_described_output_are_converted():
+    [[(_, _, score)]] = decode_predictions(np.array([[0.0, 2.0]]), top=1, output=Output("classes"))
+    assert score == pytest.approx(np.exp(2) / (1 + np.exp(2)))
+    assert decode_predictions(np.array([[-1.0, 2.0]]), output=Output("labels", names=["a", "b"])) == [
+        [("1", "b", pytest.approx(1 / (1 + np.exp(-2))))]
+    ]
+    with pytest.raises(ValueError, match=r"can be decoded\. Received: depth of shape \(1, 2, 2, 1\)"):
+        decode_predictions(np.zeros((1, 2, 2, 1)), output=Output("depth"))
 
 
 def test_imagenet1k_classes():

@@ -4,10 +4,12 @@ import csv
 import functools
 import importlib.resources
 
+import keras
 import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike
 
+from keras_vit.outputs import ACTIVATIONS, Output
 from keras_vit.weights.sources.fetch import fetch
 
 NUM_CLASSES = {"imagenet1k": 1000, "imagenet21k": 21843}
@@ -16,18 +18,23 @@ _IMAGENET21K_URL = "https://storage.googleapis.com/bit_models/imagenet21k_wordne
 
 
 def decode_predictions(
-    probabilities: ArrayLike, top: int = 5, label_space: str | None = None
+    probabilities: ArrayLike, top: int = 5, label_space: str | None = None, output: Output | None = None
 ) -> list[list[tuple[str, str, float]]]:
-    """Names the most probable classes of ImageNet-1k or ImageNet-21k.
+    """Names the most probable classes of ImageNet-1k or ImageNet-21k, or what a model's `Output` describes.
 
     Args:
         probabilities: (B, 1000), scores in the order of the sorted WordNet ids; or (B, 21843), scores in the order of
-            the published ImageNet-21k heads. The list of ImageNet-21k names is downloaded once.
+            the published ImageNet-21k heads. The list of ImageNet-21k names is downloaded once. With `output`, the
+            values of this output, (B, ...).
         top: Number of classes to name.
         label_space: `"imagenet1k"`, `"imagenet21k"`, or `None` to infer it from the number of scores.
+        output: What the output means, from `keras_vit.describe(model).outputs`. Classes, labels and values can be
+            decoded. Logits are converted to probabilities.
 
     Returns:
-        A list of `top` tuples `(WordNet id, class name, score)` for each image, the best first.
+        A list of `top` tuples `(WordNet id, class name, score)` for each image, the best first. With `output`, the
+        first element is the index as text. Labels are those with a probability of at least 0.5, the best first, and
+        values are all numbers, in their order.
 
     Raises:
         ValueError: If `probabilities` has another shape or contains NaN, or `top` is not from 1 to the number of
@@ -42,6 +49,8 @@ def decode_predictions(
     [[('n01843383', 'toucan', 1.0)]]
     """
     probabilities = np.asarray(ops.convert_to_numpy(probabilities))
+    if output is not None:
+        return _decode(probabilities, output, top)
     label_space = _label_space(probabilities.shape, label_space)
     if np.isnan(probabilities).any():
         rows = np.flatnonzero(np.isnan(probabilities).any(axis=1)).tolist()
@@ -56,6 +65,23 @@ def decode_predictions(
         [(*classes[index], float(row[index])) for index in indices]
         for row, indices in zip(probabilities, best, strict=True)
     ]
+
+
+def _decode(numbers, output, top):
+    """The result of `decode_predictions` for numbers (B, N) of an `Output`."""
+    if output.kind not in ("classes", "labels", "values") or numbers.ndim != 2:
+        raise ValueError(
+            f"Classes, labels and values of shape (B, N) can be decoded. Received: {output.kind} of shape "
+            f"{numbers.shape}"
+        )
+    names = output.names or [str(index) for index in range(numbers.shape[1])]
+    if output.has_logits:
+        numbers = ops.convert_to_numpy(keras.activations.get(ACTIVATIONS[output.kind])(numbers))
+    rows = [[(str(index), names[index], float(value)) for index, value in enumerate(row)] for row in numbers]
+    if output.kind == "values":
+        return rows
+    rows = [sorted(row, key=lambda entry: -entry[2]) for row in rows]
+    return [row[:top] if output.kind == "classes" else [entry for entry in row if entry[2] >= 0.5] for row in rows]
 
 
 def _label_space(shape, label_space):
