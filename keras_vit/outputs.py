@@ -148,8 +148,9 @@ def set_output(
         if texts is not None:
             if isinstance(texts, str) or len(texts) != size or not all(isinstance(text, str) for text in texts):
                 raise ValueError(f"{name} must be a list of {size} texts, one for each number. Received: {texts!r}")
-            if name == "names" and len(set(texts)) < len(texts):
-                raise ValueError(f"names must be different. Received: {texts!r}")
+            # Two classes of ImageNet have the same name, but values are columns of a table.
+            if name == "names" and kind == "values" and len(set(texts)) < len(texts):
+                raise ValueError(f"names of values must be different. Received: {texts!r}")
             record[name] = list(texts)
     if units is not None and kind not in _WITH_UNITS:
         kinds = " or ".join(map(repr, _WITH_UNITS))

@@ -52,6 +52,8 @@ def test_logits_of_a_described_output_are_converted():
     ]
     with pytest.raises(ValueError, match=r"can be decoded\. Received: depth of shape \(1, 2, 2, 1\)"):
         decode_predictions(np.zeros((1, 2, 2, 1)), output=Output("depth"))
+    with pytest.raises(ValueError, match=r"NaN in rows \[0\]"):
+        decode_predictions(np.array([[np.nan, 1.0]]), output=Output("values"))
 
 
 def test_imagenet1k_classes():

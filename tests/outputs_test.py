@@ -93,6 +93,12 @@ def test_a_model_that_is_not_functional_is_described_without_outputs():
             output_of(model)
 
 
+def test_two_classes_can_have_the_same_name():
+    model = tiny_model(num_layers=1, classes=3)
+    keras_vit.set_output(model, "classes", names=["crane", "bee", "crane"])
+    assert output_of(model).names == ["crane", "bee", "crane"]
+
+
 def test_names_of_classes_are_part_of_the_description():
     model = tiny_model(num_layers=1, classes=3)
     model.get_layer("preprocessing").set_preprocessing(label_space=["ant", "bee", "cat"])
@@ -104,7 +110,7 @@ def test_names_of_classes_are_part_of_the_description():
     [
         ({"kind": "value"}, "kind must be one of 'classes', .* Received: 'value'"),
         ({"kind": "depth"}, r"kind='depth' has 4 axes\. Received: output 'predictions' of shape \(None, 5\)"),
-        ({"kind": "values", "names": ["a", "b", "c", "d", "a"]}, "names must be different"),
+        ({"kind": "values", "names": ["a", "b", "c", "d", "a"]}, "names of values must be different"),
         ({"kind": "values", "names": ["a"]}, r"names must be a list of 5 texts.* Received: \['a'\]"),
         ({"kind": "values", "units": "years"}, r"units must be a list of 5 texts.* Received: 'years'"),
         ({"kind": "classes", "units": ["x"] * 5}, "units are for kind='values' or 'depth'"),

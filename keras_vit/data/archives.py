@@ -13,8 +13,8 @@ from typing import NamedTuple
 from keras_vit.data.folder import READABLE
 
 TFDS_PREFIX = "tfds:"
-_IMAGES = ("image", "image/encoded")  # Names of the image and the label in the examples of TFRecord files.
-_LABELS = ("label", "image/class/label")
+_IMAGES = ("image", "image/encoded")  # Names of the image in the examples of TFRecord files.
+_ENCODED_LABEL = "image/class/label"
 _HEADER, _FOOTER = 12, 4  # Bytes of a TFRecord file before and after a record: its length and checksums.
 
 
@@ -125,9 +125,8 @@ def _parsed(features):
         return {"error": f"has no image. Expected: {' or '.join(_IMAGES)}. Its features: {found}"}
     annotations = {name: _value(feature) for name, feature in features.items() if name not in _IMAGES}
     annotations = {name: value for name, value in annotations.items() if value is not None}
-    for name in _LABELS[1:]:
-        if name in annotations:
-            annotations.setdefault(_LABELS[0], annotations.pop(name))
+    if _ENCODED_LABEL in annotations:
+        annotations.setdefault("label", annotations.pop(_ENCODED_LABEL))
     return annotations | {"image": image[0]}
 
 

@@ -54,9 +54,9 @@ class Answer:
         """The number by which differences of the main output (N, ...) are divided."""
         return float(np.abs(expected).max()) or 1.0
 
-    def predicted(self, outputs):
-        """The predicted classes (N, ...) of the main output (N, ...), if `has_classes`."""
-        raise NotImplementedError
+    def predicted_classes(self, outputs):
+        """The sorted indices of the classes that the main output (N, ...) predicts. Empty without `has_classes`."""
+        return []
 
     def agreement(self, found, expected, negative):
         """The share of the images for which an export of lower precision gives the same answer as the model.
@@ -101,7 +101,11 @@ class Scores(Answer):
         return 1.0
 
     def predicted(self, outputs):
+        """The predicted class of each image or pixel, (N, ...)."""
         return outputs.argmax(axis=-1)
+
+    def predicted_classes(self, outputs):
+        return np.unique(self.predicted(outputs)).tolist()
 
     def agreement(self, found, expected, negative):
         return (self.predicted(found) == self.predicted(expected)).mean()

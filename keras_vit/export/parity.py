@@ -172,7 +172,7 @@ def compare(model, pixels, answers):
         difference = np.abs(answer - known) / scale if function is main else _norms(answer - known) / _norms(known)
         differences[name] = float(np.max(difference))
     agreement = float(answer_kind.agreement(found, expected[main], negative))
-    predicted = np.unique(answer_kind.predicted(expected[main])).tolist() if answer_kind.has_classes else []
+    predicted = answer_kind.predicted_classes(expected[main])
     return Parity(len(pixels), differences, agreement, effect, predicted, not answer_kind.has_classes)
 
 

@@ -52,11 +52,7 @@ def decode_predictions(
     if output is not None:
         return _decode(probabilities, output, top)
     label_space = _label_space(probabilities.shape, label_space)
-    if np.isnan(probabilities).any():
-        rows = np.flatnonzero(np.isnan(probabilities).any(axis=1)).tolist()
-        raise ValueError(
-            f"probabilities must be numbers. Received: NaN in rows {rows[:8]}. Check the images and weights for NaN."
-        )
+    _check_numbers(probabilities)
     if top not in range(1, NUM_CLASSES[label_space] + 1):
         raise ValueError(f"top must be from 1 to {NUM_CLASSES[label_space]}. Received: {top!r}")
     classes = imagenet1k_classes() if label_space == "imagenet1k" else imagenet21k_classes()
@@ -67,6 +63,14 @@ def decode_predictions(
     ]
 
 
+def _check_numbers(probabilities):
+    if np.isnan(probabilities).any():
+        rows = np.flatnonzero(np.isnan(probabilities).any(axis=1)).tolist()
+        raise ValueError(
+            f"probabilities must be numbers. Received: NaN in rows {rows[:8]}. Check the images and weights for NaN."
+        )
+
+
 def _decode(numbers, output, top):
     """The result of `decode_predictions` for numbers (B, N) of an `Output`."""
     if output.kind not in ("classes", "labels", "values") or numbers.ndim != 2:
@@ -74,6 +78,7 @@ def _decode(numbers, output, top):
             f"Classes, labels and values of shape (B, N) can be decoded. Received: {output.kind} of shape "
             f"{numbers.shape}"
         )
+    _check_numbers(numbers)
     names = output.names or [str(index) for index in range(numbers.shape[1])]
     if output.has_logits:
         numbers = ops.convert_to_numpy(keras.activations.get(ACTIVATIONS[output.kind])(numbers))

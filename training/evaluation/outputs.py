@@ -40,7 +40,7 @@ class Predictions:
     def __iter__(self):
         for images, labels, is_real in self._batches:
             # Padding is removed only after the prediction, because Keras would compile the model for a smaller batch.
-            batch = _rows((images, labels, self._compute(images)), is_real)
+            batch = _rows((images, labels, self._compute(images)), np.flatnonzero(is_real))
             first, self.count = self.count, self.count + int(is_real.sum())
             for index in sorted(self._chosen.intersection(range(first, self.count))):
                 self.examples[index] = _rows(batch, index - first)
@@ -48,8 +48,8 @@ class Predictions:
 
 
 def _rows(arrays, rows):
-    """Copies rows of arrays. A view would keep the whole batch in memory."""
-    return keras.tree.map_structure(lambda array: np.array(np.asarray(array)[rows]), arrays)
+    """Copies rows of arrays, by index. A view would keep the whole batch in memory."""
+    return keras.tree.map_structure(lambda array: np.asarray(array).take(rows, axis=0), arrays)
 
 
 class _Representation(keras.Model):

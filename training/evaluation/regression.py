@@ -103,8 +103,10 @@ def evaluate(model, dataset, splits, recipe):
         values.append(labels.astype("float64"))
         outputs.append(found.astype("float64"))
         errors = (np.abs(outputs[-1] - values[-1]) / deviation).mean(axis=1).tolist()
-        worst |= {first + row: (error, images[row].copy()) for row, error in enumerate(errors)}
-        worst = dict(sorted(worst.items(), key=lambda item: -item[1][0])[:NUM_EXAMPLES])
+        worst |= {first + row: (error, images[row]) for row, error in enumerate(errors)}
+        ranked = sorted(worst.items(), key=lambda item: -item[1][0])[:NUM_EXAMPLES]
+        # A view would keep the whole batch in memory.
+        worst = {index: (error, image.copy()) for index, (error, image) in ranked}
     examples = {index: image for index, (image, _, _) in predictions.examples.items()}
     pictures = {index: image for index, (_, image) in worst.items()}
     arrays = np.concatenate(values), np.concatenate(outputs)

@@ -90,7 +90,8 @@ class Data:
     )
     max_failures: NonNegativeInt = Field(
         0,
-        description="for folder, table and archives: training images that may be lost in the run; others replace them",
+        description="for folder, table and archives: training images that may be lost in the run; others replace them; "
+        "for table and archives also images without a label or number, which are skipped",
     )
     shuffle_buffer: PositiveInt = Field(
         10_000, description="with cache=false, for records and TFDS's TFRecord files: number of images to shuffle"
