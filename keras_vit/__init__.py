@@ -1,6 +1,6 @@
 """keras_vit: Vision Transformers for Keras 3, in the style of `keras.applications`."""
 
-from keras_vit import layers, pretraining
+from keras_vit import heads, layers, pretraining
 from keras_vit.analysis.attention import (
     attention_entropy,
     attention_maps,
@@ -23,6 +23,7 @@ from keras_vit.models import FACTORIES, baselines
 from keras_vit.models.axial import *  # noqa: F403
 from keras_vit.models.axial_resnet import *  # noqa: F403
 from keras_vit.models.bit_resnet import *  # noqa: F403
+from keras_vit.models.dense import *  # noqa: F403
 from keras_vit.models.encoder_blocks import initialize_attention, rematerialize
 from keras_vit.models.freezing import freeze
 from keras_vit.models.hybrid import *  # noqa: F403
@@ -63,6 +64,7 @@ __all__ = [
     "foreground_share",
     "freeze",
     "from_pretrained",
+    "heads",
     "initialize_attention",
     "layers",
     "list_weights",

@@ -30,15 +30,36 @@ def encode(images, config, grid_size=None):
     Raises:
         ValueError: If images of variable size are combined with relative positions.
     """
+    tokens, sizes = encode_patches(embed_patches(images, config), config, grid_size)[-1]
+    return (encoder_norm(config)(tokens) if config.has_encoder_norm else tokens), sizes
+
+
+def embed_patches(images, config):
+    """Embeds the patches of images (eq. 1). Arguments and errors are those of `encode`. Returns maps (B, h, w, D)."""
     if config.position_embedding == "relative" and None in images.shape[1:3]:
         raise ValueError(
             f"position_embedding='relative' has a row for each offset between two tokens, so it needs a fixed image "
             f"size, e.g. input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
         )
     features = images if config.stem is None else _stem_features(images, config)
-    patches = layers.PatchEmbedding(
+    return layers.PatchEmbedding(
         config.hidden_dim, config.patch_size, config.crop_to_patches, not config.pre_norm, name="patch_embedding"
-    )(features)  # (B, h, w, D)
+    )(features)
+
+
+def encode_patches(patches, config, grid_size=None, num_blocks=None):
+    """Adds prefix tokens and positions to patches (B, h, w, D), and applies the encoder blocks (eqs. 1 to 3).
+
+    Args:
+        patches: Output of `embed_patches`.
+        config: `ViTConfig`
+        grid_size: As in `encode`.
+        num_blocks: Number of blocks to apply. `None`: all blocks.
+
+    Returns:
+        List of pairs (tokens, sizes), as in `encode` but not normalised: the input of block 0, then the output of each
+        block.
+    """
     tokens = keras.layers.Reshape((-1, config.hidden_dim), name="patch_tokens")(patches)  # (B, N, D)
     tokens = add_prefix_tokens(tokens, config)  # (B, T, D)
     first_positions, *later_positions = position_layers(patches.shape, config, grid_size)
@@ -51,18 +72,27 @@ def encode(images, config, grid_size=None):
         tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pre_norm")(tokens)
     sizes, arguments = None, [patches] if config.axial else []
     if config.rotary is not None:
-        rotary = config.rotary, config.key_dim, config.num_prefix_tokens
-        arguments = [layers.RotaryPositionEmbedding(*rotary, name="rotary_positions")(patches)]
-    for i, positions in enumerate([None, *later_positions]):
+        arguments = [rotary_positions(config, config.num_prefix_tokens)(patches)]
+    outputs = [(tokens, sizes)]
+    for i, positions in enumerate([None, *later_positions][:num_blocks]):
         if positions is not None:
             tokens = positions(tokens, patches)
         if config.token_merging:
             tokens, sizes = encoder_block(config, i)(tokens, sizes)
         else:
             tokens = encoder_block(config, i)(tokens, *arguments)
-    if config.has_encoder_norm:
-        tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens)
-    return tokens, sizes
+        outputs.append((tokens, sizes))
+    return outputs
+
+
+def encoder_norm(config):
+    """Creates the LayerNorm of eq. 4."""
+    return layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")
+
+
+def rotary_positions(config, num_prefix_tokens):
+    """Creates the layer that computes the rotary positions of prefix tokens and patches."""
+    return layers.RotaryPositionEmbedding(config.rotary, config.key_dim, num_prefix_tokens, name="rotary_positions")
 
 
 def _stem_features(images, config):

@@ -21,10 +21,12 @@ ACTIVATIONS = {
     "normals": None,
     "boxes": None,
     "embedding": None,
+    "objects": "softmax",
 }
 """{kind of an output: the activation that makes its scores probabilities, or `None` if it has no scores}"""
 _WITH_UNITS = ("values", "depth")
 _RANKS = dict.fromkeys(("class_map", "masks", "depth", "normals"), 4) | {
+    "objects": 3,
     "classes": 2,
     "labels": 2,
     "values": 2,
@@ -40,6 +42,7 @@ class Output:
         kind: `"classes"`: scores of classes that exclude each other, (B, classes). `"labels"`: scores of labels of
             which an image can have several, (B, labels). `"values"`: numbers, (B, values). `"class_map"`: scores of the
             classes of each pixel, (B, H, W, classes). `"masks"`: scores of the pixels of N masks, (B, H, W, N).
+            `"objects"`: scores of the classes of N masks, (B, N, classes + 1); the last means that there is no object.
             `"depth"`: distances, (B, H, W, 1). `"normals"`: unit vectors, (B, H, W, 3). `"boxes"`: corners of N boxes,
             (B, N, 4). `"embedding"`: features, (B, ..., D).
         activation: Name of the activation of the last layer, or `None` if there is none. Scores without an activation
@@ -90,9 +93,10 @@ def outputs_of(model: keras.Model) -> dict[str, Output]:
             continue
         activation = _activation(model, name)
         label = getattr(activation, "__name__", None)
-        record = record or {"kind": _kind(model, tensor, activation)}
-        names = record.get("names") or layer.class_names(tensor.shape[-1])
-        described[name] = Output(record["kind"], None if label == "linear" else label, names, record.get("units"))
+        record = record or {"kind": _kind(model, name, tensor, activation)}
+        names = record.get("names") or layer.class_names(tensor.shape[-1] - (record["kind"] == "objects"))
+        units = record.get("units") or (_architecture(model).units if record["kind"] == "depth" else None)
+        described[name] = Output(record["kind"], None if label == "linear" else label, names, units)
     return described
 
 
@@ -162,10 +166,14 @@ def _names(model):
     return as_functional(model).output_names
 
 
-def _kind(model, tensor, activation):
+def _architecture(model):
+    return read_architecture(preprocessing_layer(model).architecture)
+
+
+def _kind(model, name, tensor, activation):
     """The kind of an output of which there is no record."""
     if model is vision_model(model) and any(layer.name == "predictions" for layer in model.layers):
-        kind = read_architecture(preprocessing_layer(model).architecture).output
+        kind = _architecture(model).output_kind(name)
     elif activation not in (keras.activations.softmax, keras.activations.sigmoid, keras.activations.linear):
         return "embedding"
     else:

@@ -108,14 +108,28 @@ class Architecture(Config):
     """The architecture of a model.
 
     `kind` is its name in files, and `title` is its name in messages. `output` is the kind of the output of its usual
-    head, as in `keras_vit.Output`. `loads` is the kind of the published weights that it can load, or `None` if there
-    are none. If it is another kind, only the backbone is loaded.
+    head, as in `keras_vit.Output`. `loads` are the kinds of the published weights that it can load. If it is another
+    kind, only the backbone or encoder is loaded.
     """
 
     kind: ClassVar[str]
     title: ClassVar[str]
     output: ClassVar[str] = "classes"
-    loads: ClassVar[str | None] = None
+    loads: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def num_extra_classes(self):
+        """Number of outputs of the classifier that are not classes."""
+        return 0
+
+    @property
+    def units(self):
+        """Units of the output, or `None` if they are unknown."""
+        return None
+
+    def output_kind(self, name):
+        """The kind of an output of the model, as in `keras_vit.Output`. `name` is the layer that returns it."""
+        return self.output
 
     def __init_subclass__(cls):
         if "kind" in vars(cls):

@@ -33,7 +33,7 @@ class BiTResNetConfig(_ResNetConfig):
 
     kind = "bit_resnet"
     title = "BiT-ResNet"
-    loads = "bit_resnet"
+    loads = ("bit_resnet",)
 
     width: int = setting(check_group_width, 64)
     stem_pooling_padding: str = setting(("zeros", "ignored"), "zeros")
@@ -106,7 +106,7 @@ class ResNetConfig(_ResNetConfig):
 
     kind = "resnet"
     title = "ResNet"
-    loads = "resnet"
+    loads = ("resnet",)
 
     expansion: int = setting(_check_expansion, 4)
     strides_first: bool = setting(check_flag, False)

@@ -9,7 +9,9 @@ from keras_vit.layers.convolutional.bottleneck_unit import BottleneckUnit as Bot
 from keras_vit.layers.convolutional.convolutional_block_attention import (
     ConvolutionalBlockAttention as ConvolutionalBlockAttention,
 )
+from keras_vit.layers.convolutional.depth_activation import DepthActivation as DepthActivation
 from keras_vit.layers.convolutional.double_attention import DoubleAttention as DoubleAttention
+from keras_vit.layers.convolutional.feature_fusion import FeatureFusion as FeatureFusion
 from keras_vit.layers.convolutional.global_reasoning import GlobalReasoning as GlobalReasoning
 from keras_vit.layers.convolutional.group_normalization import GroupNormalization as GroupNormalization
 from keras_vit.layers.convolutional.local_relation import LocalRelation as LocalRelation
@@ -21,6 +23,7 @@ from keras_vit.layers.convolutional.patchwise_self_attention import PatchwiseSel
 from keras_vit.layers.convolutional.pointwise_convolution import PointwiseConvolution as PointwiseConvolution
 from keras_vit.layers.convolutional.pre_activation_unit import PreActivationUnit as PreActivationUnit
 from keras_vit.layers.convolutional.residual_unit import ResidualUnit as ResidualUnit
+from keras_vit.layers.convolutional.resize_like import ResizeLike as ResizeLike
 from keras_vit.layers.convolutional.self_attention_unit import SelfAttentionUnit as SelfAttentionUnit
 from keras_vit.layers.convolutional.squeeze_excitation import SqueezeExcitation as SqueezeExcitation
 from keras_vit.layers.convolutional.std_conv2d import StdConv2D as StdConv2D

@@ -13,7 +13,7 @@ class BaseLayer(keras.layers.Layer):
     """A layer that stores its arguments in its config and can contain other layers, called its parts.
 
     The config contains the arguments of `__init__`. The attributes have the same names, except those in `ATTRIBUTES`.
-    An argument can be a layer.
+    An argument can be a layer or a list of layers.
 
     Parts that the layer creates itself get the layer's dtype policy and its `trainable`. `keras.Model.quantize`
     quantizes each part separately. The layer stores the quantization of the parts that it created in its config, so
@@ -55,7 +55,7 @@ class BaseLayer(keras.layers.Layer):
         if not self.built:  # Some parts do not exist yet.
             return dict(self._quantization)
         quantized = {}
-        given = [value for value in self._arguments().values() if isinstance(value, keras.Layer)]
+        given = [value for value in keras.tree.flatten(self._arguments()) if isinstance(value, keras.Layer)]
         for part in [part for value in vars(self).values() for part in (value if isinstance(value, list) else [value])]:
             if not isinstance(part, keras.Layer) or part in given:
                 continue
@@ -94,6 +94,8 @@ def check_layer(name, value, example):
 def _serialized(value):
     if isinstance(value, RotaryConfig):
         return dataclasses.asdict(value)
+    if isinstance(value, list):
+        return [_serialized(each) for each in value]
     if not isinstance(value, (keras.Layer, keras.Initializer)):
         return value
     serialized = keras.saving.serialize_keras_object(value)
@@ -105,4 +107,6 @@ def _serialized(value):
 
 def _deserialized(value):
     """The inverse of `_serialized`, for layers and initializers."""
+    if isinstance(value, list):
+        return [_deserialized(each) for each in value]
     return keras.saving.deserialize_keras_object(value) if isinstance(value, dict) and "class_name" in value else value

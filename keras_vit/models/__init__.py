@@ -6,15 +6,16 @@ import functools
 
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
 from keras_vit.architectures.base import Architecture
+from keras_vit.architectures.dense import DepthEstimatorConfig, NormalEstimatorConfig, SegmenterConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.models import axial, axial_resnet, bit_resnet, hybrid, resnet, visual_transformer, vit, vt_fpn
+from keras_vit.models import axial, axial_resnet, bit_resnet, dense, hybrid, resnet, visual_transformer, vit, vt_fpn
 from keras_vit.models.building import build_on_trunk
 
 RESNETS = (*axial_resnet.__all__, *bit_resnet.__all__, *resnet.__all__, *visual_transformer.__all__)
 """Names of the factories of all classifiers except Vision Transformers."""
 SEGMENTERS = tuple(vt_fpn.__all__)
-"""Names of the factories of segmentation models."""
-FACTORIES = (*axial.__all__, *hybrid.__all__, *vit.__all__, *RESNETS, *SEGMENTERS)
+"""Names of the factories of segmentation models without a Vision Transformer."""
+FACTORIES = (*axial.__all__, *dense.__all__, *hybrid.__all__, *vit.__all__, *RESNETS, *SEGMENTERS)
 """Names of all factories except those of `keras_vit.models.baselines`."""
 
 
@@ -43,6 +44,9 @@ KINDS = {
     for kind in (
         Kind(ViTConfig, "ViT", vit.build_model),
         Kind(BiTResNetConfig, "BiTResNet", functools.partial(_on_trunk, bit_resnet.trunk)),
+        Kind(SegmenterConfig, "Segmenter", dense.build_model),
+        Kind(DepthEstimatorConfig, "DepthEstimator", dense.build_model),
+        Kind(NormalEstimatorConfig, "from_pretrained", dense.build_model),
         Kind(ResNetConfig, "ResNet", functools.partial(_on_trunk, resnet.trunk)),
     )
 }

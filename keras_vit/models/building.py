@@ -10,7 +10,7 @@ import keras
 
 from keras_vit.checks import MAX_SIDE, check_flag, check_positive_integer, check_size, shown
 from keras_vit.encoder import DEFAULT_IMAGE_SIZE
-from keras_vit.heads import classifier
+from keras_vit.heads.classifier import classifier
 from keras_vit.layers import Dropout
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.formats.expressible import check_published
@@ -159,7 +159,7 @@ def resnet_with_weights(build, config, shared, inherited=()):
         matched = dataclasses.replace(config, **{field: getattr(published, field) for field in inherited})
         return functools.partial(build, matched), "keep" if is_same else "reset"
 
-    if config.loads is None:
+    if not config.loads:
         check_weights_h5(shared.weights, config)
     return with_weights(build, config, shared, match, config.title)
 

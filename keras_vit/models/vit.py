@@ -10,7 +10,7 @@ import keras
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig, ViTConfigArguments, get_variant
 from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import encode
-from keras_vit.heads import classify, classify_distilled, pool, represent
+from keras_vit.heads.classifier import classify, classify_distilled, pool, represent
 from keras_vit.models.building import SharedArguments, functional_model, image_inputs, prepare, with_weights
 from keras_vit.models.factories import keras_application
 from keras_vit.models.functional_vit import FunctionalViT

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
+from keras_vit.architectures.dense import DenseConfig
 from keras_vit.architectures.stem import FIRST_KERNELS, ConvStemConfig, StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.resampling import resize_grid, resize_patches
@@ -56,8 +57,10 @@ class Target:
 
     @property
     def classes(self):
-        """Number of classes of the head, or `None` without a head."""
-        return self.shapes["predictions/kernel"][1] if "predictions/kernel" in self.shapes else None
+        """Number of classes of the head, or `None` without a classifier."""
+        if "predictions/kernel" not in self.shapes or self.config.output not in ("classes", "class_map"):
+            return None
+        return self.shapes["predictions/kernel"][1] - self.config.num_extra_classes
 
 
 @dataclasses.dataclass
@@ -108,6 +111,8 @@ def adapt(weights, checkpoint, target, head):
     adaptation = Adaptation(dict(weights))
     _adapt_head(adaptation, target, head)
     if isinstance(target.config, ViTConfig):
+        if isinstance(target.config, DenseConfig):
+            _adapt_dense(adaptation, checkpoint.config, target)
         check_stem(checkpoint.config.stem, target.config.stem)
         if head == "reset":
             _adapt_norm(adaptation, target)
@@ -136,13 +141,15 @@ def check_stem(stem, model_stem):
 
 
 def _adapt_head(adaptation, target, head):
-    if target.classes is None:
+    if "predictions/kernel" not in target.shapes:
         adaptation.skip((*HEAD, "pre_logits/"), "the model has no head")
     elif head == "reset":
         if adaptation.skip(HEAD, "the head is reset") or "pre_logits/kernel" not in target.shapes:
             adaptation.skip(("pre_logits/",), "the head is reset")  # Without a classifier, it is a pooler.
         for path, shape in target.shapes.items():
-            if path.startswith(HEAD):
+            if path.startswith(HEAD) and target.config.output not in ("classes", "class_map"):
+                adaptation.initialized.append(path)  # A ReLU after a layer of zeros would have no gradient.
+            elif path.startswith(HEAD):
                 # A ResNet has no `head_bias`, so the bias of its head starts at zero, like the kernel.
                 value = 0.0 if path.endswith("kernel") else getattr(target.config, "head_bias", 0.0)
                 adaptation.weights[path] = np.broadcast_to(np.float32(value), shape)
@@ -156,6 +163,20 @@ def _adapt_trunk(adaptation, config, target):
     adaptation.skip(prefixes, "the model has tokens in place of the last stage")
     layers = [layer_of(path) for path in target.shapes if not path.startswith((*TRUNK, *HEAD))]
     adaptation.initialized.extend(dict.fromkeys(layers))
+
+
+def _adapt_dense(adaptation, config, target):
+    """Moves the last blocks to the head that contains them. Other layers of a new head keep their initial values."""
+    for path in list(adaptation.weights):
+        if path not in target.shapes and f"head/{path}" in target.shapes:
+            adaptation.weights[f"head/{path}"] = adaptation.weights.pop(path)
+    unused = [path for path in adaptation.weights if path.startswith(("encoder_block_", "encoder_norm/"))]
+    adaptation.skip(tuple(path for path in unused if path not in target.shapes), "not used by the head")
+    if type(config) is not type(target.config):
+        missing = [path for path in target.shapes if path not in adaptation.weights]
+        new = [path for path in missing if path.startswith(("head", "encoder_norm/"))]
+        is_whole = not any(path.startswith("head/") for path in adaptation.weights)
+        adaptation.initialized.extend(dict.fromkeys(layer_of(path) if is_whole else path for path in new))
 
 
 def _adapt_norm(adaptation, target):

@@ -4,7 +4,7 @@ import functools
 
 import keras
 
-from keras_vit.outputs import output_of
+from keras_vit.outputs import outputs_of
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays
 from keras_vit.weights.checkpoint import Checkpoint
@@ -28,21 +28,26 @@ def open_model(source):
             f"{source} contains {model.name!r}, a model that contains a model of keras_vit. Load it with "
             f"keras.saving.load_model, which restores the model unchanged."
         )
+    return model, checkpoint_of(model, str(source))
+
+
+def checkpoint_of(model, source="a model"):
+    """The `Checkpoint` of the weights of a model of this package. `source` is named in messages."""
     target = target_of(model)
-    if target.config.loads != target.config.kind:
+    if target.config.kind not in target.config.loads:
         raise ValueError(
-            f"{source} contains a {target.config.title}. Only .keras files of Vision Transformers, BiT-ResNets and "
-            f"ResNets are accepted. Load it with keras.saving.load_model."
+            f"{source} contains a {target.config.title}. Only .keras files of Vision Transformers, segmenters, depth "
+            f"estimators, BiT-ResNets and ResNets are accepted. Load it with keras.saving.load_model."
         )
     layer = preprocessing_layer(model)
     _, height, width, channels = model.input_shape
     arguments = {"input_shape": model.input_shape[1:], "include_preprocessing": layer.normalize, "name": model.name}
     if not hasattr(target.config, "pooling"):  # The config of a Vision Transformer contains the pooling.
         arguments["pooling"] = "avg" if "pooling" in [layer.name for layer in model.layers] else None
-    if target.classes is not None:
+    if target.classes is not None and target.config.output_kind("masks") != "masks":
         arguments["classifier_activation"] = model.layers[-1].activation
-    return model, Checkpoint(
-        source=str(source),
+    return Checkpoint(
+        source=source,
         format="keras",
         config=target.config,
         grid_size=target.grid_size,
@@ -51,7 +56,7 @@ def open_model(source):
         channels=channels,
         preprocessing=layer.pixel_settings,
         label_space=layer.label_space,
-        output=output_of(model),
+        output=next(iter(outputs_of(model).values())),
         read=functools.partial(canonical_arrays, model),
         arguments=arguments,
         origin=layer.origin,

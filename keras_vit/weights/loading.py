@@ -140,12 +140,12 @@ def check_head(head):
 def check_kind(checkpoint, config_class, head="reset"):
     """Checks that a kind of model can load the weights of a checkpoint and, with `head="keep"`, also its head."""
     source_title, title = checkpoint.config.title, config_class.title
-    if checkpoint.config.kind != config_class.loads:
+    if checkpoint.config.kind not in config_class.loads:
         raise ValueError(f"{checkpoint.source} contains the weights of a {source_title}, but the model is a {title}.")
     if head == "keep" and type(checkpoint.config) is not config_class:
         raise ValueError(
             f"{checkpoint.source} contains the weights of a {source_title}. A {title} can load "
-            f"only the stem and stages from it. To do so, pass head='reset' to keras_vit.load_weights."
+            f"only its backbone or encoder from it. To do so, pass head='reset' to keras_vit.load_weights."
         )
 
 
@@ -225,7 +225,7 @@ def target_of(model):
             f"weights before model.quantize. To save quantized weights, call model.save."
         )
     config = read_architecture(preprocessing_layer(model).architecture)
-    if config.loads is None:
+    if not config.loads:
         raise ValueError(
             f"There are no published weights for {config.title}s such as {model.name!r}. To save and load its own "
             f"weights, call model.save_weights and model.load_weights with a .weights.h5 file."
@@ -282,7 +282,7 @@ def _preprocessing(model, checkpoint, target, adaptation):
     else:
         channels = target.shapes[target.first_kernel][2]
         preprocessing = adapt_preprocessing(checkpoint.preprocessing, shape[1:3], checkpoint.image_size, channels)
-        if target.config.output == "class_map":  # A mask covers the whole image, so there is no crop.
+        if target.config.output != "classes":  # Pixels of the whole image are predicted, so there is no crop.
             preprocessing |= {"resize": layer.resize, "crop": None}
     preprocessing["label_space"] = None if adaptation.initialized else checkpoint.label_space
     Preprocessing(**preprocessing)  # Raises ValueError before any weight is assigned.
@@ -301,5 +301,5 @@ def _record(model, preprocessing, report, origin):
     layer.set_preprocessing(**preprocessing)
     for name, change in layer.adaptations.items():
         # A new classifier was requested by the caller (`classes` or `head="reset"`), so there is no warning about it.
-        level = logging.INFO if name.startswith(HEAD) else logging.WARNING
+        level = logging.INFO if name.startswith((*HEAD, "head")) else logging.WARNING
         logger.log(level, "%s: %s: %s", report.source, name, change)

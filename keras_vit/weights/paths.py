@@ -13,7 +13,7 @@ WITH_WEIGHTS = re.compile(
     r"|pre_norm"
     r"|encoder_block_\d+|encoder_norm|pooling|pooled_norm|pre_logits|predictions|distillation_predictions"
     r"|stage_\d+_(?:global_)?unit_\d+|final_norm|(?:tokenizer|token_relation|token_projector)_\d+"
-    r"|(?:lateral|pyramid|token_embedding|head)_.*|token_transformer"
+    r"|(?:lateral|pyramid|token_embedding|head)_.*|token_transformer|head|sky_predictions"
 )
 """Pattern of the names of our layers that have weights"""
 _WITHOUT_WEIGHTS = re.compile(

@@ -53,6 +53,8 @@ class MultiHeadSelfAttention(BaseLayer):
             the first t tokens. `None` without `rotary`.
         sizes: (B, T) integers s, the number of patches that each token represents. The weights are
             `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, eq. 1). `None`: all sizes are 1.
+        attention_mask: Booleans (B, t, T), whether each token attends to each other token, the same for all heads.
+            Each token must attend to at least one. `None`: all tokens attend to all tokens.
         training: Whether dropout is applied.
 
     Returns:
@@ -139,9 +141,9 @@ class MultiHeadSelfAttention(BaseLayer):
             kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
         )
 
-    def call(self, tokens, queries=None, sizes=None, positions=None, training=None):
+    def call(self, tokens, queries=None, sizes=None, positions=None, attention_mask=None, training=None):
         query, key = self.queries_and_keys(tokens, queries, positions)  # q and k of eq. 5
-        return self.attend(query, key, tokens, sizes, training)  # eqs. 6 to 8
+        return self.attend(query, key, tokens, sizes, attention_mask, training)  # eqs. 6 to 8
 
     def queries_and_keys(self, tokens, queries=None, positions=None):
         """Returns the scaled and rotated queries, (B, K, t, Dh), and the rotated keys, (B, K, T, Dh)."""
@@ -177,13 +179,13 @@ class MultiHeadSelfAttention(BaseLayer):
             query_factors = ops.reshape(factors[..., : query.shape[-2], :], shape)
         return rotate(query, query_factors, rotary.layout), rotate(key, factors, rotary.layout)
 
-    def attend(self, query, key, tokens, sizes=None, training=None):
+    def attend(self, query, key, tokens, sizes=None, attention_mask=None, training=None):
         """Returns the layer's output, (B, t, D), for queries and keys from `queries_and_keys`."""
         value = self._heads(self.value, tokens)  # v of eq. 5
-        if self.relative_positions or (training and self.dropout_rate > 0):
-            weights = ops.cast(self._weights(query, key, sizes), value.dtype)  # A of eq. 6
+        if self.relative_positions or attention_mask is not None or (training and self.dropout_rate > 0):
+            weights = ops.cast(self._weights(query, key, sizes, attention_mask), value.dtype)  # A of eq. 6
             heads = ops.matmul(self.dropout(weights, training=training), value)  # A v of eq. 7
-        else:  # Eqs. 6 and 7 at once. This supports neither relative positions nor dropout.
+        else:  # Eqs. 6 and 7 at once. This supports neither relative positions nor masks nor dropout.
             heads = compute_attention(query, key, value, log_sizes(sizes))
         return self.project(ops.swapaxes(heads, -3, -2))  # eq. 8
 
@@ -198,12 +200,13 @@ class MultiHeadSelfAttention(BaseLayer):
         """Projects (B, T, D) to (B, K, T, Dh)."""
         return ops.swapaxes(apply_einsum_dense(projection, tokens, 1, scale), -3, -2)
 
-    def _weights(self, query, key, sizes=None):
-        bias = None if sizes is None else log_sizes(sizes)[..., None, None, :]
+    def _weights(self, query, key, sizes=None, attention_mask=None):
+        terms = [] if sizes is None else [log_sizes(sizes)[..., None, None, :]]
         if self.relative_positions:
-            relative = self.relative_position(ops.swapaxes(query, -3, -2))
-            bias = relative if bias is None else bias + relative
-        return attention_weights(query, key, bias)
+            terms.append(self.relative_position(ops.swapaxes(query, -3, -2)))
+        if attention_mask is not None:
+            terms.append(ops.where(attention_mask[..., None, :, :], 0.0, _MASKED))
+        return attention_weights(query, key, functools.reduce(ops.add, terms) if terms else None)
 
     def attention_weights(self, tokens, queries=None, sizes=None, positions=None):
         """Returns the attention weights A, before dropout.
@@ -231,5 +234,6 @@ class MultiHeadSelfAttention(BaseLayer):
         return math.prod(num_sequences) * (num_tokens * 4 * hidden_dim**2 + products * num_tokens**2 * hidden_dim)
 
 
+_MASKED = -1e9  # Added to the logits of tokens that are not attended to. Infinity would lead to NaN in gradients.
 _HAS_BIAS = {"all": (True, True, True), "no_key": (True, False, True), "none": (False, False, False)}
 """{value of `qkv_bias`: whether queries, keys and values have a bias}"""

@@ -42,6 +42,7 @@ class EncoderBlock(BaseLayer):
     Call arguments:
         tokens: (B, T, D), or (B, n, T, D) for n sequences per image. A token attends only to tokens of its sequence.
         positions: Argument `positions` of `attention`, or `None`. It is the output of a `RotaryPositionEmbedding`.
+        attention_mask: Argument `attention_mask` of `attention`, booleans (B, T, T), or `None`.
         training: Whether dropout and drop path are applied.
 
     Returns:
@@ -100,9 +101,10 @@ class EncoderBlock(BaseLayer):
             layer.build(input_shape)
 
     @rematerializable
-    def call(self, tokens, positions=None, training=None):
+    def call(self, tokens, positions=None, attention_mask=None, training=None):
         residual, tokens = residual_and_branch(ops.cast(tokens, self.compute_dtype))
-        branch = self.attention(self.norm_before(self.attention_norm, tokens), **_given(positions), training=training)
+        options = _given(positions=positions, attention_mask=attention_mask)
+        branch = self.attention(self.norm_before(self.attention_norm, tokens), **options, training=training)
         tokens = self.add_attention(residual, branch, training)  # z' of eq. 2
         return self.add_mlp(tokens, training)  # z'' of eq. 3
 
@@ -135,13 +137,14 @@ class EncoderBlock(BaseLayer):
         Returns:
             (B, K, T, T) or (B, n, K, T, T), as in `MultiHeadSelfAttention.attention_weights`.
         """
-        return self.attention.attention_weights(self.norm_before(self.attention_norm, tokens), **_given(positions))
+        tokens = self.norm_before(self.attention_norm, tokens)
+        return self.attention.attention_weights(tokens, **_given(positions=positions))
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""
         return self.attention.macs(input_shape) + self.mlp_block.macs(input_shape)
 
 
-def _given(positions):
-    """The keyword arguments of the attention. An attention of another kind may have no argument `positions`."""
-    return {} if positions is None else {"positions": positions}
+def _given(**options):
+    """The options that are not `None`. An attention of another kind may have no such arguments."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -89,7 +89,7 @@ class MergingEncoderBlock(EncoderBlock):
         residual, tokens = residual_and_branch(ops.cast(tokens, self.compute_dtype))
         normalized = self.norm_before(self.attention_norm, tokens)
         query, key = self.attention.queries_and_keys(normalized)
-        branch = self.attention.attend(query, key, normalized, sizes, training)
+        branch = self.attention.attend(query, key, normalized, sizes, training=training)
         tokens = self.add_attention(residual, branch, training)
         metric = ops.mean(ops.cast(key, "float32"), axis=1)  # (B, T, Dh)
         tokens, sizes = self.merging(tokens, metric, sizes)

@@ -1,0 +1,211 @@
+"""Models that predict something for each pixel: a plain Vision Transformer as encoder, and a head on its blocks."""
+
+import collections.abc
+import functools
+import typing
+
+import keras
+
+from keras_vit import layers
+from keras_vit.architectures.dense import DepthEstimatorConfig, SegmenterConfig
+from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
+from keras_vit.checks import check_choice, check_positive_integer
+from keras_vit.encoder import embed_patches, encode_patches, encoder_norm
+from keras_vit.heads import HEADS
+from keras_vit.heads.classifier import classifier
+from keras_vit.heads.dense_head import DenseHead
+from keras_vit.models.building import SharedArguments, checked_arguments, functional_model, image_inputs, prepare
+from keras_vit.models.functional_vit import FunctionalViT
+from keras_vit.models.vit import check_preprocessing
+from keras_vit.weights.keras_files import checkpoint_of, open_model
+from keras_vit.weights.loading import build_with_weights, check_kind
+from keras_vit.weights.opening import open_checkpoint
+
+
+def Segmenter(
+    encoder: str | ViTConfig | keras.Model,
+    head: str | DenseHead = "linear",
+    classes: int = 150,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    classifier_activation: str | collections.abc.Callable | None = "softmax",
+    include_preprocessing: bool = False,
+    name: str | None = None,
+) -> keras.Model:
+    """Builds a segmentation model from a Vision Transformer and a head, as a functional `keras.Model`.
+
+    The layers of the encoder are named as in `keras_vit.ViT`. Then come the layers `head`, `predictions`, and for the
+    classes of pixels `upsampling` and `probabilities`.
+
+    Args:
+        encoder: A variant such as `"S/16"` or a `ViTConfig`: the encoder is newly initialised. A name in the catalogue,
+            a path or an address, as in `keras_vit.from_pretrained`: published weights, or a `.keras` file. A
+            `keras.Model` of this package: its weights are copied.
+        head: `"linear"`, `"dpt"`, `"eomt"`, or a layer of `keras_vit.heads` with other arguments.
+        classes: Number of classes.
+        input_tensor, input_shape, include_preprocessing, name: As in `keras_vit.ViT`. The default of `input_shape` is
+            that of the encoder.
+        classifier_activation: Activation of the classes of pixels. An EoMT head always returns logits.
+
+    Returns:
+        A `keras.Model`. Input (B, height, width, channels). Output: scores of the classes of each pixel, (B, height,
+        width, classes), float32. With an EoMT head of Q queries, a dictionary of logits: `masks`, (B, h, w, Q), and
+        `objects`, (B, Q, classes + 1), where the last class means that there is no object.
+
+    Raises:
+        ValueError: If a value is invalid or not available, or if weights do not fit.
+
+    Example:
+
+    >>> import keras_vit
+    >>> head = keras_vit.heads.DPTHead(features=32)
+    >>> model = keras_vit.Segmenter("Ti/16", head, classes=5, input_shape=(64, 96, 3))
+    >>> model.output_shape
+    (None, 64, 96, 5)
+    """
+    shared = SharedArguments(
+        True, None, input_tensor, input_shape, None, classes, classifier_activation, include_preprocessing
+    )
+    return _on_encoder(encoder, head, SegmenterConfig, {}, shared, name)
+
+
+def DepthEstimator(
+    encoder: str | ViTConfig | keras.Model,
+    head: str | DenseHead = "dpt",
+    max_depth: float | None = None,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    include_preprocessing: bool = False,
+    name: str | None = None,
+    **config_changes: typing.Any,
+) -> keras.Model:
+    """Builds a model that estimates the depth of each pixel, as a functional `keras.Model`.
+
+    The layers of the encoder are named as in `keras_vit.ViT`. Then come the layers `head`, `predictions`, `depth` and
+    `upsampling`.
+
+    Args:
+        encoder: As in `keras_vit.Segmenter`.
+        head: `"dpt"`, `"linear"`, or a layer of `keras_vit.heads` with other arguments.
+        max_depth: Largest depth in metres: the output is a sigmoid times this number. `None`: the depth is positive,
+            without a limit, and its unit is that of the training data.
+        input_tensor, input_shape, include_preprocessing, name: As in `keras_vit.Segmenter`.
+        **config_changes: Any other field of `keras_vit.architectures.DepthEstimatorConfig` after `head`.
+
+    Returns:
+        A `keras.Model`. Input (B, height, width, channels); output (B, height, width, 1), float32.
+
+    Raises:
+        ValueError: If a value is invalid or not available, or if weights do not fit.
+
+    Example:
+
+    >>> import keras_vit
+    >>> head = keras_vit.heads.DPTHead(features=32)
+    >>> model = keras_vit.DepthEstimator("Ti/16", head, max_depth=10.0, input_shape=(64, 96, 3))
+    >>> model.output_shape
+    (None, 64, 96, 1)
+    """
+    if max_depth is not None:
+        config_changes = {"activation": "sigmoid", "max_depth": max_depth, **config_changes}
+    shared = SharedArguments(
+        True, None, input_tensor, input_shape, None, include_preprocessing=include_preprocessing
+    )
+    return _on_encoder(encoder, head, DepthEstimatorConfig, config_changes, shared, name)
+
+
+def _on_encoder(encoder, head, config_class, fields, shared, name):
+    """Builds a model with a new head on an encoder, which is new or has weights."""
+    shared = SharedArguments(**checked_arguments(vars(shared)))
+    head = _checked_head(head, config_class)
+    if isinstance(encoder, ViTConfig) or encoder in VARIANTS:
+        config = _with_head(VARIANTS.get(encoder, encoder), head, config_class, fields)
+        return build_model(config, shared, name)
+    if isinstance(encoder, keras.Model):
+        checkpoint = checkpoint_of(encoder)
+    else:
+        checkpoint = open_model(encoder)[1] if str(encoder).endswith(".keras") else open_checkpoint(encoder)
+    check_kind(checkpoint, ViTConfig)
+    check_preprocessing(checkpoint)
+    config = _with_head(checkpoint.config, head, config_class, fields)
+    if shared.input_tensor is None and shared.input_shape is None:
+        shape = (*checkpoint.image_size, checkpoint.channels)
+        shared = SharedArguments(**vars(shared) | {"input_shape": shape})
+    build = functools.partial(build_model, config, shared, name, checkpoint.grid_size)
+    return build_with_weights(build, checkpoint, "reset")
+
+
+def _checked_head(head, config_class):
+    if isinstance(head, str):
+        head = HEADS[check_choice("head", head, HEADS)]()
+    if not isinstance(head, DenseHead):
+        raise ValueError(f"head must be one of {', '.join(HEADS)}, or a layer of keras_vit.heads. Received: {head!r}")
+    if config_class is not SegmenterConfig and isinstance(head, HEADS["eomt"]):
+        raise ValueError("An EoMTHead predicts masks. Pass head='dpt' or head='linear' for a depth estimator.")
+    return head
+
+
+def _with_head(encoder, head, config_class, fields):
+    name = next(name for name, kind in HEADS.items() if type(head) is kind)
+    taken = head.for_encoder(encoder)
+    if encoder.final_norm is False and not head.use_norm:
+        fields = {"final_norm": False, **fields}
+    return config_class.of_encoder(encoder, head={"name": name, **taken.arguments}, **fields)
+
+
+def build_model(config, shared, name=None, grid_size=None):
+    """Builds a newly initialised model for `SharedArguments`. `grid_size` is as in `encode`."""
+    arguments = dict(config.head)
+    head = HEADS[arguments.pop("name")](**arguments, name="head").for_encoder(config)
+    inputs = image_inputs(shared)
+    images = prepare(inputs, config, shared.include_preprocessing)
+    patches = embed_patches(images, config)
+    outputs = encode_patches(patches, config, grid_size, num_blocks=max(head.taps) + 1)
+    taps = [outputs[tap + 1][0] for tap in head.taps]
+    if head.use_norm:
+        taps = list(map(encoder_norm(config), taps))
+    features = head(patches, taps, images)
+    finish = {"class_map": _classify, "depth": _estimate_depth, "normals": _estimate_normals}[config.output]
+    return functional_model(inputs, finish(features, images, config, shared), name or config.kind, FunctionalViT)
+
+
+def _classify(features, images, config, shared):
+    classes = check_positive_integer("classes", shared.classes)
+    if config.has_queries:
+        masks, queries = features
+        objects = classifier("predictions", classes + 1, None)(queries)
+        return {"masks": keras.layers.Activation("linear", dtype="float32", name="masks")(masks), "objects": objects}
+    logits = classifier("predictions", classes, None)(features)
+    logits = layers.ResizeLike(dtype="float32", name="upsampling")(logits, images)
+    return keras.layers.Activation(shared.classifier_activation, dtype="float32", name="probabilities")(logits)
+
+
+def _estimate_depth(features, images, config, shared):
+    outputs = _last_layers(features, config, "", config.num_bins)
+    if config.upsampling > 1:
+        outputs = layers.ResizeLike(scale=config.upsampling, dtype="float32", name="output_upsampling")(outputs, outputs)
+    sky = [_last_layers(features, config, "sky_", 1)] if config.has_sky else []
+    activation = layers.DepthActivation(
+        config.activation, config.offset, config.min_depth, config.max_depth, dtype="float32", name="depth"
+    )
+    depth = activation(outputs, *sky)
+    if config.head.get("output") == "image":  # It has the size of the image.
+        return depth
+    return layers.ResizeLike(dtype="float32", name="upsampling")(depth, images)
+
+
+def _last_layers(features, config, prefix, num_outputs):
+    """The convolution of `output_dim` channels, if any, and the last layer."""
+    if config.output_dim is not None:
+        options = {"padding": "same", "data_format": "channels_last", "activation": "relu"}
+        features = keras.layers.Conv2D(config.output_dim, 3, name=f"head_{prefix}output", **options)(features)
+    return keras.layers.Dense(num_outputs, dtype="float32", name=f"{prefix}predictions")(features)
+
+
+def _estimate_normals(features, images, config, shared):
+    normals = keras.layers.Dense(3, dtype="float32", name="predictions")(features)
+    normals = keras.layers.UnitNormalization(dtype="float32", name="unit")(normals)
+    return layers.ResizeLike(dtype="float32", name="upsampling")(normals, images)
+
+
+__all__ = ["DepthEstimator", "Segmenter"]
