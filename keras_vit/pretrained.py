@@ -29,6 +29,9 @@ def from_pretrained(
     num_heads: int | None = None,
     grid_size: tuple[int, int] | None = None,
     head: str | None = None,
+    output: str | None = None,
+    max_depth: float | None = None,
+    encoder: str | os.PathLike | None = None,
     **arguments: typing.Unpack[ModelArguments],
 ) -> keras.Model:
     """Builds the model that a file of published weights describes, and loads the weights.
@@ -57,6 +60,11 @@ def from_pretrained(
             file's whole head. If `norm_placement="after_pooling"` is passed too, `"reset"` also replaces the file's
             LayerNorm before the pooling by a new LayerNorm after the pooling. By default, the head is kept unless
             `classes` differs from the number of classes in the file.
+        output: Kind of output, `"class_map"`, `"depth"` or `"normals"`, if the file has heads for several.
+        max_depth: Largest depth in metres, for the owners' files of metric depth estimators: heads of DINOv2, and Depth
+            Anything V2.
+        encoder: Weights of the encoder, like `source`, if the file contains the head only (DINOv2), or differences from
+            the weights of the encoder (EoMT on DINOv3).
         **arguments: Any argument of `keras_vit.ViT` except `variant` and `weights`. It overrides the file's setting.
             ResNets accept any argument of `keras_vit.BiTResNet` or `keras_vit.ResNet` except sizes and `weights`.
 
@@ -84,7 +92,8 @@ def from_pretrained(
     # As in keras.applications, these arguments may be None, which means not given.
     inputs = ("input_shape", "input_tensor")
     passed = checked_arguments({name: x for name, x in arguments.items() if name not in inputs or x is not None})
-    hints = {"family": family, "num_heads": num_heads, "grid_size": grid_size}
+    hints = {"family": family, "num_heads": num_heads, "grid_size": grid_size, "output": output}
+    hints |= {"max_depth": max_depth, "encoder": encoder}
     if str(source).endswith(".keras"):
         if passed_hints := [name for name, value in hints.items() if value is not None]:
             names = ", ".join(passed_hints)
@@ -148,7 +157,7 @@ _ARGUMENTS = {"name", *(field.name for field in dataclasses.fields(SharedArgumen
 
 
 def _check_names(arguments):
-    known = ["family", "num_heads", "grid_size", "head", *ModelArguments.__annotations__]
+    known = ["family", "num_heads", "grid_size", "head", "output", "max_depth", "encoder", *ModelArguments.__annotations__]
     for name in arguments:
         if name not in known:
             hint = " Pass the weights as the first argument, source." if name == "weights" else ""

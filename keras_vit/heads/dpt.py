@@ -103,7 +103,7 @@ class DPTHead(DenseHead):
         shape = (None, None, None, self.features)
         arguments = self.features, self.readout is None
         self.fusions = [
-            self.build_part(FeatureFusion, f"fusion_{i}", shape, *arguments, is_first=i == 3) for i in range(4)
+            self.build_part(FeatureFusion, f"fusion_{i}", shape, *arguments, is_first=i == 0) for i in range(4)
         ]
         if self.output_kind in ("image", "double"):
             before = [conv("project", shape, self.features)] if self.output_kind == "double" else []
@@ -117,9 +117,10 @@ class DPTHead(DenseHead):
 
     def call(self, patches, taps, images):
         maps = [conv(each) for conv, each in zip(self.convs, self.reassemble(patches, taps), strict=True)]
-        state = self.fusions[3](maps[3], size=self._size(maps, 2))
-        for i in (2, 1, 0):
-            state = self.fusions[i](state, maps[i], size=self._size(maps, i - 1))
+        maps = maps[::-1]  # From the coarsest to the finest.
+        state = self.fusions[0](maps[0], size=self._size(maps, 1))
+        for i in range(1, 4):
+            state = self.fusions[i](state, maps[i], size=self._size(maps, i + 1))
         for conv in self.output_convs[:-1]:
             state = ops.relu(conv(state))
         state = self.output_convs[-1](state)
@@ -131,7 +132,7 @@ class DPTHead(DenseHead):
 
     def _size(self, maps, i):
         """The size to which a fusion enlarges its result, where map i is the next one. `None`: twice the size."""
-        return None if self.readout is not None or i < 0 else ops.shape(maps[i])[1:3]
+        return None if self.readout is not None or i == len(maps) else ops.shape(maps[i])[1:3]
 
     def compute_output_shape(self, patches_shape, taps_shape=None, images_shape=None):
         batch, *sides, _ = patches_shape
@@ -150,7 +151,7 @@ class DPTHead(DenseHead):
         scales = (16, 4, 1, 1 / 4)
         total += sum(scale * math.prod(conv.kernel.shape) for scale, conv in zip(scales, self.convs, strict=True))
         total *= num_patches
-        shapes = [(None, num_patches * scale, 1, self.features) for scale in scales]
+        shapes = [(None, num_patches * scale, 1, self.features) for scale in reversed(scales)]
         total += sum(fusion.macs(shape) for fusion, shape in zip(self.fusions, shapes, strict=True))
         return int(total + 64 * num_patches * sum(math.prod(conv.kernel.shape) for conv in self.output_convs))
 

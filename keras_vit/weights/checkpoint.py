@@ -66,6 +66,9 @@ class Hints:
         num_heads: Number of attention heads from the caller.
         grid_size: (rows, columns) of the position table from the caller.
         image_size: (height, width) from the catalogue.
+        max_depth: Largest depth in metres, for depth estimators.
+        encoder: `Checkpoint` of the encoder, for files with a head only, or with differences from the encoder's weights.
+        output: Kind of output, as in `keras_vit.Output`, for files with several heads.
         model_num_heads: Number of attention heads of the model into which the weights are loaded. It is used if no
             other source defines this number.
         model_image_size: (height, width) of that model's images. It is used if no other source defines this size.
@@ -78,6 +81,9 @@ class Hints:
     num_heads: int | None = None
     grid_size: tuple[int, int] | None = None
     image_size: tuple[int, int] | None = None
+    max_depth: float | None = None
+    encoder: Checkpoint | None = None
+    output: str | None = None
     model_num_heads: int | None = None
     model_image_size: tuple[int, int] | None = None
     changes: dict = dataclasses.field(default_factory=dict)

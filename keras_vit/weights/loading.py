@@ -209,7 +209,7 @@ def _load(model, checkpoint, target, head, assign):
     _record(model, preprocessing, report, origin)
     preprocessing_layer(model).outputs = None
     vision, output = vision_model(model), checkpoint.output
-    if target.classes is not None and head == "keep":
+    if target.classes is not None and target.config.output == "classes" and head == "keep":
         found = output_of(vision)
         # A head without an activation looks like a classifier. An activation shows the kind of scores.
         if found.kind != output.kind and (found.activation is None or ACTIVATIONS[output.kind] is None):
@@ -261,7 +261,7 @@ def _check_classes(checkpoint, target, head):
 def _other_activation(model, checkpoint, target, head):
     """{"classifier_activation": text} if the model's activation is wrong for the outputs of the file's head."""
     expected = ACTIVATIONS[checkpoint.output.kind]
-    if expected == "softmax" or target.classes is None or head == "reset":
+    if expected == "softmax" or target.classes is None or target.config.output != "classes" or head == "reset":
         return {}
     activation = vision_model(model).layers[-1].activation
     name = getattr(activation, "__name__", activation)

@@ -45,6 +45,8 @@ def open_checkpoint(source, variant=None, **hints):
         ValueError: If the source is unknown, damaged or in an unknown layout, or if a needed setting is missing.
     """
     given = {name: value for name, value in hints.items() if value is not None}
+    if "encoder" in given:
+        given["encoder"] = open_checkpoint(given["encoder"])
     if "family" in given:
         given["family"] = FAMILY_ALIASES.get(given["family"], given["family"])
     named = entry_of_source(source, variant)

@@ -209,8 +209,10 @@ LAYOUTS = {
     "same": _single(lambda array: array, lambda array: array),
     # (out, in) of PyTorch's Linear.
     "dense": _single(lambda array: _transposed(array, 1, 0), lambda array: array.T),
-    # (out, in, height, width) of PyTorch's Conv2d.
+    # (out, in, height, width) of PyTorch's Conv2d, or (in, out, height, width) of its ConvTranspose2d.
     "convolution": _single(lambda array: _transposed(array, 2, 3, 1, 0), lambda array: array.transpose(3, 2, 0, 1)),
+    # (D, 1, height, width) of PyTorch's Conv2d with as many groups as channels.
+    "depthwise": _single(lambda array: _transposed(array, 2, 3, 0, 1), lambda array: array.transpose(2, 3, 0, 1)),
     # A table (1, rows, D), which is (rows, D) as a weight.
     "table": _single(lambda array: array.reshape(array.shape[-2], array.shape[-1]), lambda array: array[None]),
     # A token (D,), which is (1, 1, D) as a weight.
