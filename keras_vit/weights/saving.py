@@ -9,7 +9,7 @@ import keras
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice
-from keras_vit.outputs import output_of
+from keras_vit.outputs import outputs_of
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays
 from keras_vit.weights.containers.h5 import write_h5
@@ -159,6 +159,7 @@ def _write_files(folder, files, licence=None):
 def _describe(model, target):
     layer = preprocessing_layer(model)
     _, height, width, channels = vision_model(model).input_shape
+    has_head = "predictions/kernel" in target.shapes
     image_size = (height, width) if None not in (height, width) else target.image_size or (224, 224)
     return ModelDescription(
         config=target.config,
@@ -168,5 +169,5 @@ def _describe(model, target):
         preprocessing=layer.pixel_settings,
         class_names=layer.class_names(target.classes),
         licence=(layer.origin or {}).get("licence"),
-        output=None if target.classes is None else output_of(vision_model(model)).kind,
+        output=next(iter(outputs_of(vision_model(model)).values())).kind if has_head else None,
     )

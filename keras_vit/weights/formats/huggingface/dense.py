@@ -1,19 +1,27 @@
 """Reads and writes transformers' models with an output for each pixel: EoMT, Depth Anything and TIPSv2-DPT."""
 
 import dataclasses
+import functools
+import re
+
+import numpy as np
 
 from keras_vit.architectures.dense import DepthEstimatorConfig, NormalEstimatorConfig, SegmenterConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import shown
 from keras_vit.outputs import Output
 from keras_vit.weights.formats import timm
-from keras_vit.weights.formats.dense import dpt_head, part_of, with_head
-from keras_vit.weights.formats.huggingface import encoder
-from keras_vit.weights.formats.huggingface.config import read_class_names
+from keras_vit.weights.formats.dense import NAMES, dpt_head, part_of, with_head
+from keras_vit.weights.formats.expressible import refuse
+from keras_vit.weights.formats.huggingface import encoder, writing
+from keras_vit.weights.formats.huggingface.config import read_class_names, write_class_names
 from keras_vit.weights.formats.huggingface.names import GELUS
 from keras_vit.weights.formats.settings import check_supported, read_toml
 
 _TABLE = read_toml("huggingface/settings.toml")
 _ENCODER = ("embeddings.", "layers.", "layernorm.", "norm.")
+_SMALL = 0.05
+"""Mean size of the scales of LayerNorms. Scales are about 1, and differences between them are much smaller."""
 _TASKS = {"class_map": "segmentation_head.", "depth": "depth_head.", "normals": "normals_head."}
 """{kind of output: prefix of its head in TIPSv2-DPT}"""
 # Settings of image processors that are used. The others describe how images of other sizes are split or padded.
@@ -67,7 +75,26 @@ def _describe_eomt(file, hints, json):
     }
     config = SegmenterConfig.of_encoder(base.config, head=arguments)
     output, ignored = Output("masks"), {**base.ignored, **unusable}
+    if is_dinov3:
+        base = dataclasses.replace(base, read=functools.partial(_read_differences, base, hints.encoder))
     return with_head(base, config, head, "eomt", classes=classes, label_space=names, output=output, ignored=ignored)
+
+
+def _read_differences(base, encoder):
+    """The weights of a file that may contain differences from those of its encoder, {canonical path: array}."""
+    weights = base.read()
+    scale = np.mean([np.abs(array).mean() for path, array in weights.items() if path.endswith("norm/gamma")])
+    if encoder is None and scale < _SMALL:
+        raise ValueError(
+            "The file contains differences from the weights of DINOv3, which have another licence. Pass encoder=, the "
+            "weights of DINOv3, such as encoder='S/16@dinov3-lvd1689m'."
+        )
+    if encoder is not None and scale >= _SMALL:
+        raise ValueError("The file contains complete weights of the encoder. Do not pass encoder=.")
+    own = {} if encoder is None else encoder.read()
+    if missing := [path for path in weights if encoder is not None and path not in own]:
+        raise ValueError(f"encoder has no {missing[0]}. Pass the encoder from which the model was trained.")
+    return {path: array + own[path] if path in own else array for path, array in weights.items()}
 
 
 def _describe_depth_anything(file, hints, json):
@@ -76,6 +103,8 @@ def _describe_depth_anything(file, hints, json):
     base = encoder.describe(part_of(file, "backbone."), hints, backbone)
     head = part_of(file, "", ("neck.", "head."))
     is_metric = json.get("depth_estimation_type") == "metric"
+    if not is_metric and json.get("max_depth") not in (None, 1):
+        raise ValueError(f"Relative depth with max_depth={shown(json['max_depth'])} is not supported. Accepted: 1")
     fields = {"activation": "sigmoid", "max_depth": float(json["max_depth"])} if is_metric else {"activation": "relu"}
     config = DepthEstimatorConfig.of_encoder(
         base.config,
@@ -139,3 +168,108 @@ def _taps(backbone):
     count = backbone["num_hidden_layers"]
     indices = backbone.get("out_indices") or [int(name.removeprefix("stage")) for name in backbone["out_features"]]
     return [index - 1 if index > 0 else count + index for index in indices]
+
+
+def write(weights, description):
+    """`Format.write`: the files of a folder for EoMT or Depth Anything of transformers."""
+    config = description.config
+    problems = _problems(config)
+    refuse("transformers 5", [problem for problem, is_present in problems.items() if is_present])
+    is_depth = config.output == "depth"
+    head = {path: array for path, array in weights.items() if path.startswith(_HEAD) and "/encoder_" not in path}
+    encoder_weights = {path.removeprefix("head/"): array for path, array in weights.items() if path not in head}
+    table = encoder_weights.get("position_embedding/embedding")
+    if table is not None and config.position_prefix_rows == 0:  # The encoder's own format has a row of the class token.
+        encoder_weights["position_embedding/embedding"] = np.pad(table, ((config.num_class_tokens, 0), (0, 0)))
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(ViTConfig)}
+    encoder_config = ViTConfig(**fields | {"num_position_prefix_rows": None})
+    base = dataclasses.replace(description, config=encoder_config, classes=None, output=None)
+    files = writing.write(encoder_weights, base)
+    (_write_depth_anything if is_depth else _write_eomt)(files, head, description)
+    return files
+
+
+_HEAD = ("head", "predictions/", "sky_predictions/")
+"""Beginnings of the paths of the head"""
+_EOMT_NAMES = {
+    r"^(?:encoder\.layer|layer)\.": "layers.",
+    r"\.attention\.attention\.(query|key|value)\.": lambda match: f".attention.{match[1][0]}_proj.",
+    r"\.attention\.output\.dense\.": ".attention.out_proj.",
+    r"^embeddings\.position_embeddings$": "embeddings.position_embeddings.weight",
+    r"^norm\.": "layernorm.",
+}
+"""{pattern of a part of an encoder's name: its replacement in EoMT}"""
+
+
+def _problems(config):
+    """{what transformers cannot express: whether the model has it}"""
+    head = config.head
+    if config.output != "depth":
+        return {f"a {head['name']} head (accepted: eomt)": head["name"] != "eomt"}
+    is_published = head["name"] == "dpt" and head.get("readout") is None and head.get("output") == "image"
+    activation = config.activation == ("sigmoid" if config.max_depth else "relu")
+    return {
+        "a head other than DPTHead(output='image') with output_dim": not (is_published and config.output_dim),
+        "use_norm=False": not head.get("use_norm", True),
+        f"activation={config.activation!r} (accepted: 'relu', or 'sigmoid' with max_depth)": not activation,
+        f"max_depth={config.max_depth} (accepted: integers)": (config.max_depth or 1) % 1 != 0,
+        "several bins, an offset or a sky": config.num_bins > 1 or config.offset != 0 or config.has_sky,
+    }
+
+
+def _write_eomt(files, head, description):
+    config, arrays, settings = description.config, files["model.safetensors"], files["config.json"]
+    arrays.pop("embeddings.mask_token", None)
+    is_dinov3 = config.rotary is not None
+    if not is_dinov3:  # EoMT has no row of the class token. It is part of the token.
+        table = arrays.pop("embeddings.position_embeddings")[0]
+        arrays["embeddings.cls_token"] = arrays["embeddings.cls_token"] + table[:1]
+        arrays["embeddings.position_embeddings"] = table[1:]
+        arrays.setdefault("embeddings.register_tokens", np.zeros((1, 0, config.hidden_dim), "float32"))
+    for name in list(arrays):
+        new = name
+        for pattern, replacement in _EOMT_NAMES.items():
+            new = re.sub(pattern, replacement, new)
+        arrays[new] = arrays.pop(name)
+    arrays |= NAMES["eomt"].encode(head, config.num_heads)
+    kind = "EomtDinov3" if is_dinov3 else "Eomt"
+    settings |= {
+        "architectures": [f"{kind}ForUniversalSegmentation"],
+        "model_type": "eomt_dinov3" if is_dinov3 else "eomt",
+        "num_register_tokens": config.num_register_tokens,
+        "num_queries": config.head["num_queries"],
+        "num_blocks": config.head["num_blocks"],
+        "num_upscale_blocks": config.head["num_upscales"],
+        **write_class_names(description),
+    }
+    size = dict(zip(("height", "width"), description.image_size, strict=True))
+    files["preprocessor_config.json"] |= {"image_processor_type": "EomtImageProcessor", "size": size}
+    # Inference does not mask the attention.
+    arrays["attn_mask_probs"] = np.zeros(config.head["num_blocks"], "float32")
+    arrays["criterion.empty_weight"] = np.r_[np.ones(description.classes), 0.1].astype("float32")
+
+
+def _write_depth_anything(files, head, description):
+    config = description.config
+    arrays = {f"backbone.{name}": array for name, array in files["model.safetensors"].items()}
+    arrays |= NAMES["dpt"].encode(head, config.num_heads)
+    first, second = "neck.fusion_stage.layers.0.residual_layer1.", "neck.fusion_stage.layers.0.residual_layer2."
+    for name in [name for name in arrays if name.startswith(second)]:  # transformers expects it, but does not use it.
+        arrays[name.replace(second, first)] = np.zeros_like(arrays[name])
+    backbone = files["config.json"]
+    taps = [tap + 1 for tap in config.head["taps"]]
+    backbone |= {"out_indices": taps, "out_features": [f"stage{tap}" for tap in taps], "reshape_hidden_states": False}
+    files["model.safetensors"] = arrays
+    files["config.json"] = {
+        "architectures": ["DepthAnythingForDepthEstimation"],
+        "model_type": "depth_anything",
+        "backbone_config": backbone,
+        "patch_size": config.patch_size,
+        "reassemble_hidden_size": config.hidden_dim,
+        "reassemble_factors": [4, 2, 1, 0.5],
+        "neck_hidden_sizes": list(config.head["widths"] or [config.hidden_dim // part for part in (8, 4, 2, 1)]),
+        "fusion_hidden_size": config.head["features"],
+        "head_hidden_size": config.output_dim,
+        "depth_estimation_type": "metric" if config.max_depth else "relative",
+        "max_depth": int(config.max_depth or 1),
+    }
