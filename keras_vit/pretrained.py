@@ -92,8 +92,8 @@ def from_pretrained(
     # As in keras.applications, these arguments may be None, which means not given.
     inputs = ("input_shape", "input_tensor")
     passed = checked_arguments({name: x for name, x in arguments.items() if name not in inputs or x is not None})
-    hints = {"family": family, "num_heads": num_heads, "grid_size": grid_size, "output": output}
-    hints |= {"max_depth": max_depth, "encoder": encoder}
+    given_hints = family, num_heads, grid_size, output, max_depth, encoder
+    hints: dict[str, typing.Any] = dict(zip(_HINTS, given_hints, strict=True))
     if str(source).endswith(".keras"):
         if passed_hints := [name for name, value in hints.items() if value is not None]:
             names = ", ".join(passed_hints)
@@ -153,11 +153,12 @@ def _check_layers(saved, model, source, is_changed):
         )
 
 
+_HINTS = ("family", "num_heads", "grid_size", "output", "max_depth", "encoder")
 _ARGUMENTS = {"name", *(field.name for field in dataclasses.fields(SharedArguments))} - {"weights", "pooling"}
 
 
 def _check_names(arguments):
-    known = ["family", "num_heads", "grid_size", "head", "output", "max_depth", "encoder", *ModelArguments.__annotations__]
+    known = [*_HINTS, "head", *ModelArguments.__annotations__]
     for name in arguments:
         if name not in known:
             hint = " Pass the weights as the first argument, source." if name == "weights" else ""

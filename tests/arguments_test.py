@@ -22,14 +22,16 @@ CONFIGS = {
 FACTORIES = {name: getattr(keras_vit, name) for name in keras_vit.models.FACTORIES} | {
     name: getattr(keras_vit.baselines, name) for name in keras_vit.baselines.__all__
 }
-LAYERS = {name: getattr(layers, name) for name in layers.__all__}
+LAYERS = {name: getattr(room, name) for room in (layers, keras_vit.heads) for name in room.__all__}
 BLOCK = {"attention": layers.MultiHeadSelfAttention(3), "mlp": layers.MlpBlock(7)}
 # Required arguments of configs and layers.
 REQUIRED = {
     **BLOCK,
     **dict.fromkeys(("row", "column"), layers.EncoderBlock(**BLOCK)),
     **dict.fromkeys(("num_heads", "patch_size", "num_layers", "num_tokens", "kernel_size", "num_nodes", "scale"), 3),
-    **dict.fromkeys(("hidden_dim", "mlp_dim", "filters", "num_features", "num_states", "num_attentions"), 12),
+    **dict.fromkeys(
+        ("hidden_dim", "mlp_dim", "filters", "features", "num_features", "num_states", "num_attentions"), 12
+    ),
     **dict.fromkeys(("key_dim", "value_dim"), 8),
     **{"stage_depths": (1,), "width": 32, "grid_size": (2, 3), "num_merged": 2, "merging": layers.TokenMerging(2)},
     **{"rate": 0.5, "initial_value": 0.1, "rotary": keras_vit.RotaryConfig("mixed")},
@@ -44,11 +46,12 @@ WRONG = {
     "rate": (-0.1, 1, "0.5", True),
     "epsilon": (0, 2.0, True, math.nan),
 }
-# Another layer, which is made later, checks these.
+# Another layer, which is made later, checks these. The last one may be 0.
 CHECKED_LATER = {
     *(("MlpBlock", name) for name in ("dropout_rate", "layer_norm_epsilon")),
     *(("MultiHeadSelfAttention", name) for name in ("dropout_rate", "layer_norm_epsilon")),
     ("SelfAttentionUnit", "window_size"),
+    ("EoMTHead", "num_upscales"),
 }
 
 

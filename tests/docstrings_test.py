@@ -14,13 +14,15 @@ from keras_vit.analysis import plots
 PUBLIC = {name: getattr(room, name) for room in (keras_vit, keras_vit.baselines) for name in room.__all__}
 GENERIC_FUNCTIONS = {
     *("AxialResNet", "AxialViT", "BiTResNet", "PanopticFPN", "ResNet", "SelfAttentionNetwork", "VTFPN", "VTResNet"),
-    "ViT",
+    *("DepthEstimator", "Segmenter", "ViT"),
 }
 # Templates write these docstrings, which refer to the general functions for the arguments.
 VARIANT_FUNCTIONS = {*keras_vit.models.FACTORIES, *keras_vit.baselines.__all__} - GENERIC_FUNCTIONS
-LAYERS = {name: getattr(room, name) for room in (keras_vit.layers, keras_vit.pretraining) for name in room.__all__} | {
-    name: value for name, value in PUBLIC.items() if inspect.isclass(value) and issubclass(value, keras.layers.Layer)
-}
+LAYERS = {
+    name: getattr(room, name)
+    for room in (keras_vit.layers, keras_vit.heads, keras_vit.pretraining)
+    for name in room.__all__
+} | {name: value for name, value in PUBLIC.items() if inspect.isclass(value) and issubclass(value, keras.layers.Layer)}
 FUNCTIONS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
 DATA_CLASSES = {name: value for name, value in PUBLIC.items() if dataclasses.is_dataclass(value)}
 
@@ -111,7 +113,7 @@ def test_docstrings_are_complete():
 
 def test_every_public_name_exists_and_is_looked_at():
     assert set(PUBLIC) == set(FUNCTIONS) | set(DATA_CLASSES) | {
-        *("VARIANTS", "LicenceWarning", "layers", "Preprocessing", "pretraining", "baselines")
+        *("VARIANTS", "LicenceWarning", "heads", "layers", "Preprocessing", "pretraining", "baselines")
     }
     assert set(DATA_CLASSES) == {
         "ConvStemConfig",

@@ -33,7 +33,7 @@ class DenseConfig(ViTConfig):
 
     @classmethod
     def of_encoder(cls, encoder, **fields):
-        """The config of a model with the encoder of a `ViTConfig`. Its final LayerNorm is the one before the pooling."""
+        """The config of a model with the encoder of a `ViTConfig`. Its final LayerNorm is not after a pooling."""
         values = {field.name: getattr(encoder, field.name) for field in dataclasses.fields(ViTConfig)}
         values |= {"pooling": None, "class_token": encoder.has_class_token, "norm_placement": "before_pooling"}
         values |= dict.fromkeys(("representation_dim", "pooling_num_heads", "pooling_mlp_dim"))

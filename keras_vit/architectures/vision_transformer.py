@@ -129,7 +129,7 @@ class ViTConfig(Architecture):
 
     kind = "vit"
     title = "Vision Transformer"
-    loads = ("vit",)
+    loads: typing.ClassVar[tuple[str, ...]] = ("vit",)
 
     patch_size: int | tuple[int, int] = setting(check_patch_size)
     hidden_dim: int = setting(check_size)

@@ -9,4 +9,4 @@ from keras_vit.heads.linear import LinearHead as LinearHead
 
 HEADS = {"linear": LinearHead, "dpt": DPTHead, "eomt": EoMTHead}
 """{name of a head: class}"""
-__all__ = ["LinearHead", "DPTHead", "EoMTHead"]
+__all__ = ["DPTHead", "EoMTHead", "LinearHead"]

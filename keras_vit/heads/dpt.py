@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_vit.checks import check_choice, check_positive_integer
 from keras_vit.heads.dense_head import DenseHead, patch_map, with_class_token
-from keras_vit.layers.convolutional.feature_fusion import FeatureFusion, resize_if_needed
+from keras_vit.layers.convolutional.feature_fusion import FeatureFusion
 from keras_vit.layers.ops.activations import ACTIVATIONS
 from keras_vit.layers.ops.resizing import resize_bilinear
 
@@ -18,9 +18,9 @@ from keras_vit.layers.ops.resizing import resize_bilinear
 class DPTHead(DenseHead):
     """Combines the tokens of four blocks to a map of higher resolution (DPT, arXiv 2103.13413, section 3).
 
-    The patch tokens of each block are projected and resized to 4, 2, 1 and 1/2 times the size of the grid (reassemble),
-    and a 3 x 3 convolution makes F channels. From the coarsest map to the finest, `FeatureFusion` layers add and enlarge
-    them. A last 3 x 3 convolution follows.
+    The patch tokens of the blocks are projected and resized to 4, 2, 1 and 1/2 times the size of the grid (reassemble),
+    and 3 x 3 convolutions make F channels. From the coarsest map to the finest, `FeatureFusion` layers add and enlarge
+    the maps. A last 3 x 3 convolution follows.
 
     There are two kinds of published heads. Depth Anything (arXiv 2401.10891) ignores the class token, its fusions have
     biases, and each fusion enlarges its result to the size of the next map. DINOv2 (arXiv 2304.07193) and TIPSv2 join

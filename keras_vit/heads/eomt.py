@@ -32,8 +32,9 @@ class EoMTHead(DenseHead):
 
     In training, masks and queries are predicted before each of the n blocks, too. With `annealing_steps`, the attention
     is masked at first: in each block, a query attends only to the patches of the mask that was just predicted for it.
-    The probability of masking falls from one to zero, one block after the other (mask annealing): for block j, from
-    1/6 + j / (2 (n - 1)) of `annealing_steps` on, during 1/6 of them, as `(1 - progress)^0.9`. At inference, nothing is masked.
+    The probability of masking falls from one to zero, one block after the other (mask annealing). For block j, it falls
+    as `(1 - progress)^0.9` during a sixth of the steps, which begins after the share 1/6 + j / (2 (n - 1)) of them. At
+    inference, nothing is masked.
 
     Args:
         num_queries: Number Q of queries, the maximum number of objects.
@@ -90,9 +91,10 @@ class EoMTHead(DenseHead):
         self.autocast = False  # Autocast would also round the positions.
         self.num_queries = check_positive_integer("num_queries", num_queries)
         self.num_blocks = check_positive_integer("num_blocks", num_blocks)
-        self.num_upscales = None if num_upscales is None else check_count("num_upscales", num_upscales)
+        self.num_upscales: typing.Any = None if num_upscales is None else check_count("num_upscales", num_upscales)
         self.annealing_steps = optional(check_positive_integer)("annealing_steps", annealing_steps)
-        self.blocks, self.norm, self.positions = list(blocks or ()), norm, positions
+        self.blocks, self.positions = list(blocks or ()), positions
+        self.norm: typing.Any = norm
         self.seed_generator = keras.random.SeedGenerator()
 
     def for_encoder(self, config):
@@ -166,7 +168,9 @@ class EoMTHead(DenseHead):
         query = ops.repeat(ops.cast(self.query, self.compute_dtype)[None], ops.shape(tokens)[0], axis=0)
         tokens = ops.concatenate([query, ops.cast(tokens, self.compute_dtype)], axis=1)
         positions = None if self.positions is None else self.positions(patches)
-        predictions, probabilities = [], self._mask_probabilities() if training else None
+        predictions, probabilities, steps = [], None, self.annealing_steps
+        if training and steps is not None:
+            probabilities = self._mask_probabilities(steps)
         for i, block in enumerate(self.blocks):
             attention_mask = None
             if training:
@@ -189,12 +193,10 @@ class EoMTHead(DenseHead):
         masks = ops.matmul(as_pixels(pixels), ops.swapaxes(filters, 1, 2))
         return ops.reshape(masks, (-1, *ops.shape(pixels)[1:3], self.num_queries)), queries
 
-    def _mask_probabilities(self):
-        """Probability that each block is masked, (n,), or `None` if no block ever is. Counts the calls."""
-        if self.annealing_steps is None:
-            return None
-        starts = np.linspace(1 / 6, 4 / 6, self.num_blocks)
-        progress = (self._num_calls / self.annealing_steps - starts.astype("float32")) * 6
+    def _mask_probabilities(self, num_steps):
+        """Probability that each block is masked, (n,). Counts the calls."""
+        starts = np.linspace(1 / 6, 4 / 6, self.num_blocks).astype("float32")
+        progress = (self._num_calls / num_steps - starts) * 6
         self._num_calls.assign(self._num_calls + 1)
         return (1 - ops.clip(progress, 0, 1)) ** 0.9
 

@@ -28,6 +28,7 @@ class LinearHead(DenseHead):
         patches: (B, h, w, D), the embedded patches of the encoder. Only their size is used.
         taps: List of tokens (B, T, D).
         images: (B, H, W, C), not used.
+        training: Whether the batch norm computes its statistics from the batch.
 
     Returns:
         (B, h, w, number of taps x D), or twice the number of channels with the class token.

@@ -23,7 +23,7 @@ from keras_vit.weights.opening import open_checkpoint
 
 
 def Segmenter(
-    encoder: str | ViTConfig | keras.Model,
+    encoder: str | ViTConfig | keras.Model = "B/16",
     head: str | DenseHead = "linear",
     classes: int = 150,
     input_tensor: keras.KerasTensor | None = None,
@@ -70,7 +70,7 @@ def Segmenter(
 
 
 def DepthEstimator(
-    encoder: str | ViTConfig | keras.Model,
+    encoder: str | ViTConfig | keras.Model = "B/16",
     head: str | DenseHead = "dpt",
     max_depth: float | None = None,
     input_tensor: keras.KerasTensor | None = None,
@@ -108,9 +108,7 @@ def DepthEstimator(
     """
     if max_depth is not None:
         config_changes = {"activation": "sigmoid", "max_depth": max_depth, **config_changes}
-    shared = SharedArguments(
-        True, None, input_tensor, input_shape, None, include_preprocessing=include_preprocessing
-    )
+    shared = SharedArguments(True, None, input_tensor, input_shape, None, include_preprocessing=include_preprocessing)
     return _on_encoder(encoder, head, DepthEstimatorConfig, config_changes, shared, name)
 
 
@@ -183,7 +181,8 @@ def _classify(features, images, config, shared):
 def _estimate_depth(features, images, config, shared):
     outputs = _last_layers(features, config, "", config.num_bins)
     if config.upsampling > 1:
-        outputs = layers.ResizeLike(scale=config.upsampling, dtype="float32", name="output_upsampling")(outputs, outputs)
+        enlarge = layers.ResizeLike(config.upsampling, dtype="float32", name="output_upsampling")
+        outputs = enlarge(outputs, outputs)
     sky = [_last_layers(features, config, "sky_", 1)] if config.has_sky else []
     activation = layers.DepthActivation(
         config.activation, config.offset, config.min_depth, config.max_depth, dtype="float32", name="depth"

@@ -67,7 +67,7 @@ class Hints:
         grid_size: (rows, columns) of the position table from the caller.
         image_size: (height, width) from the catalogue.
         max_depth: Largest depth in metres, for depth estimators.
-        encoder: `Checkpoint` of the encoder, for files with a head only, or with differences from the encoder's weights.
+        encoder: `Checkpoint` of the encoder, for files with a head only, or with differences from its weights.
         output: Kind of output, as in `keras_vit.Output`, for files with several heads.
         model_num_heads: Number of attention heads of the model into which the weights are loaded. It is used if no
             other source defines this number.

@@ -36,7 +36,7 @@ class DepthActivation(BaseLayer):
 
     >>> import keras, keras_vit
     >>> layer = keras_vit.layers.DepthActivation("relu", offset=0.1, min_depth=1.0, max_depth=5.0)
-    >>> float(layer(keras.ops.ones((1, 1, 1, 3)))[0, 0, 0, 0])
+    >>> round(float(layer(keras.ops.ones((1, 1, 1, 3)))[0, 0, 0, 0]), 3)
     3.0
     """
 

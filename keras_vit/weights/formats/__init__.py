@@ -1,6 +1,16 @@
 """The layouts of weight files. One module or folder describes the files of a layout, and writes them."""
 
-from keras_vit.weights.formats import bit, depth_anything, dinov2_heads, google, huggingface, keras_hub, open_clip, timm, torchvision
+from keras_vit.weights.formats import (
+    bit,
+    depth_anything,
+    dinov2_heads,
+    google,
+    huggingface,
+    keras_hub,
+    open_clip,
+    timm,
+    torchvision,
+)
 
 FORMATS = {
     "dinov2_heads": dinov2_heads.FORMAT,

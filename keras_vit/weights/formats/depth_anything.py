@@ -5,7 +5,7 @@ import dataclasses
 from keras_vit.architectures.dense import DepthEstimatorConfig
 from keras_vit.outputs import Output
 from keras_vit.weights.formats import timm
-from keras_vit.weights.formats.dense import dpt_head, taps_of, part_of, with_head
+from keras_vit.weights.formats.dense import dpt_head, part_of, taps_of, with_head
 from keras_vit.weights.formats.format import Format
 
 _PREFIXES = {"pretrained.": "depth_head.", "model.backbone.pretrained.": "model.head."}

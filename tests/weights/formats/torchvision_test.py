@@ -227,7 +227,7 @@ def test_a_trunk_that_does_not_fit(files):
     model, other = tiny_vt(), tiny_vt(stage_depths=(1, 1))
     before = canonical_weights(model)
     for load, message in (
-        (lambda: keras_vit.load_weights(model, path), "A VT-ResNet can load only the stem.*pass head='reset'"),
+        (lambda: keras_vit.load_weights(model, path), "A VT-ResNet can load only its backbone.*pass head='reset'"),
         (lambda: tiny_vt(weights=path, width=8), "contains weights for ResNetConfig.*but the model is VTResNetConfig"),
         (lambda: keras_vit.load_weights(other, path, head="reset"), "not in the model: stage_1_unit_1/conv_1/kernel"),
     ):

@@ -9,7 +9,10 @@ from keras_vit.weights.formats.settings import read_toml
 
 _RENAMES = read_toml("dense/names.toml")
 # The coarsest map has no second input, although some files have weights for it. The others are buffers.
-_IGNORED = (r"neck\.fusion_stage\.layers\.0\.residual_layer1\..*", r"attn_mask_probs", r"criterion\..*", r".*num_batches_tracked")
+_IGNORED = (
+    *(r"neck\.fusion_stage\.layers\.0\.residual_layer1\..*", r"attn_mask_probs", r"criterion\..*"),
+    r".*num_batches_tracked",
+)
 NAMES = {section: Names(read_rules("dense/names.txt", section), _IGNORED) for section in ("dpt", "eomt")}
 """{section of `names.txt`: `Names`}"""
 

@@ -1,4 +1,4 @@
-"""transformers' layout, `.safetensors` with `config.json`: encoders with a classifier, EoMT, Depth Anything and TIPSv2."""
+"""transformers' layout, `.safetensors` with `config.json`: encoders, EoMT, Depth Anything and TIPSv2-DPT."""
 
 import re
 

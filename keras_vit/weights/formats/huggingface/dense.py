@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 import re
+import typing
 
 import numpy as np
 
-from keras_vit.architectures.dense import DepthEstimatorConfig, NormalEstimatorConfig, SegmenterConfig
+from keras_vit.architectures.dense import DenseConfig, DepthEstimatorConfig, NormalEstimatorConfig, SegmenterConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import shown
 from keras_vit.outputs import Output
@@ -24,6 +25,11 @@ _SMALL = 0.05
 """Mean size of the scales of LayerNorms. Scales are about 1, and differences between them are much smaller."""
 _TASKS = {"class_map": "segmentation_head.", "depth": "depth_head.", "normals": "normals_head."}
 """{kind of output: prefix of its head in TIPSv2-DPT}"""
+_KINDS: dict[str, type[DenseConfig]] = {
+    "class_map": SegmenterConfig,
+    "depth": DepthEstimatorConfig,
+    "normals": NormalEstimatorConfig,
+}
 # Settings of image processors that are used. The others describe how images of other sizes are split or padded.
 _PIXELS = ("do_normalize", "image_mean", "image_std", "do_rescale", "rescale_factor", "resample")
 
@@ -142,8 +148,8 @@ def _describe_tipsv2(file, hints, json):
         readout=GELUS[json.get("readout_activation", "gelu_pytorch_tanh")],
         output="relu" if output == "depth" else "linear",
     )
-    kinds = {"class_map": SegmenterConfig, "depth": DepthEstimatorConfig, "normals": NormalEstimatorConfig}
-    facts, fields = {"output": Output(output), "ignored": {**base.ignored, **ignored}}, {}
+    facts: dict[str, typing.Any] = {"output": Output(output), "ignored": {**base.ignored, **ignored}}
+    fields: dict[str, typing.Any] = {}
     num_outputs = head.shapes["head.linear.weight"][0]
     if output == "depth":
         fields = {name: float(json[name]) for name in ("min_depth", "max_depth")}
@@ -152,7 +158,7 @@ def _describe_tipsv2(file, hints, json):
         facts["classes"] = num_outputs
         facts["label_space"], unusable = read_class_names(json, num_outputs)
         facts["ignored"] |= unusable
-    config = kinds[output].of_encoder(base.config, head=arguments, **fields)
+    config = _KINDS[output].of_encoder(base.config, head=arguments, **fields)
     return with_head(base, config, head, "dpt", **facts)
 
 
@@ -191,7 +197,7 @@ def write(weights, description):
 
 _HEAD = ("head", "predictions/", "sky_predictions/")
 """Beginnings of the paths of the head"""
-_EOMT_NAMES = {
+_EOMT_NAMES: dict[str, typing.Any] = {
     r"^(?:encoder\.layer|layer)\.": "layers.",
     r"\.attention\.attention\.(query|key|value)\.": lambda match: f".attention.{match[1][0]}_proj.",
     r"\.attention\.output\.dense\.": ".attention.out_proj.",
