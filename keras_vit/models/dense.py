@@ -5,15 +5,17 @@ import functools
 import typing
 
 import keras
+from keras import ops
 
 from keras_vit import layers
 from keras_vit.architectures.dense import DepthEstimatorConfig, SegmenterConfig
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
 from keras_vit.checks import check_choice, check_positive_integer
 from keras_vit.encoder import embed_patches, encode_patches, encoder_norm
+from keras_vit.graph import calls
 from keras_vit.heads import HEADS
 from keras_vit.heads.classifier import classifier
-from keras_vit.heads.dense_head import DenseHead
+from keras_vit.heads.dense_head import DenseHead, patch_map
 from keras_vit.models.building import SharedArguments, checked_arguments, functional_model, image_inputs, prepare
 from keras_vit.models.functional_vit import FunctionalViT
 from keras_vit.models.vit import check_preprocessing
@@ -165,6 +167,27 @@ def build_model(config, shared, name=None, grid_size=None):
     features = head(patches, taps, images)
     finish = {"class_map": _classify, "depth": _estimate_depth, "normals": _estimate_normals}[config.output]
     return functional_model(inputs, finish(features, images, config, shared), name or config.kind, FunctionalViT)
+
+
+def encoder_and_head(model):
+    """Divides a model of this module in two. Both parts share its layers.
+
+    Args:
+        model: Model of `build_model` with a fixed image size.
+
+    Returns:
+        * The encoder, a `keras.Model` from images to the inputs of the head: {name: tokens (B, T, D)}.
+        * A `keras.Model` from these inputs to the outputs of `model`.
+    """
+    [call] = [node for node in calls(model) if node.operation is model.get_layer("head")]
+    patches, taps, images = call.arguments.args
+    encoder = keras.Model(model.input, {f"tap_{i}": tokens for i, tokens in enumerate(taps)})
+    inputs = {name: keras.Input(tokens.shape[1:], name=name) for name, tokens in encoder.output.items()}
+    after = keras.Model([patches, *taps, images], model.output)
+    # Only the sizes of the patches and of the images are used.
+    grid = patch_map(inputs["tap_0"], patches)
+    outputs = after([grid, *inputs.values(), ops.zeros((1, *images.shape[1:]))])
+    return encoder, keras.Model(inputs, outputs)
 
 
 def _classify(features, images, config, shared):

@@ -194,12 +194,14 @@ def _in_memory(source, decode):
         rows = slice(count, count := count + len(new[0]))
         for array, values in zip(arrays, new, strict=True):
             array[rows] = values
-    return _MemorySource(arrays, structure)
+    return ArraySource(arrays, structure)
 
 
 @dataclasses.dataclass(frozen=True)
-class _MemorySource:
-    """Training examples in NumPy arrays. The keys of an epoch are the examples.
+class ArraySource:
+    """Examples in NumPy arrays, in memory or mapped from files. The keys of an epoch are the examples.
+
+    Each array has the rows of all examples, `num_views` times: epoch e reads the rows of view e modulo `num_views`.
 
     The arrays are not TensorFlow variables, because in deterministic mode, functions that read variables run
     sequentially. Many examples are read in one call of Python. Only one thread at a time can run Python, so a call for
@@ -208,22 +210,24 @@ class _MemorySource:
 
     arrays: list[np.ndarray]
     structure: dict
+    num_views: int = 1
 
     @property
     def size(self):
-        return len(self.arrays[0])
+        return len(self.arrays[0]) // self.num_views
 
     @staticmethod
     def read(example):
         return example
 
-    def epoch(self, epoch, shard, skip, seed):
+    def epoch(self, epoch, shard, skip, seed=None):
         """Same as `IndexedSource.epoch`."""
         keys = IndexedSource(self.size, read=self.read).epoch(epoch, shard, skip, seed)
-        return keys.batch(_ROWS).map(self._rows, tf.data.AUTOTUNE).unbatch()
+        first = epoch % self.num_views * self.size
+        return keys.batch(_ROWS).map(lambda *keys: self._rows(*keys, first), tf.data.AUTOTUNE).unbatch()
 
-    def _rows(self, positions, indices):
-        arrays = self.arrays
+    def _rows(self, positions, indices, first):
+        arrays, indices = self.arrays, indices + first
         types = [tf.as_dtype(array.dtype) for array in arrays]  # The type of bytes objects becomes tf.string.
         rows = tf.numpy_function(lambda rows: [array[rows] for array in arrays], [indices], types, stateful=False)
         rows = map(tf.ensure_shape, rows, [(None, *array.shape[1:]) for array in arrays])

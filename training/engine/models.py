@@ -9,11 +9,13 @@ import keras_vit
 from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.models import KINDS
+from keras_vit.models.building import SharedArguments
+from keras_vit.models.dense import encoder_and_head
 from keras_vit.preprocessing import SETTINGS, preprocessing_layer
 from keras_vit.weights.adapt import check_stem
 from keras_vit.weights.opening import entry_of_source, open_checkpoint
 from training.errors import InputError
-from training.recipe.model_functions import get_function
+from training.recipe.model_functions import build_head, get_function
 from training.runs.folder import Run, load_model, read_class_names
 from training.tasks import TASKS
 
@@ -33,7 +35,9 @@ def build_model(recipe, classes, with_logits=False, built=None):
     Raises:
         InputError: If the model cannot be built, or its initial weights are unavailable or do not fit.
     """
-    if built is not None:
+    task = TASKS[recipe.task](recipe)
+    is_dense = task.factory is not None and recipe.model.function is None
+    if built is not None and not is_dense:
         recipe = _without_initial_values(recipe, built)
     options = recipe.model
     arguments = {
@@ -41,9 +45,11 @@ def build_model(recipe, classes, with_logits=False, built=None):
         "include_preprocessing": True,
         "name": recipe.name,
     }
-    arguments |= TASKS[recipe.task](recipe).head_arguments(classes, with_logits)
+    arguments |= task.head_arguments(classes, with_logits)
     try:
-        if options.weights is None:
+        if is_dense:
+            model = _build_dense(options, task, arguments, built)
+        elif options.weights is None:
             if options.config is None:
                 model = get_function(options.function)(**options.arguments, **arguments)
             else:
@@ -67,6 +73,29 @@ def build_model(recipe, classes, with_logits=False, built=None):
         config, layer = built["preprocessing"], preprocessing_layer(model)
         layer.set_preprocessing(**{name: config[name] for name in SETTINGS})
         layer.source, layer.origin, layer.adaptations = (config[name] for name in ("source", "origin", "adaptations"))
+    return model
+
+
+def _build_dense(options, task, arguments, built):
+    """Builds a model with a head for pixels. `built` is as in `build_model`."""
+    if built is not None:
+        config = read_architecture(built["preprocessing"]["architecture"])
+        name = arguments.pop("name")
+        shared = SharedArguments(**arguments | {"input_shape": tuple(built["input_shape"])})
+        model = KINDS[config.kind].build(config, shared, name, None)
+    elif options.head is not None:
+        head = build_head(options.head, options.head_arguments)
+        encoder = options.encoder or options.config
+        model = getattr(keras_vit, task.factory)(encoder, head, **arguments, **options.arguments)
+    else:
+        model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
+    if options.has_frozen_encoder:
+        head = model.get_layer("head")
+        encoder, _ = encoder_and_head(model)
+        for layer in encoder.layers:
+            layer.trainable = False
+        for block in () if options.train_last_blocks else head.blocks:
+            block.trainable = False
     return model
 
 

@@ -9,10 +9,11 @@ import pydantic
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
+from keras_vit.heads import HEADS
 from keras_vit.layers import PatchEmbedding
 from training.recipe.consistency import TASK_FIELDS, check_recipe, refuse_unused
 from training.recipe.images import Augment, Data
-from training.recipe.model_functions import check_function
+from training.recipe.model_functions import build_head, check_function
 from training.recipe.section import Duration, Fraction, section
 
 _VARIANT_OR_FIELDS = pydantic.BeforeValidator(lambda value: get_variant(value) if isinstance(value, str) else value)
@@ -31,11 +32,32 @@ class Model:
     changes: Annotated[dict[str, Any], pydantic.AfterValidator(ViTConfig.read_fields)] = Field(
         {}, description="with weights: fields of keras_vit.ViTConfig to change, such as drop_path_rate"
     )
+    encoder: str | None = Field(
+        None,
+        description="to train a head on an encoder: catalogue name, path or address of a Vision Transformer with "
+        "weights",
+    )
+    head: Literal[*HEADS] | None = Field(  # type: ignore[valid-type]
+        None,
+        description="with encoder or config, for outputs of each pixel: linear, dpt or eomt (queries, each with a mask "
+        "and a class)",
+    )
+    head_arguments: dict[str, Any] = Field({}, description="with head: arguments of keras_vit.heads, such as features")
+    train_encoder: bool = Field(
+        False,
+        description="with encoder: whether the encoder is trained, too; if not, its features are computed once and "
+        "kept on disk",
+    )
+    train_last_blocks: bool = Field(
+        True, description="with head=eomt on a frozen encoder: whether the head's copy of the last blocks is trained"
+    )
     function: str | None = Field(
         None, description="to train another architecture from scratch: a function of keras_vit such as BiTResNet"
     )
     arguments: dict[str, Any] = Field(
-        {}, description="with function: arguments of this function, such as stage_depths and width of BiTResNet"
+        {},
+        description="with function: arguments of this function, such as stage_depths and width of BiTResNet; with "
+        "encoder and task=depth: arguments of keras_vit.DepthEstimator, such as max_depth"
     )
     input_shape: tuple[PositiveInt, PositiveInt, Literal[1, 3]] | None = Field(
         None, description="height, width, channels (3, or 1 for gray); none: those of the weights, or 224,224,3"
@@ -53,15 +75,18 @@ class Model:
     )
 
     def __post_init__(self):
-        if sum(value is not None for value in (self.config, self.weights, self.function)) != 1:
+        if sum(value is not None for value in (self.config, self.weights, self.function, self.encoder)) != 1:
             raise ValueError(
-                "exactly one of model.config, model.function and model.weights must be set. The first two train from "
-                "scratch, and model.weights is fine-tuned. Set the others to none"
+                "exactly one of model.config, model.function, model.weights and model.encoder must be set. The first "
+                "two train from scratch, model.weights is fine-tuned, and model.encoder gets a new head. Set the "
+                "others to none"
             )
-        if self.function is None:
-            refuse_unused(self, ["arguments"], "with model.function")
+        if self.function is None and self.head is None:
+            refuse_unused(self, ["arguments"], "with model.function or model.head")
         if self.weights is None:
             refuse_unused(self, ["changes"], "with model.weights")
+        self._check_head()
+        if self.weights is None:
             self._check_config()
         else:
             refuse_unused(self, ["resize", "attention_initialization"], "without model.weights")
@@ -69,12 +94,31 @@ class Model:
             ViTConfig.check_names(self.changes)
             dict(ViTConfig.checked(self.changes))
 
+    def _check_head(self):
+        if self.encoder is None:
+            refuse_unused(self, ["train_encoder", "train_last_blocks"], "with model.encoder")
+        elif self.head is None:
+            raise ValueError(f"model.encoder needs model.head, one of {', '.join(HEADS)}")
+        if self.encoder is None and self.config is None:
+            refuse_unused(self, ["head"], "with model.encoder or model.config")
+        if self.head is None:
+            refuse_unused(self, ["head_arguments"], "with model.head")
+        else:
+            build_head(self.head, self.head_arguments)
+        if self.encoder is not None:
+            refuse_unused(self, ["resize", "attention_initialization"], "without model.encoder")
+
+    @property
+    def has_frozen_encoder(self):
+        """Whether a head is trained on the features of a frozen encoder."""
+        return self.encoder is not None and not self.train_encoder
+
     def _check_config(self):
         if self.function is not None:
             check_function(self.function, self.arguments)
         shape = self.input_shape or (224, 224, 3)
         if self.config is not None:
-            if self.config.pooling is None:
+            if self.config.pooling is None and self.head is None:
                 raise ValueError("model.config.pooling must not be none: a classifier needs one vector per image")
             if self.config.stem is None:
                 patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
@@ -256,7 +300,8 @@ class Recipe:
     )
     task: Literal[*TASK_FIELDS] = Field(  # type: ignore[valid-type]
         "classification",
-        description="classify whole images (classification) or each pixel (segmentation), find all labels of an image "
+        description="classify whole images (classification) or each pixel (segmentation), find objects and their "
+        "pixels (instance_segmentation, panoptic_segmentation), estimate depth (depth), find all labels of an image "
         "(multilabel), predict numbers (regression), or train without labels (pretraining)",
     )
     model: Model

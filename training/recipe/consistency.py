@@ -19,6 +19,18 @@ class _AllExcept:
 _MIXING = ("mixup", "cutmix")
 _POLICIES = ("randaugment_ops", "randaugment_magnitude", "autoaugment")
 _NO_LABELS = {"fit": _AllExcept(("loss", "label_smoothing")), "distillation": ()}
+QUERY_TASKS = ("instance_segmentation", "panoptic_segmentation")
+"""Tasks whose models predict masks and classes of queries"""
+DENSE_TASKS = ("segmentation", *QUERY_TASKS, "depth")
+"""Tasks whose models predict something for each pixel"""
+# The operations of the policies, and erasing, do not change masks and depth.
+_DENSE = {
+    **_NO_LABELS,
+    "pretraining": (),
+    "model": _AllExcept(("resize",)),
+    "data": _AllExcept(("label", "classes", "max_failures")),
+    "augment": _AllExcept((*_MIXING, *_POLICIES, "library", "erasing")),
+}
 TASK_FIELDS: dict[str, dict[str, Any]] = {
     "classification": {"pretraining": (), "data": _AllExcept(("mask",))},
     "multilabel": {
@@ -34,14 +46,7 @@ TASK_FIELDS: dict[str, dict[str, Any]] = {
         "data": _AllExcept(("mask",)),
         "augment": _AllExcept(_MIXING),
     },
-    "segmentation": {
-        **_NO_LABELS,
-        "pretraining": (),
-        "model": _AllExcept(("resize",)),
-        "data": _AllExcept(("label", "classes", "max_failures")),
-        # The operations of the policies, and erasing, do not change masks.
-        "augment": _AllExcept((*_MIXING, *_POLICIES, "library", "erasing")),
-    },
+    **dict.fromkeys(DENSE_TASKS, _DENSE),
     "pretraining": {
         **_NO_LABELS,
         "data": _AllExcept(("mask",)),
@@ -90,12 +95,25 @@ def check_recipe(recipe):
 
 
 def _check_task(recipe):
-    is_segmenter = recipe.model.function in SEGMENTERS
-    if is_segmenter != (recipe.task == "segmentation"):
+    model = recipe.model
+    is_dense = model.head is not None or model.function in SEGMENTERS or model.weights is not None
+    if recipe.task in DENSE_TASKS and not is_dense:
+        functions = f", or model.function={' or '.join(SEGMENTERS)}" if recipe.task == "segmentation" else ""
         raise ValueError(
-            f"task=segmentation needs model.function={' or '.join(SEGMENTERS)}, and other tasks need another model. "
-            f"Received: task={recipe.task} and model.function={recipe.model.function or 'none'}"
+            f"task={recipe.task} needs model.head with model.encoder or model.config{functions}. Received: "
+            f"model.head=none and model.function={model.function or 'none'}"
         )
+    if recipe.task not in DENSE_TASKS and (model.head is not None or model.function in SEGMENTERS):
+        raise ValueError(
+            f"model.head and model.function={' or '.join(SEGMENTERS)} are for task={', '.join(DENSE_TASKS)}. Received: "
+            f"task={recipe.task}, model.head={model.head or 'none'} and model.function={model.function or 'none'}"
+        )
+    if model.function in SEGMENTERS and recipe.task != "segmentation":
+        raise ValueError(f"model.function={model.function} needs task=segmentation. Received: task={recipe.task}")
+    if recipe.task in QUERY_TASKS and model.head not in ("eomt", None):
+        raise ValueError(f"task={recipe.task} needs model.head=eomt. Received: model.head={model.head}")
+    if recipe.task == "depth" and model.head == "eomt":
+        raise ValueError("task=depth needs model.head=dpt or linear. Received: model.head=eomt")
     if recipe.task == "pretraining" and recipe.model.function is not None:
         raise ValueError(
             f"task=pretraining trains a Vision Transformer. Set model.config or model.weights. Received: "

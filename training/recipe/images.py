@@ -88,6 +88,12 @@ class Data:
     cache: bool = Field(
         True, description="keep the images in memory, as resized pixels or, with crop=inception, as encoded files"
     )
+    views: PositiveInt = Field(
+        1, description="with a frozen encoder: number of augmented copies of a training image, whose features are kept"
+    )
+    cache_limit: PositiveFloat = Field(
+        20.0, description="with a frozen encoder: maximum size of all kept features on disk, in gigabytes"
+    )
     max_failures: NonNegativeInt = Field(
         0,
         description="for folder, table and archives: training images that may be lost in the run; others replace them; "

@@ -6,12 +6,24 @@ import inspect
 import keras_vit
 from keras_vit import architectures, baselines, models
 from keras_vit.checks import did_you_mean
+from keras_vit.heads import HEADS
 from keras_vit.models.building import SharedArguments
 
 
 def get_function(name):
     """Returns the function `name` of `keras_vit` or `keras_vit.baselines`."""
     return getattr(baselines if name in baselines.__all__ else keras_vit, name)
+
+
+def build_head(name, arguments):
+    """Builds a head of `keras_vit.heads`. Raises a ValueError if an argument is unknown or invalid."""
+    known = list(HEADS[name]().arguments)
+    for argument in arguments.keys() - known:
+        raise ValueError(
+            f"model.head_arguments.{argument} is not an argument of the head {name}.{did_you_mean(argument, known)} "
+            f"Accepted: {', '.join(known)}"
+        )
+    return HEADS[name](**arguments)
 
 
 def check_function(name, arguments):

@@ -56,6 +56,7 @@ class Task(abc.ABC):
         predicted: What the names of the data set are called, in texts.
         commands: Names of the commands that accept models of this task, besides `train`.
         published_results: Names of the results that a model card contains, without `test_`.
+        factory: Name of the function of `keras_vit` that puts a head on an encoder, or `None`.
         has_predictions: Whether the model predicts something that can be served, so that a run exports it.
     """
 
@@ -65,6 +66,7 @@ class Task(abc.ABC):
     commands: tuple[str, ...]
     published_results: tuple[str, ...] = ()
     has_predictions = True
+    factory: str | None = None
 
     def __init__(self, recipe):
         self.recipe = recipe

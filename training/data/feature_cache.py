@@ -1,0 +1,131 @@
+"""Features of a frozen encoder, computed once and kept on disk. Shapes: N examples, V views, T tokens, D hidden.
+
+The features of an example are the inputs of a head: tokens (T, D) of some encoder blocks. A folder contains an array of
+N V rows for each of them and for each label, and a file that says how many rows are complete. If the computation is
+interrupted, it continues there. Tokens are stored in float16.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.atomic_files import replace_file_atomically
+from training.data.pipeline import ArraySource
+from training.data.sources import BatchShard
+from training.errors import InputError
+
+_PROGRESS = "progress.json"
+_SECONDS_BETWEEN_SAVES = 20
+_TOO_LARGE = 6e4  # The largest float16 is 65,504.
+
+
+def fingerprint(facts):
+    """A name for features that depend on `facts`, which must be of JSON types."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:20]
+
+
+def cached_features(folder, source, make_example, compute, batch_size, num_views, limit, title):
+    """Computes the features of a source unless they are kept already.
+
+    Args:
+        folder: Path of the folder of these features. Its name is a `fingerprint`.
+        source: Source of the examples, one of `training.data.sources`.
+        make_example: TensorFlow function of an example and its seed, int64 (2,), that returns an image and its label.
+            The label can be a dictionary.
+        compute: Function of images (B, H, W, C) that returns {name: tokens (B, T, D)}.
+        batch_size: Number of images that are computed at a time.
+        num_views: Number V of views. Each has another seed.
+        limit: Maximum size in bytes of `folder` and the folders beside it. The oldest ones are removed.
+        title: What the examples are called when the progress is printed.
+
+    Returns:
+        `training.data.pipeline.ArraySource`. An example has the features as `image`, and the label as `label`.
+
+    Raises:
+        InputError: If the features do not fit into the limit or on the disk.
+    """
+    examples = _examples(source, make_example, num_views)
+    first = next(examples.take(1).batch(1).as_numpy_iterator())
+    template = {"image": {name: x.astype("float16") for name, x in compute(first[0]).items()}, "label": first[1]}
+    rows = [np.asarray(x)[0] for x in tf.nest.flatten(template)]
+    count = source.size * num_views
+    size = count * sum(row.nbytes for row in rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    _make_room(folder, size, limit)
+    arrays = [_array(folder / f"{i}.npy", (count, *row.shape), row.dtype) for i, row in enumerate(rows)]
+    done = _read_progress(folder)
+    if done < count:
+        print(f"Computing the features of {count:,} {title} ({size / 1e9:.1f} GB). They are kept in {folder}", flush=True)
+        _fill(folder, arrays, examples.skip(done).batch(batch_size), compute, done, count)
+    specs = [tf.TensorSpec(row.shape, row.dtype) for row in rows]
+    return ArraySource(arrays, tf.nest.pack_sequence_as(template, specs), num_views)
+
+
+def _examples(source, make_example, num_views):
+    """A `tf.data.Dataset` of all examples of all views, in order."""
+
+    def view(number):
+        # Each view reads the source in order. A seed consists of a number for the view and the position.
+        keys = source.epoch(tf.constant(0, tf.int64), BatchShard(batch_size=1), tf.constant(0, tf.int64))
+        return keys.map(
+            lambda position, key: make_example(source.read(key), tf.stack([number, position])), tf.data.AUTOTUNE
+        )
+
+    return tf.data.Dataset.range(num_views).flat_map(view)
+
+
+def _fill(folder, arrays, batches, compute, done, count):
+    began = saved = time.monotonic()
+    start = done
+    for images, labels in batches.prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
+        features = compute(images)
+        if (largest := max(np.abs(x).max() for x in features.values())) > _TOO_LARGE:
+            raise InputError(f"Features of the encoder reach {largest:.3g}, which is too large to keep in float16.")
+        values = tf.nest.flatten({"image": features, "label": labels})
+        for array, rows in zip(arrays, values, strict=True):
+            array[done : done + len(images)] = rows
+        done += len(images)
+        now = time.monotonic()
+        if now - saved > _SECONDS_BETWEEN_SAVES or done == count:
+            for array in arrays:
+                array.flush()
+            with replace_file_atomically(folder / _PROGRESS) as unfinished:
+                unfinished.write_text(json.dumps({"rows": done}))
+            left = (now - began) / (done - start) * (count - done)
+            print(f"  {done:,} of {count:,}, {left / 60:.1f} minutes left", flush=True)
+            saved = now
+
+
+def _array(path, shape, dtype):
+    """Opens or creates an array that is mapped from a file."""
+    if path.is_file():
+        return np.lib.format.open_memmap(path, "r+")
+    return np.lib.format.open_memmap(path, "w+", dtype, shape)
+
+
+def _read_progress(folder):
+    path = folder / _PROGRESS
+    return json.loads(path.read_text())["rows"] if path.is_file() else 0
+
+
+def _make_room(folder, size, limit):
+    """Removes the oldest features beside `folder` until all features need at most `limit` bytes."""
+    if size > limit:
+        raise InputError(
+            f"The features need {size / 1e9:.1f} GB, but data.cache_limit is {limit / 1e9:g} GB. Choose fewer data.views, "
+            f"smaller images, or a higher data.cache_limit. With model.train_encoder=true, no features are kept."
+        )
+    others = sorted((path for path in folder.parent.iterdir() if path != folder), key=lambda path: path.stat().st_mtime)
+    sizes = [sum(file.stat().st_size for file in other.iterdir()) for other in others]
+    while others and sum(sizes) + size > limit:
+        print(f"Removing older features: {others[0]}")
+        shutil.rmtree(others.pop(0))
+        sizes.pop(0)
+    present = sum(file.stat().st_size for file in folder.iterdir())
+    free = shutil.disk_usage(folder).free
+    if size - present > free:
+        raise InputError(f"The features need {size / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free for {folder}.")
