@@ -59,7 +59,9 @@ def cached_features(folder, source, make_example, compute, batch_size, num_views
     arrays = [_array(folder / f"{i}.npy", (count, *row.shape), row.dtype) for i, row in enumerate(rows)]
     done = _read_progress(folder)
     if done < count:
-        print(f"Computing the features of {count:,} {title} ({size / 1e9:.1f} GB). They are kept in {folder}", flush=True)
+        print(
+            f"Computing the features of {count:,} {title} ({size / 1e9:.1f} GB). They are kept in {folder}", flush=True
+        )
         _fill(folder, arrays, examples.skip(done).batch(batch_size), compute, done, count)
     specs = [tf.TensorSpec(row.shape, row.dtype) for row in rows]
     return ArraySource(arrays, tf.nest.pack_sequence_as(template, specs), num_views)

@@ -120,7 +120,9 @@ class Fitting:
         if self.encoder is None:
             return training_batches(source, changes, self.read_label, self.recipe)
         features = self._features("train", changes.decode, changes.change, self.recipe.data.views)
-        unchanged = Augmentation(dict, lambda sample, seed: sample, lambda images, labels, seed, num_real: (images, labels))
+        unchanged = Augmentation(
+            dict, lambda sample, seed: sample, lambda images, labels, seed, num_real: (images, labels)
+        )
         recipe = dataclasses.replace(self.recipe, data=dataclasses.replace(self.recipe.data, cache=False))
         return training_batches(features, unchanged, operator.itemgetter("label"), recipe)
 
@@ -128,7 +130,9 @@ class Fitting:
         """The source of the features of a split (`training.data.feature_cache`)."""
         recipe, source = self.recipe, self.dataset.splits[split]
         options = {"augment": recipe.augment, "seed": recipe.seed} if split == "train" else {}
-        arrays = {path: array for path, array in canonical_arrays(self.model).items() if layer_of(path) != "predictions"}
+        arrays = {
+            path: array for path, array in canonical_arrays(self.model).items() if layer_of(path) != "predictions"
+        }
         layers = {layer.name for layer in self.encoder.layers}
         facts = {
             "version": keras_vit.__version__,

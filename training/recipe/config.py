@@ -57,7 +57,7 @@ class Model:
     arguments: dict[str, Any] = Field(
         {},
         description="with function: arguments of this function, such as stage_depths and width of BiTResNet; with "
-        "encoder and task=depth: arguments of keras_vit.DepthEstimator, such as max_depth"
+        "encoder and task=depth: arguments of keras_vit.DepthEstimator, such as max_depth",
     )
     input_shape: tuple[PositiveInt, PositiveInt, Literal[1, 3]] | None = Field(
         None, description="height, width, channels (3, or 1 for gray); none: those of the weights, or 224,224,3"

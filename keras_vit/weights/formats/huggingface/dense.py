@@ -179,9 +179,9 @@ def _taps(backbone):
 def write(weights, description):
     """`Format.write`: the files of a folder for EoMT or Depth Anything of transformers."""
     config = description.config
-    problems = _problems(config)
-    refuse("transformers 5", [problem for problem, is_present in problems.items() if is_present])
     is_depth = config.output == "depth"
+    if is_depth:
+        refuse("transformers 5", [problem for problem, is_present in _problems(config).items() if is_present])
     head = {path: array for path, array in weights.items() if path.startswith(_HEAD) and "/encoder_" not in path}
     encoder_weights = {path.removeprefix("head/"): array for path, array in weights.items() if path not in head}
     table = encoder_weights.get("position_embedding/embedding")
@@ -208,10 +208,8 @@ _EOMT_NAMES: dict[str, typing.Any] = {
 
 
 def _problems(config):
-    """{what transformers cannot express: whether the model has it}"""
+    """{what transformers' Depth Anything cannot express: whether the model has it}"""
     head = config.head
-    if config.output != "depth":
-        return {f"a {head['name']} head (accepted: eomt)": head["name"] != "eomt"}
     is_published = head["name"] == "dpt" and head.get("readout") is None and head.get("output") == "image"
     activation = config.activation == ("sigmoid" if config.max_depth else "relu")
     return {

@@ -1,0 +1,132 @@
+"""EoMT and Depth Anything of transformers with random weights, read and written. The images have two sizes."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import keras_vit
+from tests.test_case import assert_close, to_numpy
+
+ENCODER = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "patch_size": 8}
+QUERIES = {"num_queries": 7, "num_blocks": 2, "num_upscale_blocks": 1}
+LABELS = {"id2label": {index: f"class {index}" for index in range(5)}}
+
+
+def randomize(model):
+    """Weights with which no output is almost constant."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.2 if parameter.ndim > 1 else 0.5)
+        if hasattr(model, "attn_mask_probs"):
+            model.attn_mask_probs.zero_()  # Published models do not mask the attention.
+    return model.eval()
+
+
+def run(model, images):
+    with torch.no_grad():
+        return model(pixel_values=torch.tensor(images.transpose(0, 3, 1, 2)))
+
+
+def images_of(height, width):
+    return np.random.default_rng(0).normal(size=(2, height, width, 3)).astype("float32")
+
+
+def check_eomt(model, images, folder, family):
+    """Reads the model that transformers wrote to `folder`, writes it again, and compares all outputs."""
+    expected = run(model, images)
+    model.save_pretrained(folder / "theirs")
+    ours = keras_vit.from_pretrained(folder / "theirs", family=family)
+    found = ours(images)
+    assert_close(found["objects"], expected.class_queries_logits.numpy())
+    assert_close(found["masks"], expected.masks_queries_logits.numpy().transpose(0, 2, 3, 1))
+    keras_vit.save_weights(ours, folder / "ours", "huggingface")
+    again, info = type(model).from_pretrained(folder / "ours", output_loading_info=True)
+    assert not any(info.values())
+    assert again.config.id2label == LABELS["id2label"]
+    assert torch.equal(run(again.eval(), images).masks_queries_logits, expected.masks_queries_logits)
+
+
+@pytest.mark.parametrize("size", [32, 48])
+def test_eomt(size, tmp_path):
+    config = transformers.EomtConfig(
+        **ENCODER, **QUERIES, **LABELS, mlp_ratio=2, image_size=size, num_register_tokens=3
+    )
+    model = randomize(transformers.EomtForUniversalSegmentation(config))
+    check_eomt(model, images_of(size, size), tmp_path, "dinov2")
+
+
+def test_eomt_on_dinov3(tmp_path):
+    """Published files contain the differences from the weights of DINOv3."""
+    config = transformers.EomtDinov3Config(
+        **ENCODER, **QUERIES, **LABELS, intermediate_size=64, image_size=32, num_register_tokens=3
+    )
+    model = randomize(transformers.EomtDinov3ForUniversalSegmentation(config))
+    images = images_of(32, 32)
+    check_eomt(model, images, tmp_path, "dinov3")
+    encoder_config = transformers.DINOv3ViTConfig(
+        **ENCODER, intermediate_size=64, image_size=32, num_register_tokens=3, layer_norm_eps=1e-6
+    )
+    encoder = randomize(transformers.DINOv3ViTModel(encoder_config))
+    encoder.save_pretrained(tmp_path / "dinov3")
+    whole = model.state_dict()
+    own = {name.replace("model.layer.", "layers."): array for name, array in encoder.state_dict().items()}
+    own = {
+        name.replace("layer.", "layers.") if name.startswith("layer.") else name: array for name, array in own.items()
+    }
+    own = {
+        name.replace("norm.", "layernorm.") if name.startswith("norm.") else name: array for name, array in own.items()
+    }
+    changed = [name for name in whole if name in own and "mask_token" not in name]
+    assert len(changed) > 60
+    with torch.no_grad():
+        for name in changed:  # A trained model differs little from its encoder.
+            whole[name].copy_(own[name] + 0.01 * whole[name])
+    expected = run(model, images)
+    with torch.no_grad():
+        for name in changed:
+            whole[name].sub_(own[name])
+    model.save_pretrained(tmp_path / "differences")
+    arguments = {"family": "dinov3", "input_shape": (32, 32, 3)}
+    ours = keras_vit.from_pretrained(tmp_path / "differences", encoder=tmp_path / "dinov3", **arguments)
+    assert_close(ours(images)["objects"], expected.class_queries_logits.numpy())
+    with pytest.raises(ValueError, match="contains differences from the weights of DINOv3"):
+        keras_vit.from_pretrained(tmp_path / "differences", **arguments)
+    with pytest.raises(ValueError, match="Do not pass encoder="):
+        keras_vit.from_pretrained(tmp_path / "theirs", encoder=tmp_path / "dinov3", **arguments)
+
+
+@pytest.mark.parametrize("max_depth", [None, 7])
+def test_depth_anything(max_depth, tmp_path):
+    backbone = transformers.Dinov2Config(**ENCODER, mlp_ratio=2, image_size=32, out_indices=[1, 2, 3, 4])
+    kind = {"depth_estimation_type": "relative" if max_depth is None else "metric", "max_depth": max_depth or 1}
+    sizes = {"neck_hidden_sizes": [5, 6, 8, 12], "fusion_hidden_size": 10, "head_hidden_size": 6}
+    sizes |= {"reassemble_hidden_size": 32, "patch_size": 8}
+    backbone.update({"reshape_hidden_states": False})
+    config = transformers.DepthAnythingConfig(backbone_config=backbone, **sizes, **kind)
+    model = randomize(transformers.DepthAnythingForDepthEstimation(config))
+    model.save_pretrained(tmp_path / "theirs")
+    for height, width in ((32, 32), (24, 40)):
+        images = images_of(height, width)
+        expected = run(model, images).predicted_depth.numpy()
+        scale = np.abs(expected).max()
+        assert expected.std() > scale / 40
+        ours = keras_vit.from_pretrained(tmp_path / "theirs", input_shape=images.shape[1:])
+        assert_close(to_numpy(ours(images))[..., 0] / scale, expected / scale)
+        if height == width:
+            keras_vit.save_weights(ours, tmp_path / "ours", "huggingface")
+            again, info = type(model).from_pretrained(tmp_path / "ours", output_loading_info=True)
+            assert not any(info.values())
+            assert_close(run(again.eval(), images).predicted_depth.numpy() / scale, expected / scale)
+
+
+def test_what_transformers_cannot_express(tmp_path):
+    config = keras_vit.ViTConfig(8, 32, num_layers=4, num_heads=4, mlp_dim=64, layer_scale=1.0, mlp="gelu_exact")
+    model = keras_vit.Segmenter(config, "linear", classes=3, input_shape=(32, 32, 3))
+    with pytest.raises(ValueError, match="cannot express that a model returns class_map"):
+        keras_vit.save_weights(model, tmp_path / "segmenter", "huggingface")
+    model = keras_vit.DepthEstimator(config, keras_vit.heads.DPTHead(features=8), input_shape=(32, 32, 3))
+    with pytest.raises(ValueError, match=r"a head other than DPTHead.*activation='softplus'"):
+        keras_vit.save_weights(model, tmp_path / "depth", "huggingface")
+    assert not list(tmp_path.iterdir())
