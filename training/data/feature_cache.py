@@ -34,11 +34,11 @@ def cached_features(folder, source, make_example, compute, batch_size, num_views
     Args:
         folder: Path of the folder of these features. Its name is a `fingerprint`.
         source: Source of the examples, one of `training.data.sources`.
-        make_example: TensorFlow function of an example and its seed, int64 (2,), that returns an image and its label.
-            The label can be a dictionary.
+        make_example: TensorFlow function of an example and its number from 0 to N V - 1, an int64 scalar. It returns an
+            image and its label, which can be a dictionary.
         compute: Function of images (B, H, W, C) that returns {name: tokens (B, T, D)}.
         batch_size: Number of images that are computed at a time.
-        num_views: Number V of views. Each has another seed.
+        num_views: Number V of views of each example.
         limit: Maximum size in bytes of `folder` and the folders beside it. The oldest ones are removed.
         title: What the examples are called when the progress is printed.
 
@@ -71,10 +71,10 @@ def _examples(source, make_example, num_views):
     """A `tf.data.Dataset` of all examples of all views, in order."""
 
     def view(number):
-        # Each view reads the source in order. A seed consists of a number for the view and the position.
+        # Each view reads the source in order.
         keys = source.epoch(tf.constant(0, tf.int64), BatchShard(batch_size=1), tf.constant(0, tf.int64))
         return keys.map(
-            lambda position, key: make_example(source.read(key), tf.stack([number, position])), tf.data.AUTOTUNE
+            lambda position, key: make_example(source.read(key), number * source.size + position), tf.data.AUTOTUNE
         )
 
     return tf.data.Dataset.range(num_views).flat_map(view)
@@ -118,8 +118,9 @@ def _make_room(folder, size, limit):
     """Removes the oldest features beside `folder` until all features need at most `limit` bytes."""
     if size > limit:
         raise InputError(
-            f"The features need {size / 1e9:.1f} GB, but data.cache_limit is {limit / 1e9:g} GB. Choose fewer data.views, "
-            f"smaller images, or a higher data.cache_limit. With model.train_encoder=true, no features are kept."
+            f"The features need {size / 1e9:.1f} GB, but data.cache_limit is {limit / 1e9:g} GB. Choose fewer "
+            f"data.views, smaller images, or a higher data.cache_limit. With model.train_encoder=true, no features are "
+            f"kept."
         )
     others = sorted((path for path in folder.parent.iterdir() if path != folder), key=lambda path: path.stat().st_mtime)
     sizes = [sum(file.stat().st_size for file in other.iterdir()) for other in others]

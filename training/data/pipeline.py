@@ -224,10 +224,11 @@ class ArraySource:
         """Same as `IndexedSource.epoch`."""
         keys = IndexedSource(self.size, read=self.read).epoch(epoch, shard, skip, seed)
         first = epoch % self.num_views * self.size
-        return keys.batch(_ROWS).map(lambda *keys: self._rows(*keys, first), tf.data.AUTOTUNE).unbatch()
+        rows = keys.batch(_ROWS).map(lambda positions, keys: self._rows(positions, keys + first), tf.data.AUTOTUNE)
+        return rows.unbatch()
 
-    def _rows(self, positions, indices, first):
-        arrays, indices = self.arrays, indices + first
+    def _rows(self, positions, indices):
+        arrays = self.arrays
         types = [tf.as_dtype(array.dtype) for array in arrays]  # The type of bytes objects becomes tf.string.
         rows = tf.numpy_function(lambda rows: [array[rows] for array in arrays], [indices], types, stateful=False)
         rows = map(tf.ensure_shape, rows, [(None, *array.shape[1:]) for array in arrays])

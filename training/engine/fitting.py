@@ -1,24 +1,16 @@
 """Fits the model of a run. `training.engine.events` shows what happens during the fit."""
 
-import dataclasses
 import functools
-import operator
-import pathlib
 
 import keras
 import tensorflow as tf
 
-import keras_vit
-from keras_vit.inference import predictor
-from keras_vit.models.dense import encoder_and_head
-from keras_vit.weights.assign import canonical_arrays, checksum
-from keras_vit.weights.paths import layer_of
-from training.data.augment import Augmentation, build_augmentation
-from training.data.feature_cache import cached_features, fingerprint
+from training.data.augment import build_augmentation
 from training.data.pipeline import evaluation_batches, num_steps_per_epoch, training_batches
 from training.data.samples import sample_decoder
 from training.data.sources import BatchShard
 from training.engine.events import Callbacks, Events, TensorBoard, quality, saved_variables, use_averages, write_history
+from training.engine.frozen import UNCHANGED, read_label, without_cache
 from training.engine.models import build_model, description, load_teacher
 from training.engine.optimizers import build_optimizer
 from training.engine.schedules import build_schedule, num_steps, training_steps
@@ -82,10 +74,10 @@ class Fitting:
             options = {"accumulation_steps": recipe.fit.accumulation_steps}
             options["teacher"] = load_teacher(recipe, model, dataset.class_names)
             options["metric"] = task.build_metric(learner, dataset)
-            inputs, self.encoder = model.input, None
+            inputs, self.frozen = model.input, None
             if recipe.model.has_frozen_encoder:
-                self.encoder, head = encoder_and_head(model)
-                inputs, outputs = head.input, head.output
+                self.frozen = FrozenEncoder(model, task, dataset, run)
+                inputs, outputs = self.frozen.head.input, self.frozen.head.output
             self.trained = TrainedModel(inputs, outputs, task.build_objective(learner, dataset), **options)
             self.trained.compile(build_optimizer(recipe, learner, steps_per_epoch))
         self.model, self.learner = model, learner
@@ -116,55 +108,23 @@ class Fitting:
         return self.state.step == self.total_steps and not self.stop.accepted
 
     def _training_batches(self):
-        source, changes = self.dataset.splits["train"], build_augmentation(self.model, self.recipe.augment)
-        if self.encoder is None:
-            return training_batches(source, changes, self.read_label, self.recipe)
-        features = self._features("train", changes.decode, changes.change, self.recipe.data.views)
-        unchanged = Augmentation(
-            dict, lambda sample, seed: sample, lambda images, labels, seed, num_real: (images, labels)
-        )
-        recipe = dataclasses.replace(self.recipe, data=dataclasses.replace(self.recipe.data, cache=False))
-        return training_batches(features, unchanged, operator.itemgetter("label"), recipe)
-
-    def _features(self, split, decode, change, num_views):
-        """The source of the features of a split (`training.data.feature_cache`)."""
-        recipe, source = self.recipe, self.dataset.splits[split]
-        options = {"augment": recipe.augment, "seed": recipe.seed} if split == "train" else {}
-        arrays = {
-            path: array for path, array in canonical_arrays(self.model).items() if layer_of(path) != "predictions"
-        }
-        layers = {layer.name for layer in self.encoder.layers}
-        facts = {
-            "version": keras_vit.__version__,
-            "weights": checksum({path: array for path, array in arrays.items() if layer_of(path) in layers}),
-            "model": description(self.model)["preprocessing"]["architecture"],
-            "pixels": keras_vit.describe(self.model).pixels,
-            "size": self.model.input_shape,
-            "precision": recipe.fit.precision,
-            "data": [recipe.data, recipe.task, split, source.size, num_views],
-            "contents": [item.digest for item in self.dataset.contents.items.get(split, ())],
-            **options,
-        }
-        folder = pathlib.Path(self.run_folder.folder).parent / "features" / fingerprint(facts)
-
-        def make_example(example, seed):
-            sample = change(decode(example), seed + tf.constant([recipe.seed, 0], tf.int64))
-            return sample["image"], self.read_label(sample)
-
-        limit = recipe.data.cache_limit * 1e9
-        compute, title = predictor(self.encoder), f"{split} images" if num_views == 1 else f"views of {split} images"
-        return cached_features(folder, source, make_example, compute, recipe.fit.batch_size, num_views, limit, title)
+        changes = build_augmentation(self.model, self.recipe.augment)
+        if self.frozen is None:
+            return training_batches(self.dataset.splits["train"], changes, self.read_label, self.recipe)
+        features = self.frozen.features("train", changes.decode, changes.change, self.recipe.data.views)
+        return training_batches(features, UNCHANGED, read_label, without_cache(self.recipe))
 
     def _validation(self):
         """The arguments of `fit` for the validation. Empty if there is no validation split."""
         if "validation" not in self.dataset.splits:
             return {}
         source, batch_size = self.dataset.splits["validation"], self.recipe.fit.batch_size
-        decode, read_label, cache = sample_decoder(self.model), self.read_label, self.recipe.data.cache
-        if self.encoder is not None:
-            source = self._features("validation", decode, lambda sample, seed: sample, 1)
-            decode, read_label, cache = dict, operator.itemgetter("label"), False
-        make = evaluation_batches(source, decode, read_label, batch_size, cache)
+        decode = sample_decoder(self.model)
+        if self.frozen is None:
+            make = evaluation_batches(source, decode, self.read_label, batch_size, self.recipe.data.cache)
+        else:
+            features = self.frozen.features("validation", decode, UNCHANGED.change)
+            make = evaluation_batches(features, UNCHANGED.decode, read_label, batch_size)
         # Keras cannot find the end of distributed batches, so they are repeated, and `fit` gets the number of steps.
         batches = self.engine.distribute(lambda *share: make(*share).repeat(), batch_size)
         return {"validation_data": batches, "validation_steps": BatchShard(batch_size).num_batches(source.size)}
