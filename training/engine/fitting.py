@@ -10,7 +10,7 @@ from training.data.pipeline import evaluation_batches, num_steps_per_epoch, trai
 from training.data.samples import sample_decoder
 from training.data.sources import BatchShard
 from training.engine.events import Callbacks, Events, TensorBoard, quality, saved_variables, use_averages, write_history
-from training.engine.frozen import UNCHANGED, read_label, without_cache
+from training.engine.frozen import UNCHANGED, FrozenEncoder, read_label, without_cache
 from training.engine.models import build_model, description, load_teacher
 from training.engine.optimizers import build_optimizer
 from training.engine.schedules import build_schedule, num_steps, training_steps
