@@ -1,6 +1,7 @@
 """`Checkpoint`, the description of a file of published weights in this package's terms, and `Hints` about a file."""
 
 import dataclasses
+import typing
 from collections.abc import Callable
 
 import numpy as np
@@ -67,7 +68,7 @@ class Hints:
         grid_size: (rows, columns) of the position table from the caller.
         image_size: (height, width) from the catalogue.
         max_depth: Largest depth in metres, for depth estimators.
-        encoder: `Checkpoint` of the encoder, for files with a head only, or with differences from its weights.
+        encoder: `Checkpoint` of the encoder (first its name, path or address), for files with a head only, or with differences from its weights.
         output: Kind of output, as in `keras_vit.Output`, for files with several heads.
         model_num_heads: Number of attention heads of the model into which the weights are loaded. It is used if no
             other source defines this number.
@@ -82,7 +83,7 @@ class Hints:
     grid_size: tuple[int, int] | None = None
     image_size: tuple[int, int] | None = None
     max_depth: float | None = None
-    encoder: Checkpoint | None = None
+    encoder: typing.Any = None
     output: str | None = None
     model_num_heads: int | None = None
     model_image_size: tuple[int, int] | None = None

@@ -45,8 +45,6 @@ def open_checkpoint(source, variant=None, **hints):
         ValueError: If the source is unknown, damaged or in an unknown layout, or if a needed setting is missing.
     """
     given = {name: value for name, value in hints.items() if value is not None}
-    if "encoder" in given:
-        given["encoder"] = open_checkpoint(given["encoder"])
     if "family" in given:
         given["family"] = FAMILY_ALIASES.get(given["family"], given["family"])
     named = entry_of_source(source, variant)
@@ -55,11 +53,15 @@ def open_checkpoint(source, variant=None, **hints):
     if named:
         known = {"source": named.name, "family": named.family, "num_heads": named.config.num_heads}
         known["image_size"] = (named.image_size, named.image_size)
+        known |= named.hints
         if named.family == "flexivit":  # The same file is used for all patch sizes.
             changes["patch_size"] = named.config.patch_size
     if entry and has_its_weights and entry.config.mlp == "quick_gelu":
         changes["mlp"] = "quick_gelu"  # In timm's repositories of these weights, the config.json names the exact GELU.
     known_and_given = Hints(**known | given, changes=changes)  # Raises ValueError before any download.
+    if known_and_given.encoder is not None:
+        encoder = open_checkpoint(known_and_given.encoder)
+        known_and_given = dataclasses.replace(known_and_given, encoder=encoder)
     address, sha256 = (named.url, named.sha256) if named else (source, None)
     path = locate(address, sha256, SETTINGS_FILES)
     checkpoint = _describe(path, known_and_given)
@@ -73,7 +75,7 @@ def open_checkpoint(source, variant=None, **hints):
         facts["preprocessing"] = preprocessing_of(given["family"], checkpoint.image_size)
     if named:
         _check_entry(checkpoint, named)
-        facts["label_space"] = named.label_space
+        facts["label_space"] = named.label_space if named.output is None else checkpoint.label_space
         facts["output"] = Output("embedding") if named.has_projection else checkpoint.output
     elif entry and has_its_weights and not checkpoint.label_space and checkpoint.classes == entry.classes:
         facts["label_space"] = entry.label_space

@@ -41,6 +41,8 @@ class CatalogueEntry:
         has_projection: Whether the head is the projection of an image-text model, and not a classifier.
         preprocessing: {argument of `keras_vit.Preprocessing`: value} for values that do not follow from the family.
         changes: {field of `ViTConfig`: value} for values that follow neither from the variant nor from the family.
+        output: What the model returns for each pixel, a kind of `keras_vit.Output`, or `None` for other models.
+        hints: {field of `Hints`: value} for what the file does not show, such as its encoder.
     """
 
     name: str
@@ -57,6 +59,8 @@ class CatalogueEntry:
     has_projection: bool = False
     preprocessing: Mapping = dataclasses.field(default_factory=dict, hash=False)
     changes: Mapping = dataclasses.field(default_factory=dict, hash=False)
+    output: str | None = None
+    hints: Mapping = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
         preprocessing = {**preprocessing_of(self.family, self.image_size), **self.preprocessing}
@@ -81,11 +85,11 @@ class CatalogueEntry:
 
     @property
     def config(self):
-        """The `ViTConfig` of the model that the file contains."""
+        """The `ViTConfig` of the model that the file contains, or of its encoder."""
         return PUBLISHED_VARIANTS[self.variant].replace(**FAMILIES[self.family].config_fields | dict(self.changes))
 
 
-_JSON = ("classes", "image_size", "top1", "gated", "has_projection", "preprocessing", "changes")
+_JSON = ("classes", "image_size", "top1", "gated", "has_projection", "preprocessing", "changes", "hints")
 
 
 def _read_entries():
