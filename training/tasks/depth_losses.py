@@ -15,11 +15,11 @@ _NUM_SCALES, _GRADIENT_WEIGHT = 4, 0.5
 class SiLogLoss:
     """Scale-invariant error of logarithms (Eigen et al., arXiv 1406.2283).
 
-    d are the differences between the logarithms of predicted and true depths, at the known pixels of an image. The loss
-    is sqrt(mean(d^2) - f mean(d)^2). With f = 1, it does not change if all predictions are multiplied by a number. Eigen
-    et al. use f = 0.5 without the root (equation 4), Depth Anything V2 uses 0.5 with the root. BTS (arXiv 1907.10326),
-    AdaBins (arXiv 2011.14141) and DINOv2 use 0.85. BTS and AdaBins also multiply the loss by 10. All but Eigen et al.
-    take the means over the pixels of a batch.
+    d are the differences between the logarithms of predicted and true depths at the known pixels of an image. The
+    loss is sqrt(mean(d^2) - f mean(d)^2). With f = 1, it does not change if all predictions are multiplied by a number.
+    Eigen et al. use f = 0.5 without the root (equation 4), and Depth Anything V2 uses 0.5 with the root. BTS (arXiv
+    1907.10326), AdaBins (arXiv 2011.14141) and DINOv2 use 0.85. BTS and AdaBins also multiply the loss by 10. All but
+    Eigen et al. take the means over the pixels of a batch.
 
     Args:
         variance_focus: The number f, from 0 to 1.

@@ -1,8 +1,13 @@
 """Assigns objects to queries. Shapes: N problems, M objects, Q queries."""
 
+import keras
+import tensorflow as tf
 from keras import ops
 
 from training.errors import InputError
+
+if keras.backend.backend() == "jax":
+    import jax
 
 _NOT_FINITE = 1e9  # Cost that replaces NaN and infinity.
 
@@ -114,5 +119,7 @@ def _at(indices, values):
 
 
 def gather(values, indices):
-    """Reads rows of each image or problem: values (B, K, ...), at indices (B, ...)."""
-    return ops.vectorized_map(lambda pair: ops.take(*pair, axis=0), (values, indices))
+    """Reads values (B, K, ...) at indices (B, ...), which are those of each image or problem."""
+    if keras.backend.backend() == "jax":
+        return jax.vmap(lambda values, indices: values[indices])(values, indices)
+    return tf.gather(values, indices, batch_dims=1)  # `ops.take_along_axis` would repeat the indices for each value.
