@@ -23,12 +23,13 @@ QUERY_TASKS = ("instance_segmentation", "panoptic_segmentation")
 """Tasks whose models predict masks and classes of queries"""
 DENSE_TASKS = ("segmentation", *QUERY_TASKS, "depth")
 """Tasks whose models predict something for each pixel"""
+_NOT_OF_PIXELS = ("label", "classes", "max_failures")
 # The operations of the policies, and erasing, do not change masks and depth.
 _DENSE = {
     **_NO_LABELS,
     "pretraining": (),
     "model": _AllExcept(("resize",)),
-    "data": _AllExcept(("label", "classes", "max_failures")),
+    "data": _AllExcept(_NOT_OF_PIXELS),
     "augment": _AllExcept((*_MIXING, *_POLICIES, "library", "erasing")),
 }
 TASK_FIELDS: dict[str, dict[str, Any]] = {
@@ -46,7 +47,8 @@ TASK_FIELDS: dict[str, dict[str, Any]] = {
         "data": _AllExcept(("mask",)),
         "augment": _AllExcept(_MIXING),
     },
-    **dict.fromkeys(DENSE_TASKS, _DENSE),
+    **dict.fromkeys(("segmentation", "depth"), _DENSE | {"data": _AllExcept((*_NOT_OF_PIXELS, "max_objects"))}),
+    **dict.fromkeys(QUERY_TASKS, _DENSE),
     "pretraining": {
         **_NO_LABELS,
         "data": _AllExcept(("mask",)),
