@@ -84,21 +84,8 @@ def read_coco(data):
     files = sorted(root.glob(data.annotations))
     if not files:
         raise InputError(f"data.directory={data.directory} has no file {data.annotations}. {_LAYOUT}")
-    splits = splits_in_names(root, files)
-    if "test" not in splits.values():
-        splits = {file: "test" if split == "validation" else split for file, split in splits.items()}
-    contents = {file: _read_file(root, file) for file in files}
-    categories, _ = contents[files[0]]
-    if other := [str(file) for file, (found, _) in contents.items() if found != categories]:
-        raise InputError(f"{other[0]} has other categories than {files[0]}. All files need the same ids and names.")
+    categories, records, pairs = _read_files(root, files)
     classes = {identity: index for index, (identity, _) in enumerate(categories)}
-    records, pairs = [], {split: {} for split in splits.values() or ("train",)}
-    for file, (_, records_by_path) in contents.items():
-        for path, record in records_by_path.items():
-            pairs[splits.get(file, "train")][path] = None if record is None else len(records)
-            records.append(record)
-    if "train" not in pairs:
-        raise InputError(f"{root} has no annotations of training images: {', '.join(map(str, files))}. {_LAYOUT}")
 
     def read(index, size):
         return _read_objects(records[index], classes, size)
@@ -118,15 +105,36 @@ def read_coco(data):
     return folder, [found.get(index) for index in range(len(records))]
 
 
+def _read_files(root, files):
+    """Returns the categories (id, name), a list of `_Record`s, and {split: {path of an image: index in this list}}."""
+    splits = splits_in_names(root, files)
+    if "test" not in splits.values():
+        splits = {file: "test" if split == "validation" else split for file, split in splits.items()}
+    if splits and "train" not in splits.values():
+        raise InputError(f"{root} has no annotations of training images: {', '.join(map(str, files))}. {_LAYOUT}")
+    contents = {file: _read_file(root, file) for file in files}
+    categories, _ = contents[files[0]]
+    if other := [str(file) for file, (found, _) in contents.items() if found != categories]:
+        raise InputError(f"{other[0]} has other categories than {files[0]}. All files need the same ids and names.")
+    records, pairs = [], collections.defaultdict(dict)
+    for file, (_, records_by_path) in contents.items():
+        for path, record in records_by_path.items():
+            pairs[splits.get(file, "train")][path] = None if record is None else len(records)
+            records.append(record)
+    return categories, records, pairs
+
+
 def _read_file(root, file):
     """Returns the categories (id, name) of a JSON file, and {path of an image: `_Record`, or `None`}."""
     try:
         content = json.loads(file.read_bytes())
-        categories = sorted((category["id"], category["name"]) for category in content["categories"])
+        categories = sorted((category["id"], str(category["name"])) for category in content["categories"])
         images = {image["id"]: image for image in content["images"]}
         annotations = collections.defaultdict(list)
         for annotation in content["annotations"]:
             annotations[annotation["image_id"]].append(annotation)
+        if not annotations:
+            raise ValueError("it has no annotations")
         if unknown := annotations.keys() - images.keys():
             raise ValueError(f"images lacks the image_id {unknown.pop()!r}")
         place = file.stem.rpartition("_")[2]  # Such as train2017.
@@ -139,9 +147,8 @@ def _read_file(root, file):
         paths = {identity: folder / image["file_name"] for identity, image in images.items()}
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         raise InputError(f"{file} cannot be read: {type(error).__name__}: {error}. {_LAYOUT}") from None
-    if len(set(paths.values())) < len(content["images"]) or not all(
-        path.is_relative_to(root) for path in paths.values()
-    ):
+    inside = {path for path in paths.values() if path.is_relative_to(root)}
+    if len(inside) < len(content["images"]):
         raise InputError(f"The images of {file} must have different ids and paths in {folder}.")
     records = {
         identity: _Record(image, annotations[identity], segments if is_panoptic else None)
@@ -170,7 +177,7 @@ def _read_objects(record, classes, size):
             objects, read = _find_segments(segments, annotations[0], size)
         if unknown := [each["category_id"] for each in objects if each["category_id"] not in classes]:
             raise ValueError(f"categories lacks the category_id {unknown[0]!r}")
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, LookupError, OverflowError, TypeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
     indices = np.array([classes[each["category_id"]] for each in objects], "int64")
     is_crowd = np.array([bool(each.get("iscrowd")) for each in objects], bool)

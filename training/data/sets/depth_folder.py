@@ -55,6 +55,7 @@ def read_depth(path, scale):
         OSError: If the file cannot be read.
         ValueError: If the file is not a depth map.
     """
+    depth: np.ndarray
     if path.endswith(".npy"):
         depth = np.lib.format.open_memmap(path, mode="r")
         if depth.dtype.kind != "f" or depth.ndim not in (2, 3) or depth.shape[2:] not in ((), (1,)):
@@ -65,6 +66,6 @@ def read_depth(path, scale):
         # Files with 16 bits have the mode I in old versions of Pillow.
         needed = "a depth map must have one channel of 16 bits"
         depth = scale * read_png(pathlib.Path(path).read_bytes(), ("I;16", "I"), needed).astype("float64")
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore"):  # The result is infinite, and therefore unknown.
         depth = depth.astype("float32")
     return np.where(np.isfinite(depth) & (depth > 0), depth, np.float32(0))[..., None]

@@ -27,6 +27,7 @@ _NEAREST_WALL = 3.0  # In metres.
 _TILE = 0.5  # True side of a tile in metres.
 _VARIATION = 0.05  # True sizes vary by this fraction.
 _FOCAL_LENGTH = 120.0  # Size in pixels of what is 1 m wide and 1 m away.
+_MAX_ANGLE = np.pi / 9  # An object is rotated by up to 20 degrees.
 _MIN_VISIBLE = 0.5  # Share of an object's area.
 _ATTEMPTS = 60  # Maximum number of random objects that are tried in a scene.
 _ROWS, _COLUMNS = np.mgrid[:SIDE, :SIDE] + 0.5  # Centres of the pixels.
@@ -82,7 +83,8 @@ def _place_objects(rng, wall):
         true_radius, unit_area, is_inside = _OUTLINES[KINDS[kind]]
         distance = rng.uniform(DEPTHS[0], wall.min())
         radius = _vary(rng, true_radius) * _FOCAL_LENGTH / distance
-        (top, left), (sin, cos) = rng.uniform(0, SIDE, 2), _draw_direction(rng)
+        (top, left), angle = rng.uniform(0, SIDE, 2), rng.uniform(-_MAX_ANGLE, _MAX_ANGLE)
+        sin, cos = np.sin(angle), np.cos(angle)
         y, x = (_ROWS - top) / radius, (_COLUMNS - left) / radius
         shown = is_inside(cos * y - sin * x, sin * y + cos * x) & (distance < depth)
         new_areas = [*areas, unit_area * radius**2]
@@ -109,7 +111,7 @@ def _paint(rng, segments, wall):
     sin, cos = _draw_direction(rng, MOST_OBJECTS + 1)
     frequencies, phases = rng.uniform(0.3, 0.9, MOST_OBJECTS + 1), rng.uniform(0, 2 * np.pi, MOST_OBJECTS + 1)
     waves = np.sin((frequencies * sin)[segments] * _ROWS + (frequencies * cos)[segments] * _COLUMNS + phases[segments])
-    texture = np.where(segments == 0, 36 * is_light - 18, 25 * waves) + rng.normal(0, 8, segments.shape)
+    texture = np.where(segments == 0, 24 * is_light - 12, 16 * waves) + rng.normal(0, 6, segments.shape)
     return np.clip(np.rint(colors[segments] + texture[..., None]), 0, 255).astype("uint8")
 
 

@@ -83,12 +83,13 @@ def test_objects_are_drawn_as_pycocotools_draws_them(tmp_path):
 
 
 def test_the_layout_of_coco(tmp_path):
-    """The images of val2017 are the test. Images without objects are kept, and classes are padded."""
+    """The images of val2017 are the test. An image without objects is kept, and its classes are padding."""
     write(tmp_path, "annotations/instances_train2017.json", "train2017", [1, 2], OBJECTS[:2])
-    write(tmp_path, "annotations/instances_val2017.json", "val2017", [3])
-    write(tmp_path, "annotations/captions_val2017.json", "val2017", [3])
+    annotations = [{"id": 4, "image_id": 4, **OBJECTS[0]}]
+    write(tmp_path, "annotations/instances_val2017.json", "val2017", [3, 4], annotations=annotations)
+    write(tmp_path, "annotations/captions_val2017.json", "val2017", [3, 4])
     dataset = load(tmp_path)
-    assert {split: source.size for split, source in dataset.splits.items()} == {"train": 2, "test": 1}
+    assert {split: source.size for split, source in dataset.splits.items()} == {"train": 2, "test": 2}
     sample = dataset.splits["test"].read(np.int64(0))
     assert sample["segment_classes"].shape == [2]  # It is known before the sample is read, so samples can be cached.
     assert sample["segment_classes"].numpy().tolist() == [-1, -1]
@@ -148,6 +149,8 @@ BROKEN = {
     "object 40: a polygon has a point .* not finite": {"segmentation": [[0, 0, 9, 0, float("nan"), 9]]},
     "KeyError: 'counts'": {"segmentation": {"size": SIZE}},
     "TypeError": {"segmentation": 3},
+    "IndexError": {"segmentation": {"size": [14], "counts": [9]}},
+    "OverflowError": {"segmentation": [[0, 0, 9, 0, 10**400, 9]]},
     "object 40: could not convert": {"segmentation": [["a", 0, 9, 0, 9, 9]]},
     "object 40: it has 9 x 14 pixels, but the image has 19 x 14": {"segmentation": {"size": [14, 9], "counts": [126]}},
     "object 40: its RLE is damaged: the runs": {"segmentation": {"size": SIZE, "counts": [200, 20]}},
@@ -181,16 +184,16 @@ def test_annotations_that_cannot_be_used_are_named_and_skipped(tmp_path, capsys)
     [
         ({"categories": CATEGORIES[:1]}, "val2017.json has other categories than .*train2017.json"),
         ({"images": [{"id": 3}]}, "cannot be read: KeyError: 'file_name'"),
-        ({"images": None}, "cannot be read: TypeError"),
         ({"annotations": [{"image_id": 8}]}, "images lacks the image_id 8"),
         ({"images": [{"id": 3, "file_name": "/3.png"}]}, "must have different ids and paths"),
         ({"images": [{"id": 3, "file_name": "3.png"}] * 2}, "must have different ids and paths"),
-        ({"images": []}, r"The test split of .* has no image with an annotation that can be used"),
+        ({"annotations": []}, "it has no annotations"),
+        ({"categories": [{"id": 1, "name": 1}, {"id": "1", "name": 2}]}, "cannot be read: TypeError"),
     ],
 )
 def test_files_that_cannot_be_used_are_refused(tmp_path, entries, expected):
     write(tmp_path, "annotations/instances_train2017.json", "train2017", [1, 2], OBJECTS[:2])
-    write(tmp_path, "annotations/instances_val2017.json", "val2017", [3], **entries)
+    write(tmp_path, "annotations/instances_val2017.json", "val2017", [3], OBJECTS[:1], **entries)
     with pytest.raises(InputError, match=expected):
         load(tmp_path)
 
