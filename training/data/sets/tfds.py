@@ -158,11 +158,12 @@ def _find_annotation(builder, annotation, data):
 
 
 def _find_depth(builder, parts, data):
-    shapes = {name: feature.shape for name, feature in parts.items() if hasattr(feature, "shape")}
     depth_names = [
         name
-        for name, shape in shapes.items()
-        if (len(shape) == 2 or shape[2:] == (1,)) and parts[name].np_dtype not in (np.uint8, np.bool_)
+        for name, feature in parts.items()
+        if isinstance(feature, (tfds.features.Image, tfds.features.Tensor))
+        and (len(feature.shape) == 2 or feature.shape[2:] == (1,))
+        and feature.np_dtype != np.uint8
     ]
     if "image" not in parts or data.depth not in depth_names:
         raise InputError(
