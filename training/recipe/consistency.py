@@ -16,6 +16,7 @@ class _AllExcept:
         return name not in self.names
 
 
+_PIXELS = ("mask", "depth", "depth_scale")
 _MIXING = ("mixup", "cutmix")
 _POLICIES = ("randaugment_ops", "randaugment_magnitude", "autoaugment")
 _NO_LABELS = {"fit": _AllExcept(("loss", "label_smoothing")), "distillation": ()}
@@ -23,35 +24,35 @@ QUERY_TASKS = ("instance_segmentation", "panoptic_segmentation")
 """Tasks whose models predict masks and classes of queries"""
 DENSE_TASKS = ("segmentation", *QUERY_TASKS, "depth")
 """Tasks whose models predict something for each pixel"""
-_NOT_OF_PIXELS = ("label", "classes", "max_failures")
+_OF_CLASSES = ("label", "classes")
 # The operations of the policies, and erasing, do not change masks and depth.
 _DENSE = {
     **_NO_LABELS,
     "pretraining": (),
     "model": _AllExcept(("resize",)),
-    "data": _AllExcept(_NOT_OF_PIXELS),
     "augment": _AllExcept((*_MIXING, *_POLICIES, "library", "erasing")),
 }
 TASK_FIELDS: dict[str, dict[str, Any]] = {
-    "classification": {"pretraining": (), "data": _AllExcept(("mask",))},
+    "classification": {"pretraining": (), "data": _AllExcept(_PIXELS)},
     "multilabel": {
         "pretraining": (),
         "distillation": (),
         "fit": _AllExcept(("loss",)),
-        "data": _AllExcept(("mask",)),
+        "data": _AllExcept(_PIXELS),
         "augment": _AllExcept(_MIXING),
     },
     "regression": {
         **_NO_LABELS,
         "pretraining": (),
-        "data": _AllExcept(("mask",)),
+        "data": _AllExcept(_PIXELS),
         "augment": _AllExcept(_MIXING),
     },
-    **dict.fromkeys(("segmentation", "depth"), _DENSE | {"data": _AllExcept((*_NOT_OF_PIXELS, "max_objects"))}),
-    **dict.fromkeys(QUERY_TASKS, _DENSE),
+    "segmentation": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "depth", "depth_scale", "max_objects"))},
+    **dict.fromkeys(QUERY_TASKS, _DENSE | {"data": _AllExcept((*_OF_CLASSES, *_PIXELS))}),
+    "depth": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "mask", "max_objects"))},
     "pretraining": {
         **_NO_LABELS,
-        "data": _AllExcept(("mask",)),
+        "data": _AllExcept(_PIXELS),
         "augment": _AllExcept(_MIXING),
     },
 }

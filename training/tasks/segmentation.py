@@ -64,7 +64,7 @@ class Task(task.Task):
 
 
 class TaskWithQueries(Task):
-    """The task of classifying pixels with an EoMT head: each class in an image is a segment (`training.tasks.masks`)."""
+    """The task of classifying pixels with an EoMT head: each class is a segment (`training.tasks.masks`)."""
 
     prepare = masks.Panoptic.prepare
     build_objective = masks.Panoptic.build_objective
