@@ -16,7 +16,7 @@ class _AllExcept:
         return name not in self.names
 
 
-_PIXELS = ("mask", "depth", "depth_scale")
+_PIXELS = ("mask", "depth", "depth_scale", "max_objects")
 _MIXING = ("mixup", "cutmix")
 _POLICIES = ("randaugment_ops", "randaugment_magnitude", "autoaugment")
 _NO_LABELS = {"fit": _AllExcept(("loss", "label_smoothing")), "distillation": ()}
@@ -48,7 +48,7 @@ TASK_FIELDS: dict[str, dict[str, Any]] = {
         "augment": _AllExcept(_MIXING),
     },
     "segmentation": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "depth", "depth_scale", "max_objects"))},
-    **dict.fromkeys(QUERY_TASKS, _DENSE | {"data": _AllExcept((*_OF_CLASSES, *_PIXELS))}),
+    **dict.fromkeys(QUERY_TASKS, _DENSE | {"data": _AllExcept((*_OF_CLASSES, *_PIXELS[:-1]))}),
     "depth": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "mask", "max_objects"))},
     "pretraining": {
         **_NO_LABELS,
@@ -78,6 +78,8 @@ def check_recipe(recipe):
             f"all classes. Received: fit.loss={recipe.fit.loss}"
         )
     _check_task(recipe)
+    if not recipe.model.has_frozen_encoder:
+        refuse_unused(recipe.data, ["views", "cache_limit"], "with model.encoder and model.train_encoder=false")
     if recipe.model.function is not None:
         function = recipe.model.function
         if recipe.fit.rematerialize:

@@ -19,7 +19,7 @@ from training.tasks import task
 from training.tasks.mask_losses import MaskObjective
 from training.tasks.pixel_losses import MeanIoU
 
-_MOST_POINTS = 12544
+_POINTS = 0.49  # Points in the loss per pixel of a mask: 12544 for 160 x 160 pixels (EoMT at 640 pixels).
 
 
 class Instances(task.Task):
@@ -54,8 +54,8 @@ class Instances(task.Task):
         model.get_layer("head").annealing_steps = total_steps * self.recipe.fit.accumulation_steps
 
     def build_objective(self, learner, dataset):
-        head, (height, width) = learner.get_layer("head"), learner.input_shape[1:3]
-        return MaskObjective(head.num_queries, head.seed_generator, min(height * width, _MOST_POINTS))
+        head, (height, width) = learner.get_layer("head"), learner.output["masks"].shape[1:3]
+        return MaskObjective(head.num_queries, head.seed_generator, round(_POINTS * height * width))
 
     def build_metric(self, learner, dataset):
         num_queries = learner.get_layer("head").num_queries
@@ -127,8 +127,8 @@ def segments_of_classes(mask, num_classes):
 class SegmentsMeanIoU(MeanIoU):
     """Mean IoU of the classes of pixels, for labels and outputs with segments.
 
-    The predicted class of a pixel is that with the highest of `keras_vit.heads.segments.semantic_scores`. Segments of the
-    class -1 are not counted.
+    The predicted class of a pixel is that with the highest of `keras_vit.heads.segments.semantic_scores`. Segments of
+    the class -1 are not counted.
 
     Args:
         num_classes: Number C of classes.
