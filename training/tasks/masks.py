@@ -1,7 +1,7 @@
 """Segmentation with queries. Shapes: B batch, H W image, h w masks, n predictions, Q queries, C classes, M objects.
 
-A model with an EoMT head predicts a mask and a class for each query. It learns objects, segments of things and stuff, or
-the regions of classes, which are segments with one class each.
+A model with an EoMT head predicts a mask and a class for each query. It learns objects, segments of things and stuff,
+or the regions of classes, which are segments with one class each.
 """
 
 import keras
