@@ -1,7 +1,7 @@
 """A DPT head for depth on a frozen DINOv2, for a folder of your own photographs with depth.
 
 Paper: DINOv2, arXiv 2304.07193, section 7.4, and DPT, arXiv 2103.13413; the rate is our own.
-Command: python -m training train depth_folder data.directory=PATH model.arguments.max_depth=10
+Command: python -m training train depth_folder data.directory=PATH (and model.arguments.max_depth=METRES)
 Hardware: two CPU cores for hundreds of images.
 Expected: depends on the images.
 Measured: none.

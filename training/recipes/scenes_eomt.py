@@ -1,7 +1,7 @@
 """A small EoMT that finds the objects of drawn scenes and their pixels, so that no data are downloaded.
 
 Paper: EoMT, arXiv 2503.19108; the model is much smaller, and trained from random weights.
-Command: make train RECIPE=scenes_eomt
+Command: python -m training train scenes_eomt
 Hardware: twenty minutes on two CPU cores.
 Expected: an AP50 above 35 %.
 Measured: none yet.
