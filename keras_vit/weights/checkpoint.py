@@ -68,8 +68,8 @@ class Hints:
         grid_size: (rows, columns) of the position table from the caller.
         image_size: (height, width) from the catalogue.
         max_depth: Largest depth in metres, for depth estimators.
-        encoder: Name, path or address of the encoder, and later its `Checkpoint`, for files with a head only, or with
-            differences from the weights of the encoder.
+        encoder: `Checkpoint` of the encoder (first its name, path or address), for files with a head only, or with
+            differences from its weights.
         output: Kind of output, as in `keras_vit.Output`, for files with several heads.
         model_num_heads: Number of attention heads of the model into which the weights are loaded. It is used if no
             other source defines this number.

@@ -65,6 +65,7 @@ class Fitting:
             # The loss takes logits, because a saturated softmax has no gradient.
             model = build_model(recipe, num_classes, with_logits=True, built=state and state.model)
             engine.prepare(model)
+            task.prepare(model, total)
             learner = task.build_learner(model)
             outputs = model.output if learner is model else learner(model.input)
             trainable = {id(variable) for variable in learner.trainable_variables}

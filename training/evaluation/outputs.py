@@ -17,8 +17,8 @@ class Predictions:
     """The predictions of a model for all images of one split or several, computed once while they are iterated.
 
     Iterating yields tuples: the index of the first image of a batch, images (B, H, W, C), labels (B, ...) and outputs
-    (B, ...), as NumPy arrays or structures of them. After that, `count` is the number of images. `examples` is
-    {index: (image, label, output)} of evenly spaced images.
+    (B, ...), as NumPy arrays or structures of them. `total` is the number of images, and `count` the number of those
+    that were computed. `examples` is {index: (image, label, output)} of evenly spaced images.
 
     Args:
         model: A model of this package.
@@ -30,11 +30,11 @@ class Predictions:
         outputs: Model that computes the outputs, if they are not those of `model`.
     """
 
-    def __init__(self, model, dataset, splits, read_label, recipe, num_examples, outputs=None):
+    def __init__(self, model, dataset, splits, read_label, recipe, num_examples=0, outputs=None):
         self._compute = predictor(outputs or model)
         decode, size = sample_decoder(model), recipe.fit.batch_size
-        total, self._batches = read_splits(dataset, splits, decode, read_label, size)
-        self._chosen = evenly_spaced(num_examples, total)
+        self.total, self._batches = read_splits(dataset, splits, decode, read_label, size)
+        self._chosen = evenly_spaced(num_examples, self.total)
         self.count, self.examples = 0, {}
 
     def __iter__(self):
@@ -50,6 +50,30 @@ class Predictions:
 def _rows(arrays, rows):
     """Copies rows of arrays, by index. A view would keep the whole batch in memory."""
     return keras.tree.map_structure(lambda array: np.asarray(array).take(rows, axis=0), arrays)
+
+
+class Pictures:
+    """The images that a report shows: `examples`, evenly spaced, and `worst`, with the largest errors, largest first.
+
+    Both are {index: (error, array, ...)}.
+
+    Args:
+        most: Number of examples and of worst images.
+        total: Number of images.
+    """
+
+    def __init__(self, most, total):
+        self._most, self._chosen = most, evenly_spaced(most, total)
+        self.examples, self.worst = {}, {}
+
+    def add(self, index, error, *arrays):
+        """Adds an image, by its index in the split, with its error and arrays or structures of arrays."""
+        # A view would keep the whole batch in memory.
+        shown = error, *keras.tree.map_structure(np.array, arrays)
+        if index in self._chosen:
+            self.examples[index] = shown
+        ranked = sorted([*self.worst.items(), (index, shown)], key=lambda item: -item[1][0])
+        self.worst = dict(ranked[: self._most])
 
 
 class _Representation(keras.Model):

@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 
-from training.evaluation.outputs import Predictions
+from training.evaluation.outputs import Pictures, Predictions
 
 NUM_EXAMPLES = 8
 
@@ -96,18 +96,18 @@ def evaluate(model, dataset, splits, recipe):
     Returns:
         A `Regression`.
     """
-    predictions = Predictions(model, dataset, splits, lambda sample: sample["values"], recipe, NUM_EXAMPLES)
+    predictions = Predictions(model, dataset, splits, lambda sample: sample["values"], recipe)
+    pictures = Pictures(NUM_EXAMPLES, predictions.total)
     deviation = dataset.scale[1] if "train" in dataset.splits else 1.0
-    values, outputs, worst = [], [], {}
+    values, outputs = [], []
     for first, images, labels, found in predictions:
         values.append(labels.astype("float64"))
         outputs.append(found.astype("float64"))
         errors = (np.abs(outputs[-1] - values[-1]) / deviation).mean(axis=1).tolist()
-        worst |= {first + row: (error, images[row]) for row, error in enumerate(errors)}
-        ranked = sorted(worst.items(), key=lambda item: -item[1][0])[:NUM_EXAMPLES]
-        # A view would keep the whole batch in memory.
-        worst = {index: (error, image.copy()) for index, (error, image) in ranked}
-    examples = {index: image for index, (image, _, _) in predictions.examples.items()}
-    pictures = {index: image for index, (_, image) in worst.items()}
+        for row, error in enumerate(errors):
+            pictures.add(first + row, error, images[row])
+    examples, worst = (
+        {index: image for index, (_, image) in shown.items()} for shown in (pictures.examples, pictures.worst)
+    )
     arrays = np.concatenate(values), np.concatenate(outputs)
-    return Regression(*arrays, tuple(dataset.class_names), dataset.units, examples, pictures)
+    return Regression(*arrays, tuple(dataset.class_names), dataset.units, examples, worst)

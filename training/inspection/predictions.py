@@ -10,7 +10,7 @@ import PIL.ImageOps
 
 from training.data.masks import MAX_CLASSES
 from training.errors import InputError
-from training.reports.overlays import legend, overlay_mask
+from training.reports.overlays import class_legend, overlay_mask
 
 
 def _read_names(folder):
@@ -104,7 +104,7 @@ class ClassMap(Classes):
                 raise InputError(f"Masks of more than {MAX_CLASSES} classes cannot be drawn. Leave --to out.")
             try:
                 to.mkdir(parents=True, exist_ok=True)
-                legend(self.columns).save(to / "legend.png")
+                class_legend(self.columns).save(to / "legend.png")
             except OSError as error:
                 raise InputError(f"--to={to} cannot be written to: {error.strerror}. Choose another folder.") from None
 

@@ -16,6 +16,7 @@ class _AllExcept:
         return name not in self.names
 
 
+_PIXELS = ("mask", "depth", "depth_scale", "max_objects")
 _MIXING = ("mixup", "cutmix")
 _POLICIES = ("randaugment_ops", "randaugment_magnitude", "autoaugment")
 _NO_LABELS = {"fit": _AllExcept(("loss", "label_smoothing")), "distillation": ()}
@@ -23,33 +24,35 @@ QUERY_TASKS = ("instance_segmentation", "panoptic_segmentation")
 """Tasks whose models predict masks and classes of queries"""
 DENSE_TASKS = ("segmentation", *QUERY_TASKS, "depth")
 """Tasks whose models predict something for each pixel"""
+_OF_CLASSES = ("label", "classes")
 # The operations of the policies, and erasing, do not change masks and depth.
 _DENSE = {
     **_NO_LABELS,
     "pretraining": (),
     "model": _AllExcept(("resize",)),
-    "data": _AllExcept(("label", "classes", "max_failures")),
     "augment": _AllExcept((*_MIXING, *_POLICIES, "library", "erasing")),
 }
 TASK_FIELDS: dict[str, dict[str, Any]] = {
-    "classification": {"pretraining": (), "data": _AllExcept(("mask",))},
+    "classification": {"pretraining": (), "data": _AllExcept(_PIXELS)},
     "multilabel": {
         "pretraining": (),
         "distillation": (),
         "fit": _AllExcept(("loss",)),
-        "data": _AllExcept(("mask",)),
+        "data": _AllExcept(_PIXELS),
         "augment": _AllExcept(_MIXING),
     },
     "regression": {
         **_NO_LABELS,
         "pretraining": (),
-        "data": _AllExcept(("mask",)),
+        "data": _AllExcept(_PIXELS),
         "augment": _AllExcept(_MIXING),
     },
-    **dict.fromkeys(DENSE_TASKS, _DENSE),
+    "segmentation": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "depth", "depth_scale", "max_objects"))},
+    **dict.fromkeys(QUERY_TASKS, _DENSE | {"data": _AllExcept((*_OF_CLASSES, *_PIXELS[:-1]))}),
+    "depth": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "mask", "max_objects"))},
     "pretraining": {
         **_NO_LABELS,
-        "data": _AllExcept(("mask",)),
+        "data": _AllExcept(_PIXELS),
         "augment": _AllExcept(_MIXING),
     },
 }
@@ -75,6 +78,8 @@ def check_recipe(recipe):
             f"all classes. Received: fit.loss={recipe.fit.loss}"
         )
     _check_task(recipe)
+    if not recipe.model.has_frozen_encoder:
+        refuse_unused(recipe.data, ["views", "cache_limit"], "with model.encoder and model.train_encoder=false")
     if recipe.model.function is not None:
         function = recipe.model.function
         if recipe.fit.rematerialize:

@@ -6,8 +6,10 @@ import io
 import matplotlib
 import numpy as np
 import PIL.Image
-from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize, PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels, style
 
@@ -17,6 +19,9 @@ _COLORS = {"training": "#98a2b0", "validation": ACCENT}
 _BLUES = LinearSegmentedColormap.from_list("blues", ["#f1f4f8", "#a9c8e6", "#1d5fa6", "#0b2f57"])
 _HEAT = matplotlib.colormaps["inferno"]
 _OPACITY = 0.65  # Opacity of the colours over an image.
+_UNKNOWN = "#98a2b0"
+ERROR_SCALE = ScalarMappable(Normalize(-50, 50), matplotlib.colormaps["RdBu_r"].with_extremes(bad=_UNKNOWN))
+"""Colours of relative errors in per cent: blue is too low, red is too high."""
 
 
 def plot_curve(positions, curves, unit, label, least=None):
@@ -61,6 +66,34 @@ def plot_scatter(true, predicted, label):
     return figure
 
 
+def plot_precision(curves):
+    """Precision by recall. `curves` are {name of the score: precision (101,) at recalls from 0 to 1}, at most three."""
+    figure, [[axes]] = panels()
+    for (label, precision), color in zip(curves.items(), (ACCENT, "#d55e00", MUTED), strict=False):
+        axes.plot(np.linspace(0, 100, len(precision)), 100 * precision, color=color, lw=2, label=label)
+    figure.legend(loc="outside upper left", ncols=3, frameon=False, labelcolor=INK)
+    axes.set(xlim=(0, 100), ylim=(0, 101), xlabel="recall (% of the objects)", ylabel="precision (%)")
+    axes.grid(color=FAINT, lw=0.6)
+    return figure
+
+
+def depth_scale(low, high):
+    """The colours of depths from `low` to `high`: near is light. Equal ratios have equal differences of colour."""
+    return ScalarMappable(LogNorm(low, high), _HEAT.reversed().with_extremes(bad=_UNKNOWN))
+
+
+def plot_color_bars(scales):
+    """Colour bars of `scales`, {label: ScalarMappable}, one beside the other."""
+    figure, axes = panels((4.2, 0.8), columns=len(scales))
+    for ax, (label, scale) in zip(axes.flat, scales.items(), strict=True):
+        ticks = LogLocator(subs=(1, 2, 5)) if isinstance(scale.norm, LogNorm) else None
+        bar = figure.colorbar(scale, cax=ax, orientation="horizontal", ticks=ticks, format="%g")
+        bar.set_label(label, color=INK)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(which="both", length=0, colors=MUTED)
+    return figure
+
+
 def plot_calibration(calibration):
     """A reliability diagram (arXiv 1706.04599, figure 1): the accuracy of the predictions by their confidence."""
     figure, [[axes]] = panels()
@@ -80,13 +113,20 @@ def plot_calibration(calibration):
 
 def plot_confidence(calibration):
     """A histogram of the confidence of the predictions."""
+    bounds = np.linspace(0, 100, len(calibration.counts) + 1)
+    figure = plot_histogram(bounds, calibration.counts, "probability of the predicted class (%)", "images")
+    figure.axes[0].yaxis.get_major_locator().set_params(integer=True)
+    return figure
+
+
+def plot_histogram(bounds, heights, label, unit):
+    """A histogram of bins between `bounds`, (n + 1,), with `heights`, (n,).
+
+    `label` describes the bounds, and `unit` the heights.
+    """
     figure, [[axes]] = panels()
-    num_bins = len(calibration.counts)
-    axes.bar(100 * (np.arange(num_bins) + 0.5) / num_bins, calibration.counts, width=90 / num_bins, color=MUTED)
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("probability of the predicted class (%)")
-    axes.set_ylabel("images")
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.bar((bounds[:-1] + bounds[1:]) / 2, heights, width=0.9 * np.diff(bounds), color=MUTED)
+    axes.set(xlim=(bounds[0], bounds[-1]), xlabel=label, ylabel=unit)
     axes.grid(axis="y", color=FAINT, lw=0.6)
     return figure
 

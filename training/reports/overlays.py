@@ -7,7 +7,7 @@ import PIL.Image
 import PIL.ImageDraw
 import PIL.ImageFont
 
-from training.data.masks import VOID
+from training.data.masks import MAX_CLASSES, VOID
 
 # The first colour is the darkest, because class 0 is the background in most data sets. The others are Okabe and Ito's
 # colours, which colour-blind people can distinguish (Color Universal Design, 2008).
@@ -48,20 +48,58 @@ def overlay_mask(pixels, mask, num_classes):
     """
     height, width = pixels.shape[:2]
     enlarged = PIL.Image.fromarray(mask).resize((width, height), PIL.Image.Resampling.NEAREST)
-    colors = palette(num_classes)[np.asarray(enlarged)].astype(float)
+    return _blend(pixels, palette(num_classes)[np.asarray(enlarged)], _OPACITY)
+
+
+def object_colors(classes, num_classes):
+    """The colours of objects of these classes (M,), uint8 (M, 3). Objects of class -1 are white.
+
+    The first colour of the palette is left out: it is meant for backgrounds. Colours are repeated if there are too few.
+    """
+    count = min(num_classes, MAX_CLASSES - 1)
+    return palette(count + 1)[np.where(np.less(classes, 0), VOID, 1 + np.asarray(classes, int) % count)]
+
+
+def overlay_objects(pixels, segments, classes, num_classes):
+    """Overlays a picture, converted to gray, with the colours of objects and white outlines.
+
+    Args:
+        pixels: (H, W, 3) or (H, W, 1), from 0 to 255.
+        segments: int (H, W). The pixels of value k > 0 belong to object k.
+        classes: Classes of the objects from 1, (M,), or -1.
+        num_classes: Number of classes.
+
+    Returns:
+        uint8 (H, W, 3)
+    """
+    colors = object_colors(np.append(-1, classes), num_classes)[segments]
+    drawn = _blend(pixels, colors, _OPACITY * (segments > 0)[..., None])
+    width = 1 + max(segments.shape) // 300  # Large pictures are shown reduced.
+    for down, right in ((width, 0), (0, width)):
+        moved = np.pad(segments, ((down, 0), (right, 0)), "edge")[: len(segments), : segments.shape[1]]
+        drawn[segments != moved] = _VOID_COLOR
+    return drawn
+
+
+def _blend(pixels, colors, opacity):
     gray = pixels.mean(axis=-1, keepdims=True)
-    return np.rint(_OPACITY * colors + (1 - _OPACITY) * gray).astype("uint8")
+    return np.rint(opacity * colors.astype(float) + (1 - opacity) * gray).astype("uint8")
 
 
-def legend(class_names):
-    """A picture with the colour and the name of each class."""
+def legend(names, colors):
+    """A picture with colours, uint8 (n, 3), and their names."""
     font = PIL.ImageFont.load_default(14)
-    names = {index: f"{index} {name}" for index, name in enumerate(class_names)}
-    width = 40 + round(max(font.getlength(name) for name in names.values()))
+    width = 40 + round(max(map(font.getlength, names), default=0))
     picture = PIL.Image.new("RGB", (width, _ROW * len(names) + 8), "white")
-    draw, colors = PIL.ImageDraw.Draw(picture), palette(len(names))
-    for index, name in names.items():
-        top = 4 + _ROW * index
-        draw.rectangle([6, top + 3, 24, top + _ROW - 4], fill=tuple(map(int, colors[index])))
+    draw = PIL.ImageDraw.Draw(picture)
+    for row, (name, color) in enumerate(zip(names, colors.tolist(), strict=True)):
+        top = 4 + _ROW * row
+        draw.rectangle([6, top + 3, 24, top + _ROW - 4], fill=tuple(color))
         draw.text((32, top + 1), name, "black", font)
     return picture
+
+
+def class_legend(class_names):
+    """A picture with the colour, the index and the name of each class of a mask."""
+    names = [f"{index} {name}" for index, name in enumerate(class_names)]
+    return legend(names, palette(len(names))[: len(names)])

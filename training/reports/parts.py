@@ -65,6 +65,13 @@ def number_list(numbers):
     )
 
 
+def table(rows):
+    """The HTML of the rows of a table: tuples of strings, the first with the column names."""
+    header, *rows = ([*map(escape, row)] for row in rows)
+    body = "\n".join(f"<tr><th scope=row>{'<td>'.join(row)}" for row in rows)
+    return f"<thead><tr><th scope=col>{'<th scope=col>'.join(header)}</thead>\n<tbody>\n{body}\n</tbody>"
+
+
 def _throughput_note(throughput):
     if len(throughput) == 1:
         return "images per second in training, including compilation"

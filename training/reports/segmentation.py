@@ -7,7 +7,7 @@ import numpy as np
 from training.files import write_text
 from training.reports import pages
 from training.reports.figures import FEW_CLASSES, plot_confusion_matrix
-from training.reports.overlays import legend, overlay_mask
+from training.reports.overlays import class_legend, overlay_mask
 from training.reports.parts import cost_numbers, curves, figure, number_list, origin, picture
 
 
@@ -27,7 +27,7 @@ def write_segmentation_report(run, recipe, state, segmentation, model):
         **origin(run, recipe, "Semantic segmentation", f"{segmentation.mean_iou:.2%} mean IoU"),
         verdict=escape(judge(segmentation)),
         numbers=number_list([*_numbers(segmentation), *cost_numbers(model, state)]),
-        legend=picture(np.asarray(legend(names)), "the colour of each class: " + ", ".join(names)),
+        legend=picture(np.asarray(class_legend(names)), "the colour of each class: " + ", ".join(names)),
         examples="\n".join(_triple(len(names), *example) for example in segmentation.examples),
         num_classes=len(names),
         open="open" if len(names) <= FEW_CLASSES else "",

@@ -1,5 +1,8 @@
 """Evaluations as lines of text."""
 
+import numpy as np
+
+from training.evaluation.depth import ERRORS
 from training.evaluation.metrics import wilson_interval
 
 _NUM_WORST_CLASSES = 20
@@ -55,6 +58,52 @@ def segmentation_text(segmentation):
         f"pixel accuracy  {segmentation.pixel_accuracy:.2%} of {pixels:,} pixels that are not void\n\n"
         f"Classes, worst first:\n{lay_out(rows, texts=(0, 3))}"
     )
+
+
+def masks_text(evaluation):
+    """Formats `Instances` or `Panoptic` as lines of text, with the scores of each group and of the worst classes."""
+    height, width = evaluation.size
+    header, *classes = class_rows(evaluation)
+    shown = classes[:_NUM_WORST_CLASSES]
+    return (
+        f"{evaluation.num_images:,} images at {height} x {width} pixels, the model's input size\n\n"
+        f"{lay_out(group_rows(evaluation))}\n\n"
+        f"The {len(shown)} worst of {len(classes):,} classes:\n{lay_out([header, *shown], texts=(0, 6))}"
+    )
+
+
+def group_rows(evaluation):
+    """The scores of the groups of `Instances` or `Panoptic`: tuples of strings, the first with the column names."""
+    return [("", *evaluation.SCORES), *((name, *map(_share, scores)) for name, scores in evaluation.groups.items())]
+
+
+def class_rows(evaluation):
+    """The scores of the classes of `Instances` or `Panoptic`, as in `group_rows`."""
+    yield "class", "objects", "missed", *evaluation.SCORES, "most often mistaken for"
+    for score in evaluation.by_class:
+        counts = f"{score.objects:,}", f"{score.missed:,}"
+        yield score.name, *counts, *map(_share, score.scores), score.taken_for
+
+
+def _share(value):
+    return "none" if np.isnan(value) else f"{value:.1%}"
+
+
+def depth_text(evaluation):
+    """Formats a `Depth` as lines of text, with the errors as predicted and after alignment."""
+    height, width = evaluation.size
+    images = f"{evaluation.num_images:,} images at {height} x {width} pixels, the model's input size"
+    return f"{images}\n\n{lay_out([*depth_rows(evaluation)])}"
+
+
+def depth_rows(evaluation):
+    """The table of a `Depth`: tuples of strings, the column names, the comparisons, and the best constant."""
+    depth, error = evaluation.constant
+    yield "depth", *ERRORS
+    for name, errors in evaluation.means.items():
+        shares = (f"{errors[delta]:.2%}" for delta in ERRORS[3:])
+        yield name, f"{errors['AbsRel']:.2%}", evaluation.with_unit(errors["RMSE"]), f"{errors['log10']:.4f}", *shares
+    yield f"best constant, {evaluation.with_unit(depth)}", f"{error:.2%}", *[""] * 5
 
 
 def multilabel_text(evaluation):

@@ -367,12 +367,12 @@ def _row(job, measures):
     info = read_run_info(job.run.recipe)
     result, git, versions = info["result"], info["git"] or {}, info["versions"]
     is_changed = any(line.endswith(".py") for line in git.get("changed_files", ()))
-    validation = result["best_validation"]
+    validation, metric = result["best_validation"], TASKS[job.recipe.task](job.recipe).metric
     return Row(
         series=job.point.series,
         point=job.point.label,
         seed=job.recipe.seed,
-        score=result[f"test_{TASKS[job.recipe.task](job.recipe).metric.name}"],
+        score=result[f"test_{metric.tested_as or metric.name}"],
         validation=math.nan if validation is None else validation,
         parameters=result["parameters"],
         gmacs=result["macs"] / 1e9,

@@ -5,13 +5,16 @@ same for all tasks.
 """
 
 from training.errors import InputError
-from training.tasks import classification, multilabel, pretraining, regression, segmentation, task
+from training.tasks import classification, depth, masks, multilabel, pretraining, regression, segmentation, task
 
 TASKS: dict[str, type[task.Task]] = {
     "classification": classification.Task,
     "multilabel": multilabel.Task,
     "regression": regression.Task,
     "segmentation": segmentation.Task,
+    "instance_segmentation": masks.Instances,
+    "panoptic_segmentation": masks.Panoptic,
+    "depth": depth.Task,
     "pretraining": pretraining.Task,
 }
 """{value of `recipe.task`: class}. A run constructs its `Task` from its recipe."""

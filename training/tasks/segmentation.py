@@ -1,20 +1,30 @@
 """Semantic segmentation: each pixel has a class. Shapes: B batch, H W C image."""
 
+import keras
+
+from keras_vit.heads import segments
 from training.evaluation.segmentation import evaluate
 from training.reports.segmentation import write_segmentation_report
 from training.reports.text import segmentation_text
-from training.tasks import task
+from training.tasks import masks, task
 from training.tasks.pixel_losses import MeanIoU, PixelCrossEntropy
 
 
 class Task(task.Task):
-    """The task of classifying pixels. The labels of a batch are masks, uint8 (B, H, W), at the model's input size."""
+    """The task of classifying pixels. The labels of a batch are masks, uint8 (B, H, W), at the model's input size.
+
+    With an EoMT head, the task is a `TaskWithQueries`.
+    """
 
     metric = task.Metric("mean_iou", "mean IoU")
     annotation = "mask"
     factory = "Segmenter"
+    factory = "Segmenter"
     commands = ("records", "evaluate", "predict", "export")
     published_results = ("mean_iou", "pixel_accuracy")
+
+    def __new__(cls, recipe):
+        return super().__new__(TaskWithQueries if recipe.model.head == "eomt" else cls)
 
     def read_label(self, sample, num_classes):
         """uint8 (H, W)"""
@@ -51,3 +61,20 @@ class Task(task.Task):
 
     def next_commands(self, folder, samples):
         return [f"predict {folder} {samples}/* --to predictions"]
+
+
+class TaskWithQueries(Task):
+    """The task of classifying pixels with an EoMT head: each class is a segment (`training.tasks.masks`)."""
+
+    prepare = masks.Panoptic.prepare
+    build_objective = masks.Panoptic.build_objective
+    build_metric = masks.Panoptic.build_metric
+    has_background = False
+
+    def read_label(self, sample, num_classes):
+        return masks.segments_of_classes(sample["mask"][..., 0], num_classes)
+
+    def evaluate(self, model, dataset, splits):
+        scores = segments.semantic_scores(segments.resized(model.outputs[0], model.input_shape[1:3]), model.outputs[1])
+        classifier = keras.Model(model.input, scores)
+        return evaluate(classifier, dataset, splits, self.recipe)

@@ -20,12 +20,14 @@ class Metric:
         title: Its name in texts, such as `"mean IoU"`.
         is_share: Whether it is a share, which is printed in percent.
         is_higher_better: Whether the highest value is the best, and not the lowest.
+        tested_as: Name, after `test_`, of the result of the test that is compared in studies. "": `name`.
     """
 
     name: str
     title: str
     is_share: bool = True
     is_higher_better: bool = True
+    tested_as: str = ""
 
     def text(self, value, digits=2):
         """The value as text, in percent if it is a share."""
@@ -90,6 +92,9 @@ class Task(abc.ABC):
     def build_learner(self, model):
         """The model that learns: `model`, or a model that contains it. Its outputs are passed to loss and metric."""
         return model
+
+    def prepare(self, model, total_steps):  # noqa: B027
+        """Prepares a new model for a training of `total_steps` steps."""
 
     @abc.abstractmethod
     def build_objective(self, learner, dataset):

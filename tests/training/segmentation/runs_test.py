@@ -29,7 +29,7 @@ from training.engine.train import train
 from training.errors import InputError
 from training.evaluation.segmentation import Segmentation
 from training.recipe.assignments import override
-from training.reports.overlays import legend, overlay_mask, palette
+from training.reports.overlays import class_legend, overlay_mask, palette
 from training.reports.segmentation import judge
 from training.tasks import TASKS
 
@@ -273,7 +273,7 @@ def test_colours_can_be_told_apart():
         assert distances.min() > least
     assert palette(4)[VOID].tolist() == [255, 255, 255]
     names = [f"class {i}" for i in range(5)]
-    assert legend(names).height > legend(names[:2]).height
+    assert class_legend(names).height > class_legend(names[:2]).height
 
 
 def test_an_overlay_has_the_pictures_size():
