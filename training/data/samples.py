@@ -7,12 +7,15 @@ A sample is a dictionary. Besides `image`, it has the annotations that its data 
 * `values`: numbers, float32 (V,)
 * `mask`: the class of each pixel (`training.data.masks`), the bytes of a PNG file or uint8 (H, W, 1)
 * `depth`: float32 (H, W, 1); 0 means that the depth is unknown
+* `segments`: the object of each pixel, int32 (H, W, 1). 0 means no object, and k the k-th object of the image. A pixel
+  has one object: where annotations overlap, the smaller object is on top. `segment_classes`, int64 (n,), are the
+  classes of objects 1 to n. -1 is an object that is ignored, such as a crowd, or padding.
 * `boxes`: float32 (n, 4), left, top, right and bottom in pixels of the upright image. `box_classes`, int64 (n,), are
   their classes. `is_box`, bool (n,), is `False` for padding, and for boxes that a change has removed.
 * `text`: a string
 
 The image is the contents of a file until it is decoded to uint8 (H, W, C). A change of its geometry (`move_sample`)
-changes the mask, the depth and the boxes in the same way.
+changes the mask, the depth, the segments and the boxes in the same way. It may leave an object without any pixel.
 """
 
 import tensorflow as tf
@@ -21,7 +24,7 @@ from keras_vit.data.decoding import image_decoder, resized_sides, upright_size
 from keras_vit.preprocessing import input_preprocessing
 from training.data.masks import VOID, read_mask
 
-RASTERS = {"mask": VOID, "depth": 0}
+RASTERS = {"mask": VOID, "depth": 0, "segments": 0}
 """{annotation of each pixel: its value where a changed image shows nothing of the original}"""
 MIN_VISIBLE = 0.25
 """A crop removes a box if less than this share of its area is visible."""
@@ -112,3 +115,14 @@ def pad_boxes(sample, count):
     names = ("boxes", "box_classes", "is_box")
     padded = {name: tf.pad(sample[name], [[0, missing]] + [[0, 0]] * (sample[name].shape.rank - 1)) for name in names}
     return sample | {name: tf.ensure_shape(array, [count, *array.shape[1:]]) for name, array in padded.items()}
+
+
+def pad_segments(sample, count):
+    """Pads the classes of objects to `count` classes, so that samples form a batch. Padding has the class -1.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If the sample has more objects.
+    """
+    classes = sample["segment_classes"]
+    padded = tf.pad(classes, [[0, count - tf.shape(classes)[0]]], constant_values=-1)
+    return sample | {"segment_classes": tf.ensure_shape(padded, [count])}

@@ -1,7 +1,7 @@
 """A change of the geometry moves an image and its annotations alike, and a change of the colours only the image.
 
-The image, the mask and the depth of a sample are the same drawing, so they can be compared after a change. Its boxes
-are around two rectangles of the drawing.
+The image, the mask, the depth and the segments of a sample are the same drawing, so they can be compared after a
+change. Its boxes and objects are two rectangles of the drawing.
 """
 
 import functools
@@ -16,7 +16,7 @@ import keras_vit
 from tests.pictures import encoded, exif_segment
 from training.data.augment import build_augmentation
 from training.data.masks import VOID, encode_png
-from training.data.samples import MIN_VISIBLE, move_sample, pad_boxes, sample_decoder, scaling
+from training.data.samples import MIN_VISIBLE, move_sample, pad_boxes, pad_segments, sample_decoder, scaling
 from training.recipe.config import Augment
 
 SIDES = (96, 128)
@@ -51,6 +51,8 @@ def sample(exif=1):
         "image": tf.constant(encoded(PIL.Image.fromarray(stored), "PNG", exif=exif_segment(exif, "<"))),
         "mask": tf.constant(encode_png(drawing())),
         "depth": tf.constant(drawing()[..., None] + 1.0, tf.float32),
+        "segments": tf.constant(np.maximum(drawing().astype("int32") - 1, 0)[..., None]),
+        "segment_classes": tf.constant([2, -1], tf.int64),
         "boxes": tf.constant(BOXES, tf.float32),
         "box_classes": tf.constant([2, 3], tf.int64),
         "is_box": tf.constant([True, True]),
@@ -59,12 +61,14 @@ def sample(exif=1):
 
 
 def assert_consistent(changed, fill=None, share=0.85):
-    """The image, the mask, the depth and the boxes show the same."""
+    """The image, the mask, the depth, the segments and the boxes show the same."""
     image, mask, depth = (changed[name].numpy() for name in ("image", "mask", "depth"))
     assert image.shape == (*SIDES, 3)
     assert mask.shape == depth.shape == (*SIDES, 1)
     known = mask != VOID
     np.testing.assert_array_equal(depth, np.where(known, mask + 1.0, 0))
+    np.testing.assert_array_equal(changed["segments"], np.where(known, np.maximum(mask.astype(int) - 1, 0), 0))
+    assert (changed["segments"].dtype, changed["segment_classes"].numpy().tolist()) == (tf.int32, [2, -1])
     grays = GRAYS[np.where(known, mask, 0)]
     is_same = np.abs(image.astype(int) - grays).max(axis=-1, keepdims=True) <= 3  # Pixels along borders may differ.
     assert is_same[known].mean() > share
@@ -177,6 +181,14 @@ def test_different_numbers_of_boxes_form_a_batch():
     np.testing.assert_array_equal(batch["is_box"], np.arange(3) < np.arange(4)[:, None])
     with pytest.raises(tf.errors.InvalidArgumentError):
         read(4)
+
+
+def test_different_numbers_of_objects_form_a_batch():
+    samples = tf.data.Dataset.range(4).map(lambda count: pad_segments({"segment_classes": tf.range(count)}, 3))
+    [batch] = samples.batch(4)
+    np.testing.assert_array_equal(batch["segment_classes"], [[-1, -1, -1], [0, -1, -1], [0, 1, -1], [0, 1, 2]])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        pad_segments({"segment_classes": tf.range(4)}, 3)
 
 
 def test_a_scale_needs_the_whole_image():
