@@ -14,25 +14,36 @@ VOID = 255
 MAX_CLASSES = VOID  # A byte has 255 values besides void.
 
 
-def read_values(content):
-    """Reads the gray values or the palette indices of the pixels of a PNG file: uint8 (H, W).
+def read_png(content, modes, needed):
+    """Reads the values of the pixels of a PNG file, (H, W) or (H, W, C), without converting them.
+
+    Args:
+        content: The bytes of the file.
+        modes: Modes of Pillow that are accepted.
+        needed: Description of an accepted file, for the message.
 
     Raises:
-        ValueError: If the content is not a PNG file with one channel of at most 8 bits.
+        ValueError: If the content has another mode, or too many pixels.
         OSError: If the content cannot be decoded.
     """
-    file = io.BytesIO(content)
     try:
-        opened = PIL.Image.open(file, formats=["PNG"])
+        opened = PIL.Image.open(io.BytesIO(content), formats=["PNG"])
     except PIL.Image.DecompressionBombError as error:
         raise ValueError(f"it is too large: {error}") from None
     with opened as image:
-        if image.mode not in ("L", "P", "1"):
-            raise ValueError(
-                f"its mode is {image.mode}, but a mask must have one channel of 8 bits, gray or with a palette"
-            )
-        values = np.asarray(image).astype("uint8")
-    bits, color = file.getvalue()[24:26]
+        if image.mode not in modes:
+            raise ValueError(f"its mode is {image.mode}, but {needed}")
+        return np.asarray(image)
+
+
+def read_values(content):
+    """Reads the gray values or the palette indices of the pixels of a PNG file: uint8 (H, W).
+
+    The errors are those of `read_png`, for files that do not have one channel of at most 8 bits.
+    """
+    needed = "a mask must have one channel of 8 bits, gray or with a palette"
+    values = read_png(content, ("L", "P", "1"), needed).astype("uint8")
+    bits, color = content[24:26]
     # Pillow scales gray values of two or four bits to eight bits. The division restores the stored values.
     return values // (255 // (2**bits - 1)) if color == 0 and bits in (2, 4) else values
 
@@ -47,7 +58,8 @@ def renumbered(content, offset, num_classes):
 def encode_png(pixels):
     """Encodes pixels, uint8 (H, W) or (H, W, 3), as the bytes of a PNG file."""
     file = io.BytesIO()
-    PIL.Image.fromarray(pixels).save(file, "png")
+    # For images with noise, level 1 is faster than the default, and the file is no larger.
+    PIL.Image.fromarray(pixels).save(file, "png", compress_level=1)
     return file.getvalue()
 
 
