@@ -5,7 +5,8 @@
     test,dog/a.jpeg,48100,60303ae2…,dog
 
 A row is an image file, a shard of records, or a part of a data set of TFDS. The label is the class of an image, or the
-digest of its mask. The digest of a part of TFDS is its version and its split, such as `mnist/3.0.1:train[0:54000]`.
+digest of its annotation, such as a mask. The digest of a part of TFDS is its version and its split, such as
+`mnist/3.0.1:train[0:54000]`.
 """
 
 import collections

@@ -17,8 +17,8 @@ class Dataset:
     """The class names, and the sources of the splits "train", "test" and optionally "validation".
     `find_overlap` returns a message about images that are in two splits, or `None`. `list_contents` returns the
     contents of the splits. Both are called only if they are needed, because shards are read for them. `no_test_split`
-    is a message for data sets without a test split. If the labels are values, `class_names` are their names, and
-    `units` their units."""
+    is a message for data sets without a test split. If the labels are values or depth, `class_names` are their
+    names, and `units` their units."""
 
     class_names: tuple[str, ...]
     splits: dict[str, IndexedSource | StreamedSource]

@@ -12,9 +12,12 @@ from keras_vit.data.folder import read_file
 from training.data.contents import change_lines
 from training.data.dataset import Dataset
 from training.data.images import IntactFiles
-from training.data.masks import encode_png
-from training.data.sets import digits, shapes
+from training.data.masks import MAX_CLASSES, encode_png
+from training.data.samples import pad_segments
+from training.data.sets import digits, scenes, shapes
 from training.data.sets.archives import read_archives
+from training.data.sets.coco import read_coco
+from training.data.sets.depth_folder import read_depth, read_depth_folder
 from training.data.sets.folder import read_folder
 from training.data.sets.mask_folder import read_mask_folder
 from training.data.sets.records import TYPES, read_records
@@ -43,7 +46,7 @@ def load_dataset(data, annotation="label", disjoint=True, record=None):
         InputError: If the data set is unavailable or has no such annotations, or an image is in two splits, or test
             images were training images of the run. The message suggests a remedy.
     """
-    loaders = _LOADERS.get(data.dataset) or {"label" if data.mask is None else "mask": load_tfds}
+    loaders = _LOADERS.get(data.dataset) or _tfds_loaders(data)
     if annotation not in loaders:
         found = " or ".join(_TITLES[name] for name in loaders)
         others = [name for name, its_loaders in _LOADERS.items() if annotation in its_loaders]
@@ -51,6 +54,8 @@ def load_dataset(data, annotation="label", disjoint=True, record=None):
             others.append("the name of a data set of TFDS")
         elif annotation == "mask":
             others.append("a data set of TFDS with data.mask=<feature that contains its masks>")
+        elif annotation == "depth":
+            others.append("a data set of TFDS with data.depth=<feature that contains its depth>")
         raise InputError(
             f"data.dataset={data.dataset} has {found}, but no {_TITLES[annotation]}. Choose a recipe for {found}, or "
             f"one of these data sets: {', '.join(others)}"
@@ -97,7 +102,7 @@ def _load_folder(data, record):
         f"{len(folder.class_names)} classes. Copies of a file count as one image. Add images, or raise "
         f"data.test_fraction."
     )
-    return _from_files(folder, data, "label", no_test_split, _read_class)
+    return _from_files(folder, data, no_test_split, _read_class)
 
 
 def _where(data):
@@ -127,32 +132,75 @@ def _load_table(read, annotation, data, record):
     readings = {
         "label": (_read_class, tf.constant),
         "labels": (
-            (lambda indices: multi_hot(indices, num_labels) > 0),
+            (lambda indices: {"labels": multi_hot(indices, num_labels) > 0}),
             lambda rows: tf.ragged.constant(rows, tf.int64),
         ),
-        "values": (tf.identity, lambda rows: tf.constant(rows, tf.float32)),
+        "values": ((lambda row: {"values": row}), lambda rows: tf.constant(rows, tf.float32)),
     }
-    return _from_files(table, data, annotation, no_test_split, *readings[annotation])
+    return _from_files(table, data, no_test_split, *readings[annotation])
 
 
 def _load_mask_folder(data, record):
     folder = _restored(read_mask_folder(*_where(data)), data, record)
-    no_test_split = (
+    return _from_files(folder, data, _too_few(folder, data), lambda path: {"mask": tf.io.read_file(path)})
+
+
+def _too_few(folder, data):
+    return (
         f"{data.directory} has too few images for a test split: {len(folder.items)}. Add images, or raise "
         f"data.test_fraction."
     )
-    return _from_files(folder, data, "mask", no_test_split, tf.io.read_file)
 
 
-def _from_files(folder, data, annotation, no_test_split, read_annotation, as_tensor=tf.constant):
+def _load_depth_folder(data, record):
+    folder = _restored(read_depth_folder(*_where(data)), data, record)
+    pixels = {"depth": tf.TensorSpec([None, None, 1], tf.float32)}
+    read = _python_reader(lambda path: [read_depth(path.decode(), data.depth_scale)], pixels)
+    dataset = _from_files(folder, data, _too_few(folder, data), read)
+    return dataclasses.replace(dataset, units=("metres",))
+
+
+def _load_coco(annotation, data, record):
+    folder, objects = read_coco(data)
+    if annotation == "mask" and len(folder.class_names) > MAX_CLASSES:
+        raise InputError(
+            f"A mask has at most {MAX_CLASSES} classes, but {data.directory} has {len(folder.class_names)} categories."
+        )
+    folder = _restored(folder, data, record)
+    if annotation == "mask":
+        specs = {"mask": tf.TensorSpec([None, None, 1], tf.uint8)}
+        read = _python_reader(lambda index: [objects[index].mask()], specs)
+        return _from_files(folder, data, _too_few(folder, data), read)
+    specs = {"segments": tf.TensorSpec([None, None, 1], tf.int32), "segment_classes": tf.TensorSpec([None], tf.int64)}
+    read_segments = _python_reader(lambda index: objects[index].segments(), specs)
+    most = max(len(each.classes) for each in objects if each is not None)
+    return _from_files(folder, data, _too_few(folder, data), lambda index: pad_segments(read_segments(index), most))
+
+
+def _python_reader(read, specs):
+    """A TensorFlow function that calls a Python function.
+
+    Args:
+        read: Function of a number or bytes that returns a list of arrays.
+        specs: {annotation: `tf.TensorSpec`} of the arrays.
+    """
+
+    def read_annotations(label):
+        arrays = tf.numpy_function(read, [label], [spec.dtype for spec in specs.values()], stateful=False)
+        pairs = zip(specs.items(), tf.nest.flatten(arrays), strict=True)
+        return {name: tf.ensure_shape(array, spec.shape) for (name, spec), array in pairs}
+
+    return read_annotations
+
+
+def _from_files(folder, data, no_test_split, read_annotations, as_tensor=tf.constant):
     """The `Dataset` of the files of a `FolderSplits`.
 
     Args:
         folder: `training.data.sets.splitting.FolderSplits`
         data: `training.recipe.config.Data`
-        annotation: Name of the annotation.
         no_test_split: Message for a data set without a test split.
-        read_annotation: TensorFlow function that returns the annotation for an element of `as_tensor(labels)`.
+        read_annotations: TensorFlow function of an element of `as_tensor(labels)` that returns {annotation: tensor}.
         as_tensor: Function that converts the labels of a split.
     """
 
@@ -177,7 +225,7 @@ def _from_files(folder, data, annotation, no_test_split, read_annotation, as_ten
 
         def read(index):
             content, index = read_content(index)
-            return {"image": content, annotation: read_annotation(labels[index])}
+            return {"image": content, **read_annotations(labels[index])}
 
         return IndexedSource(len(pairs), read)
 
@@ -186,11 +234,26 @@ def _from_files(folder, data, annotation, no_test_split, read_annotation, as_ten
 
 
 def _read_class(label):
-    return tf.cast(label, tf.int64)
+    return {"label": tf.cast(label, tf.int64)}
 
 
 def _load_shapes(data, record):
-    return Dataset(shapes.CLASS_NAMES, _drawn(data, shapes.NUM_IMAGES, shapes.encoded, "mask", tf.string, []))
+    specs = {"mask": tf.TensorSpec([], tf.string)}
+    return Dataset(shapes.CLASS_NAMES, _drawn(data, shapes.NUM_IMAGES, shapes.encoded, specs))
+
+
+def _load_scenes(names, data, record):
+    """Loads scenes with the named annotations, of which the first one decides what the classes are."""
+    _, example = scenes.draw("train", 0)
+    specs = {name: tf.TensorSpec(example[name].shape, example[name].dtype) for name in names}
+
+    def draw(split, number):
+        image, annotations = scenes.draw(split, number)
+        return encode_png(image), *(annotations[name] for name in names)
+
+    class_names = {"mask": ("background", *scenes.KINDS), "depth": ("depth",)}.get(names[0], scenes.KINDS)
+    splits = _drawn(data, scenes.NUM_IMAGES, draw, specs)
+    return Dataset(class_names, splits, units=("metres",) if names[0] == "depth" else None)
 
 
 def _load_digit_sets(data, record):
@@ -198,7 +261,8 @@ def _load_digit_sets(data, record):
         image, drawn = digits.draw_triple(split, number)
         return encode_png(image[..., 0]), np.isin(np.arange(10), drawn)
 
-    return Dataset(tuple(map(str, range(10))), _drawn(data, digits.NUM_PICTURES, draw, "labels", tf.bool, [10]))
+    specs = {"labels": tf.TensorSpec([10], tf.bool)}
+    return Dataset(tuple(map(str, range(10))), _drawn(data, digits.NUM_PICTURES, draw, specs))
 
 
 def _load_digit_sums(data, record):
@@ -206,25 +270,24 @@ def _load_digit_sums(data, record):
         image, drawn = digits.draw_triple(split, number)
         return encode_png(image[..., 0]), np.array([drawn.sum()], "float32")
 
-    return Dataset(("sum",), _drawn(data, digits.NUM_PICTURES, draw, "values", tf.float32, [1]))
+    specs = {"values": tf.TensorSpec([1], tf.float32)}
+    return Dataset(("sum",), _drawn(data, digits.NUM_PICTURES, draw, specs))
 
 
-def _drawn(data, num_images, draw, annotation, dtype, shape):
-    """Sources of generated images. `draw(split, number)` returns an encoded image and its annotation."""
+def _drawn(data, num_images, draw, specs):
+    """Sources of generated images. `draw(split, number)` returns an encoded image and its annotations.
+
+    `specs` is {annotation: `tf.TensorSpec`}, in the order of the annotations.
+    """
+    specs = {"image": tf.TensorSpec([], tf.string), **specs}
     total = num_images["train"]
     num_train = total - round(data.validation_fraction * total)
     ranges = {"train": (0, num_train), "validation": (num_train, total), "test": (0, num_images["test"])}
 
     def source(split, first, end):
         base_split = "test" if split == "test" else "train"
-
-        def read(index):
-            image, value = tf.numpy_function(
-                lambda number: draw(base_split, int(number)), [index + first], [tf.string, dtype], stateful=False
-            )
-            return {"image": tf.ensure_shape(image, []), annotation: tf.ensure_shape(value, shape)}
-
-        return IndexedSource(end - first, read)
+        read = _python_reader(lambda number: draw(base_split, int(number)), specs)
+        return IndexedSource(end - first, lambda index: read(index + first))
 
     return {name: source(name, first, end) for name, (first, end) in ranges.items() if first < end}
 
@@ -236,13 +299,33 @@ def _load_records(annotation, data, record):
     return dataset
 
 
-_TITLES = {"label": "classes", "labels": "labels", "values": "values", "mask": "masks"}
+def _tfds_loaders(data):
+    names = [name for name in ("mask", "depth") if getattr(data, name) is not None] or ["label"]
+    return {name: functools.partial(load_tfds, name) for name in names}
+
+
+_TITLES = {
+    "label": "classes",
+    "labels": "labels",
+    "values": "values",
+    "mask": "masks",
+    "segments": "segments",
+    "depth": "depth",
+    "boxes": "boxes",
+}
 _LOADERS: dict[str, dict[str, Callable]] = {
     "archives": {name: functools.partial(_load_table, read_archives, name) for name in ANNOTATIONS},
-    "digits": {"label": load_tfds},
-    "folder": {"label": _load_folder, "mask": _load_mask_folder},
+    "coco": {name: functools.partial(_load_coco, name) for name in ("mask", "segments")},
+    "digits": {"label": functools.partial(load_tfds, "label")},
+    "folder": {"label": _load_folder, "mask": _load_mask_folder, "depth": _load_depth_folder},
     "records": {name: functools.partial(_load_records, name) for name in TYPES},
     "table": {name: functools.partial(_load_table, read_image_table, name) for name in ANNOTATIONS},
+    "scenes": {
+        "mask": functools.partial(_load_scenes, ["mask"]),
+        "segments": functools.partial(_load_scenes, ["segments", "segment_classes"]),
+        "depth": functools.partial(_load_scenes, ["depth"]),
+        "boxes": functools.partial(_load_scenes, ["boxes", "box_classes", "is_box"]),
+    },
     "shapes": {"mask": _load_shapes},
     "digit_sets": {"labels": _load_digit_sets},
     "digit_sums": {"values": _load_digit_sums},

@@ -16,35 +16,36 @@ class _AllExcept:
         return name not in self.names
 
 
+_PIXELS = ("mask", "depth", "depth_scale")
 _MIXING = ("mixup", "cutmix")
 _POLICIES = ("randaugment_ops", "randaugment_magnitude", "autoaugment")
 _NO_LABELS = {"fit": _AllExcept(("loss", "label_smoothing")), "distillation": ()}
 TASK_FIELDS: dict[str, dict[str, Any]] = {
-    "classification": {"pretraining": (), "data": _AllExcept(("mask",))},
+    "classification": {"pretraining": (), "data": _AllExcept(_PIXELS)},
     "multilabel": {
         "pretraining": (),
         "distillation": (),
         "fit": _AllExcept(("loss",)),
-        "data": _AllExcept(("mask",)),
+        "data": _AllExcept(_PIXELS),
         "augment": _AllExcept(_MIXING),
     },
     "regression": {
         **_NO_LABELS,
         "pretraining": (),
-        "data": _AllExcept(("mask",)),
+        "data": _AllExcept(_PIXELS),
         "augment": _AllExcept(_MIXING),
     },
     "segmentation": {
         **_NO_LABELS,
         "pretraining": (),
         "model": _AllExcept(("resize",)),
-        "data": _AllExcept(("label", "classes", "max_failures")),
+        "data": _AllExcept(("label", "classes", "depth", "depth_scale")),
         # The operations of the policies, and erasing, do not change masks.
         "augment": _AllExcept((*_MIXING, *_POLICIES, "library", "erasing")),
     },
     "pretraining": {
         **_NO_LABELS,
-        "data": _AllExcept(("mask",)),
+        "data": _AllExcept(_PIXELS),
         "augment": _AllExcept(_MIXING),
     },
 }

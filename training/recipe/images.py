@@ -26,11 +26,13 @@ class BuiltIn(NamedTuple):
 
 BUILT_IN = {
     "archives": BuiltIn(has_directory=True, is_split=True),
+    "coco": BuiltIn(has_directory=True, is_split=True),
     "digit_sets": BuiltIn(),
     "digit_sums": BuiltIn(),
     "digits": BuiltIn(is_tfds=True, is_stream=True),
     "folder": BuiltIn(has_directory=True, is_split=True),
     "records": BuiltIn(has_directory=True, is_stream=True),
+    "scenes": BuiltIn(),
     "shapes": BuiltIn(),
     "table": BuiltIn(has_directory=True, is_split=True),
 }
@@ -45,7 +47,8 @@ class Data:
 
     dataset: str = Field(
         description="digits, folder, table, archives, records, or the name of a TFDS data set of images and labels; "
-        "for segmentation: shapes, folder, records, or a TFDS data set of images and masks; for multilabel: table, "
+        "for segmentation: shapes, scenes, folder, coco, records, or a TFDS data set of images and masks; for objects: "
+        "scenes or coco; for depth: scenes, folder, or a TFDS data set of images and depth; for multilabel: table, "
         "archives, records or digit_sets; for regression: table, archives, records or digit_sums"
     )
     label: str | None = Field(
@@ -55,9 +58,15 @@ class Data:
     )
     directory: str | None = Field(
         None,
-        description="for folder: directory with one folder per class; for records: directory of the shards; for "
-        "table: path of a .csv, .tsv or .parquet file with a column path; for archives: .tar file of WebDataset or "
-        ".tfrecord file, or a folder of them",
+        description="for folder: directory with one folder per class, or with folders images and masks or depth; for "
+        "coco: directory of images and annotations; for records: directory of the shards; for table: path of a .csv, "
+        ".tsv or .parquet file with a column path; for archives: .tar file of WebDataset or .tfrecord file, or a "
+        "folder of them",
+    )
+    annotations: str = Field(
+        "annotations/instances_*.json",
+        description="for coco: pattern of the paths of the JSON files in directory, such as "
+        "annotations/panoptic_*.json; train, val and test in these paths define the splits",
     )
     mask: str | None = Field(
         None, description="for segmentation with TFDS: mask feature, such as segmentation_mask of oxford_iiit_pet"
@@ -66,6 +75,10 @@ class Data:
         None, description="with mask: class names, in the order of their values in the mask; other values are void"
     )
     mask_offset: NonNegativeInt = Field(0, description="with mask: value of the first class in the mask")
+    depth: str | None = Field(None, description="for depth with TFDS: depth feature, such as depth of nyu_depth_v2")
+    depth_scale: PositiveFloat = Field(
+        0.001, description="for depth stored as integers, such as PNG files of 16 bits: metres of the value 1"
+    )
     tfds_directory: str | None = Field(None, description="directory of the TFDS data; none: the default of TFDS")
     train_split: str | None = Field(None, description="for TFDS: training split, such as train[:99%]; none: train")
     validation_split: str | None = Field(
@@ -83,15 +96,15 @@ class Data:
     train_images: PositiveInt | None = Field(None, description="number of training images, chosen at random; none: all")
     train_images_seed: NonNegativeInt = Field(0, description="with train_images: seed of the random choice")
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.2, description="for folder, table and archives: fraction of each class held out for testing"
+        0.2, description="for folder, coco, table and archives: fraction of each class held out for testing"
     )
     cache: bool = Field(
         True, description="keep the images in memory, as resized pixels or, with crop=inception, as encoded files"
     )
     max_failures: NonNegativeInt = Field(
         0,
-        description="for folder, table and archives: training images that may be lost in the run; others replace them; "
-        "for table and archives also images without a label or number, which are skipped",
+        description="for folder, coco, table and archives: training images that may be lost in the run; others replace "
+        "them; for coco, table and archives also images whose annotation cannot be used, which are skipped",
     )
     shuffle_buffer: PositiveInt = Field(
         10_000, description="with cache=false, for records and TFDS's TFRecord files: number of images to shuffle"
@@ -110,9 +123,13 @@ class Data:
             names = ["tfds_directory", "train_split", "validation_split", "test_split"]
             refuse_unused(self, names, "for data sets of TFDS")
         if built_in:
-            refuse_unused(self, ["label", "mask"], "for data sets of TFDS other than digits")
+            refuse_unused(self, ["label", "mask", "depth"], "for data sets of TFDS other than digits")
+        if self.dataset != "coco":
+            refuse_unused(self, ["annotations"], "for data.dataset=coco")
         if self.mask is None:
             refuse_unused(self, ["mask_classes", "mask_offset"], "with data.mask")
+        if self.depth is None and self.dataset != "folder":
+            refuse_unused(self, ["depth_scale"], "for data.dataset=folder and with data.depth")
         if self.cache or (built_in and not built_in.is_stream):
             refuse_unused(self, ["shuffle_buffer"], "with data.cache=false, for records and data sets of TFDS")
         if self.train_images is None:

@@ -197,7 +197,7 @@ def test_wrong_assignments_are_refused_with_what_is_right():
         ("model.config.pooling=nowhere", "pooling must be one of 'token', "),
         ("model.config.pooling=none", "a classifier needs one vector per image"),
         ("fit.epochs=true", "valid integer"),
-        ("data.directory=photographs", "only used for data.dataset=archives, folder, records, table."),
+        ("data.directory=photographs", "only used for data.dataset=archives, coco, folder, records, table."),
         ("name=../elsewhere", "pattern"),
         ("name=" + "a" * 101, "pattern"),
         ("fit.epochs=" + "9" * 30, "fit.epochs must be below 4,294,967,296. Received: 999999"),

@@ -8,13 +8,12 @@
 
 import itertools
 import pathlib
-import re
 
 from keras_vit.data.archives import read_tar, read_tfrecord
 from keras_vit.data.table import ImageTable
-from training.data.sets.folder import SPLIT_NAMES
+from training.data.sets.folder import splits_in_names
 from training.data.sets.table import split_table
-from training.errors import InputError, shortened_names
+from training.errors import InputError
 
 _READERS = {".tar": read_tar, ".tfrecord": read_tfrecord}
 _EXPECTED = "Expected a .tar or .tfrecord file, or a folder of such files"
@@ -36,8 +35,9 @@ def read_archives(annotation, data):
         raise InputError(f"data.directory={directory} has no archives that can be read. {_EXPECTED}.")
     if (root / "records.json").exists():
         raise InputError(f"{directory} has the shards of python -m training records. Set data.dataset=records.")
-    splits = _splits(root, files)
-    samples = [sample | splits.get(file, {}) for file in files for sample in _reader(file)(file, as_slices=True)]
+    splits = splits_in_names(root, files)
+    named = {file: {"split": split} for file, split in splits.items()}
+    samples = [sample | named.get(file, {}) for file in files for sample in _reader(file)(file, as_slices=True)]
     unreadable = {sample["path"]: sample["error"] for sample in samples if "error" in sample}
     samples = [sample for sample in samples if "error" not in sample]
     slices = {pathlib.Path(sample["path"]): sample["image"] for sample in samples}
@@ -47,23 +47,6 @@ def read_archives(annotation, data):
     names = [name for name in dict.fromkeys(itertools.chain.from_iterable(samples)) if name not in ("path", "image")]
     table = ImageTable(root, tuple(slices), {name: [sample.get(name) for sample in samples] for name in names})
     return split_table(table, annotation, data, lambda path: slices[path].read(), unreadable)
-
-
-def _splits(root, files):
-    """{file: {"split": split}} if the names of the files define at least two splits, or else an empty dictionary."""
-    found = {}
-    for file in files:
-        words = re.split("[^a-z]+", file.relative_to(root).as_posix().lower())
-        found[file] = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
-    if len(set().union(*found.values())) < 2:
-        return {}
-    unclear = [str(file) for file, splits in found.items() if len(splits) != 1]
-    if unclear:
-        raise InputError(
-            f"The names of some archives in {root} define splits. Then each name must contain one of the words "
-            f"{', '.join(SPLIT_NAMES)}. Received: {shortened_names(unclear)}"
-        )
-    return {file: {"split": splits.pop()} for file, splits in found.items()}
 
 
 def _reader(path):

@@ -19,8 +19,8 @@ class Label:
 
     `features` are the features that `read` needs, in the format of `tfds.decode.PartialDecoding`. `read` is a
     TensorFlow function of an example. It returns the index of the right class (an int64 scalar), the indices of all
-    right classes, or an encoded mask. The splits in `absent_from` do not have the label. The features in `encoded` are
-    not decoded before they are passed to `read`.
+    right classes, an encoded mask, or the depth, float32 (H, W, 1). The splits in `absent_from` do not have the label.
+    The features in `encoded` are not decoded before they are passed to `read`.
     """
 
     class_names: tuple[str, ...]

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import os
 import pathlib
+import re
 
 import tensorflow as tf
 
@@ -96,6 +97,26 @@ def find_splits(directory, contents, unsplit_layout, layout):
             f"must contain {unsplit_layout}."
         )
     return root, splits
+
+
+def splits_in_names(root, files):
+    """{file: split} if the names of files define at least two splits, or else an empty dictionary.
+
+    A name defines a split if it contains one of the words `SPLIT_NAMES`, such as `train2017/part-0.tar`.
+    """
+    found = {}
+    for file in files:
+        words = re.split("[^a-z]+", file.relative_to(root).as_posix().lower())
+        found[file] = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+    if len(set().union(*found.values())) < 2:
+        return {}
+    unclear = [str(file) for file, splits in found.items() if len(splits) != 1]
+    if unclear:
+        raise InputError(
+            f"The names of some files in {root} define splits. Then each name must contain one of the words "
+            f"{', '.join(SPLIT_NAMES)}. Received: {shortened_names(unclear)}"
+        )
+    return {file: splits.pop() for file, splits in found.items()}
 
 
 def _read_classes(root):

@@ -18,12 +18,12 @@ _MAX_COPIES = 10  # Maximum number of pairs that a message lists.
 class FolderSplits:
     """The contents of a directory.
 
-    `splits` is {split: pairs of an image path and its label}. A label is the index of a class, or the path of a mask.
-    `items` is {path of an image: `training.data.contents.Item`}, and `root` is the directory. `skipped` is {path:
-    reason}. `overlap` is a message about images that are in two split folders, or `None`. `notes` are sentences for
-    the user. `has_split_folders`: whether the directory has folders for splits, such as train and test. `parse` is a
-    function from the text of a label to the label; by default, the label is the index of the class with this name.
-    `read` is a function from the path of an image to its contents.
+    `splits` is {split: pairs of an image path and its label}. A label is the index of a class, the path of a mask or
+    of a depth map, or an index of annotations. `items` is {path of an image: `training.data.contents.Item`}, and
+    `root` is the directory. `skipped` is {path: reason}. `overlap` is a message about images that are in two split
+    folders, or `None`. `notes` are sentences for the user. `has_split_folders`: whether the directory has folders for
+    splits, such as train and test. `parse` is a function from the text of a label to the label; by default, the label
+    is the index of the class with this name. `read` is a function from the path of an image to its contents.
     """
 
     class_names: tuple[str, ...]

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import operator
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import downloader
@@ -29,22 +30,29 @@ from training.recipe.images import BUILT_IN
 _DOWNLOAD_RETRIES = 3
 
 
-def load_tfds(data, record):
+def load_tfds(annotation, data, record):
     """Loads a data set of TFDS, or the digits, as a `training.data.dataset.Dataset`. Downloads it if needed.
 
-    Raises an InputError if test images are training images of the run of `record`, which may be `None`.
+    Args:
+        annotation: `"label"`, `"mask"` or `"depth"`.
+        data: `training.recipe.config.Data`
+        record: `training.data.contents.Record` of a run, or `None`.
+
+    Raises:
+        InputError: If the data set is unavailable or has no such annotation, or test images are training images of the
+            run.
     """
-    builder = _prepared_builder(data)
-    label = _find_label_or_mask(builder, data)
+    builder = _prepared_builder(annotation, data)
+    label = _find_annotation(builder, annotation, data)
     names = split_names(builder, label, data)
     if record is not None:
         refuse_tests_on_seen_pieces(builder, names, record)
-    annotation = "label" if data.mask is None else "mask"
     splits = {
         name: _tfds_source(builder, split, label, annotation, data.shuffle_buffer) for name, split in names.items()
     }
     contents = list_contents(builder, names)
-    return Dataset(label.class_names, splits, lambda: overlap_message(builder, names), lambda: contents)
+    units = ("metres",) if annotation == "depth" else None
+    return Dataset(label.class_names, splits, lambda: overlap_message(builder, names), lambda: contents, units=units)
 
 
 def _tfds_source(builder, split, label, annotation, shuffle_buffer):
@@ -101,7 +109,7 @@ def _black_and_white(image):
     return tf.io.encode_png(255 * tf.cast(tf.io.decode_png(image, channels=1) > 0, tf.uint8))  # As in task_adaptation.
 
 
-def _prepared_builder(data):
+def _prepared_builder(annotation, data):
     if data.dataset == "digits":
         tfds.disable_progress_bar()  # Preparing the digits takes only a second.
         builder = Digits(data_dir=data.tfds_directory)
@@ -114,7 +122,7 @@ def _prepared_builder(data):
                 f"data.dataset={data.dataset} is neither one of {', '.join(BUILT_IN)} nor the name of a TFDS data set."
                 f"{did_you_mean(data.dataset, BUILT_IN)} Names: https://www.tensorflow.org/datasets/catalog"
             ) from None
-        _find_label_or_mask(builder, data)  # Refuses a wrong label or mask before the download, which may take hours.
+        _find_annotation(builder, annotation, data)  # Refuses a wrong name before the download, which may take hours.
         remedy = (
             "TFDS cannot download these files. Put them into that folder yourself and start again, or set "
             "data.tfds_directory to a folder in which TFDS has already prepared them."
@@ -141,11 +149,38 @@ def _features(builder):
     return dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
 
 
-def _find_label_or_mask(builder, data):
-    """A `training.data.sets.derived_labels.Label` that reads the labels or the encoded masks of a data set of TFDS."""
-    if data.mask is None:
+def _find_annotation(builder, annotation, data):
+    """A `training.data.sets.derived_labels.Label` that reads the labels, encoded masks or depth of a data set."""
+    if annotation == "label":
         return find_label(builder, data.label)
     parts = _features(builder)
+    return _find_depth(builder, parts, data) if annotation == "depth" else _find_mask(builder, parts, data)
+
+
+def _find_depth(builder, parts, data):
+    depth_names = [
+        name
+        for name, feature in parts.items()
+        if isinstance(feature, (tfds.features.Image, tfds.features.Tensor))
+        and (len(feature.shape) == 2 or feature.shape[2:] == (1,))
+        and feature.np_dtype != np.uint8
+    ]
+    if "image" not in parts or data.depth not in depth_names:
+        raise InputError(
+            f"{builder.name} has no depth {data.depth!r}. Features that could be depth: "
+            f"{', '.join(depth_names) or 'none'}."
+        )
+    scale = data.depth_scale if np.issubdtype(parts[data.depth].np_dtype, np.integer) else 1.0
+
+    def read(example):
+        depth = scale * tf.cast(example[data.depth], tf.float32)
+        depth = tf.where(tf.math.is_finite(depth) & (depth > 0), depth, 0.0)
+        return depth if depth.shape.rank == 3 else depth[..., None]
+
+    return Label(("depth",), {data.depth: True}, read)
+
+
+def _find_mask(builder, parts, data):
     mask_names = [
         name
         for name, feature in parts.items()

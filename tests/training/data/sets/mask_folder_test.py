@@ -91,8 +91,8 @@ def test_what_does_not_fit_is_skipped_and_named(tmp_path):
     assert problems["f.tif"] == ".tif files cannot be decoded; convert the file to JPEG or PNG"
     assert "400000000 pixels" in problems["h.jpg"]
     assert problems["a.jpg"] == "has no mask a.png"
-    assert problems["b.jpg"].startswith("its mask cannot be read")
-    assert problems["c.jpg"] == "has 9 x 6 pixels, but its mask has 6 x 9"
+    assert problems["b.jpg"].startswith("its mask cannot be used: cannot identify")
+    assert problems["c.jpg"] == "its mask cannot be used: it has 6 x 9 pixels, but the image has 9 x 6"
     assert "its mask has the value 2, but values must be from 0 to 1, or 255 for void" in problems["d.jpg"]
     assert "Unknown image file format" in problems["e.jpg"]
     assert sorted(stems(found.splits["train"] + found.splits["test"])) == ["g", "i"]
