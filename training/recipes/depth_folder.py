@@ -6,7 +6,7 @@ Hardware: two CPU cores for hundreds of images.
 Expected: depends on the images.
 Measured: none.
 
-The features of the encoder are computed once. data.depth_scale is the number of metres of the value 1 in 16-bit PNG files.
+The features of the encoder are computed once. data.depth_scale is the number of metres of the value 1 in PNG files.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -20,7 +20,7 @@ RECIPE = Recipe(
         input_shape=(96, 96, 3),
         attention_initialization="mimetic",
     ),
-    data=Data(dataset="scenes", max_objects=5),
+    data=Data(dataset="scenes"),
     augment=Augment(flip=True),
     optimizer=Optimizer(learning_rate=5e-4, weight_decay=0.05, clip_norm=1.0),
     schedule=Schedule(warmup="5%"),
