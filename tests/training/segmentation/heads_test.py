@@ -74,6 +74,24 @@ def test_a_frozen_encoder_keeps_its_weights(head, encoder, tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_what_is_trained(encoder, tmp_path):
+    """All weights, or those of a head without the blocks that it copies from the encoder."""
+    before = canonical_weights(keras.saving.load_model(encoder))
+    queries = ["model.head=eomt", "model.head_arguments.num_queries=7", "model.head_arguments.num_blocks=1"]
+    recipe = on_encoder(encoder, *queries, "model.train_last_blocks=false", "fit.epochs=1")
+    found = weights_of(train(recipe, folder=tmp_path / "head")[0])
+    shared = [path for path in found if path.removeprefix("head/") in before and not path.startswith("predictions")]
+    assert len(shared) > 40
+    assert all((found[path] == before[path.removeprefix("head/")]).all() for path in shared)
+    assert found["predictions/kernel"].any()
+    recipe = on_encoder(encoder, "model.train_encoder=true", "data.views=1", "fit.epochs=1")
+    found = weights_of(train(recipe, folder=tmp_path / "all")[0])
+    kernels = [path for path in found if path in before and path.endswith("kernel") and "predictions" not in path]
+    assert len(kernels) > 20
+    assert not any((found[path] == before[path]).all() for path in kernels)
+
+
+@pytest.mark.slow
 def test_a_stopped_run_continues_as_if_it_had_not_been_stopped(encoder, tmp_path, monkeypatch):
     recipe = on_encoder(encoder)
     whole, _ = train(recipe, folder=tmp_path / "whole")
