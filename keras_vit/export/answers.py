@@ -86,7 +86,7 @@ class Answer:
 class Scores(Answer):
     """The probabilities of classes or labels, and the most probable of them."""
 
-    names = ("probabilities",)
+    names: tuple[str, ...] = ("probabilities",)
     has_probabilities = has_names = True
 
     @staticmethod
@@ -135,7 +135,7 @@ class ClassMap(Scores):
     rank = 4
     has_names = False
     returns_mask = True
-    in_original = ("predict_original",)
+    in_original: tuple[str, ...] = ("predict_original",)
     batch_sizes = (1, 4)
 
     def accepts(self, output, shape):
@@ -170,7 +170,8 @@ class ClassMap(Scores):
 class Depth(Answer):
     """The depth of each pixel, (B, H, W)."""
 
-    names = labels = ("depth",)
+    names: tuple[str, ...] = ("depth",)
+    labels: tuple[str, ...] = ("depth",)
     rank, num_channels = 4, 1
     in_original = ("predict_original",)
     batch_sizes = (1, 4)

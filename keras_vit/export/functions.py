@@ -150,10 +150,14 @@ def _in_original(find, decode, files):
 
     row = tf.TensorSpec(images.shape[1:], images.dtype), tf.TensorSpec([2], sizes.dtype)
     specs = tf.function(compute, [row], autograph=False).get_concrete_function().structured_outputs
-    specs = {name: tf.RaggedTensorSpec(each.shape, each.dtype, min(each.shape.rank - 1, 1)) for name, each in specs.items()}
-    rows = tf.map_fn(compute, (images, sizes), fn_output_signature=specs, parallel_iterations=1)
-    fills = {name: {"mask": void(output.dtype), "classes": -1}.get(name, 0) for name, output in rows.items()}
-    outputs = {name: output.to_tensor(tf.cast(fills[name], output.dtype)) for name, output in rows.items()}
+    signature = {
+        name: tf.RaggedTensorSpec(spec.shape, spec.dtype, min(spec.shape.rank - 1, 1)) for name, spec in specs.items()
+    }
+    rows = tf.map_fn(compute, (images, sizes), fn_output_signature=signature, parallel_iterations=1)
+    outputs = {}
+    for name, each in rows.items():
+        fill = {"mask": void(each.dtype), "classes": -1}.get(name, 0)
+        outputs[name] = each.to_tensor(tf.cast(fill, each.dtype))
     if "classes" in rows:
         outputs["num_objects"] = tf.cast(rows["classes"].row_lengths(), tf.int32)
     return outputs | {"sizes": sizes, "valid": valid}

@@ -60,9 +60,7 @@ def in_strips(compute, maps, size):
         positions = (tf.cast(rows, tf.float32) + 0.5) * ((last + 1) / tf.cast(height, tf.float32)) - 0.5
         positions = tf.clip_by_value(positions, 0, last)
         before = tf.floor(positions)
-        low, high = (
-            tf.gather(maps, tf.cast(tf.minimum(before + shift, last), tf.int32), axis=1) for shift in (0, 1)
-        )
+        low, high = (tf.gather(maps, tf.cast(tf.minimum(before + shift, last), tf.int32), axis=1) for shift in (0, 1))
         strip = low + (positions - before)[:, None, None] * (high - low)
         outputs = compute(resize_bilinear(strip, (tf.size(rows), width)))
         return {name: output[0] for name, output in outputs.items()}

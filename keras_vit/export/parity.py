@@ -31,11 +31,11 @@ class Parity:
 
     Args:
         images: Number of images that were compared.
-        max_difference: {signature: largest difference}. Probabilities: the absolute difference. A map of classes: the larger of
-            two numbers. The first is the absolute difference between the export's and the model's probability of the
-            class that the export predicts. The second is the model's probability of the class that the model predicts,
-            minus the model's probability of the class that the export predicts. Other outputs: the Euclidean norm of
-            the difference, divided by the norm of the model's output.
+        max_difference: {signature: largest difference}. Probabilities: the absolute difference. A map of classes: the
+            larger of two numbers. The first is the absolute difference between the export's and the model's probability
+            of the class that the export predicts. The second is the model's probability of the class that the model
+            predicts, minus the model's probability of the class that the export predicts. Other outputs: the Euclidean
+            norm of the difference, divided by the norm of the model's output.
         top_1_agreement: Share of the images (or of their pixels) for which the export and the model predict the same
             class, in [0, 1]. If the model predicts no classes, it is the share of the images, or of the depths or
             normals, whose values differ by at most a twentieth of their range.
@@ -168,12 +168,14 @@ def compare(model, pixels, answers):
     for name, answer in answers.items():
         _, function = output_of_signature(model, name)
         arrays = keras.tree.flatten(answer)
+        count = len(arrays[0])
         if function not in expected:
-            expected[function] = _computed(function, model, images[: len(arrays[0])])
-        each = [
-            np.max(np.abs(array - other) / scale if function is main else _norms(array - other) / _norms(other))
-            for array, other, scale in zip(arrays, [x[: len(arrays[0])] for x in expected[function]], scales, strict=True)
-        ]
+            expected[function] = _computed(function, model, images[:count])
+        pairs = [(array, other[:count]) for array, other in zip(arrays, expected[function], strict=True)]
+        if function is main:
+            each = [np.max(np.abs(array - other)) / scale for (array, other), scale in zip(pairs, scales, strict=True)]
+        else:
+            each = [np.max(_norms(array - other) / _norms(other)) for array, other in pairs]
         differences[name] = float(np.max(each))
     agreement = float(answer_kind.agreement(keras.tree.flatten(answers["serving_default"]), known, negatives))
     effect = float(np.min(np.divide(effects, scales)))

@@ -242,9 +242,13 @@ def _answers(format, file, chunks):
             for batch_size in _BATCH_SIZES:
                 starts = range(0, len(repeated), batch_size)
                 outputs = [run(repeated[start : start + batch_size].astype("float32")) for start in starts]
-                yield images, [
-                    np.concatenate([output[name] for output in outputs])[: len(images)] for name in sorted(outputs[0])
-                ]
+                yield (
+                    images,
+                    [
+                        np.concatenate([output[name] for output in outputs])[: len(images)]
+                        for name in sorted(outputs[0])
+                    ],
+                )
     except Exception as error:  # Each runtime has its own exceptions.
         raise ValueError(
             f"The runtime of the format {format!r} cannot run the file of this model: {error} Nothing was exported."

@@ -72,8 +72,9 @@ def output_of_signature(model, signature):
 
 def check_output(model):
     """Checks that the meaning of a model's inputs and outputs is known, so that it can be exported."""
-    output, preprocessing = output_of(model), preprocessing_layer(model)
-    shape = keras.tree.map_structure(lambda tensor: tensor.shape, model.output)
+    output, preprocessing, shape = output_of(model), preprocessing_layer(model), model.output_shape
+    if isinstance(shape, list):  # The model has several outputs.
+        shape = keras.tree.map_structure(lambda tensor: tensor.shape, model.output)
     answer = ANSWERS.get(output.kind)
     if answer is None or not answer.accepts(output, shape):
         raise ValueError(
