@@ -17,6 +17,7 @@ from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
 from keras_vit.cost import profile
 from keras_vit.export.runtimes import export_model
 from keras_vit.export.saved_model import export_saved_model
+from keras_vit.heads.windows import class_scores
 from keras_vit.label_spaces import decode_predictions
 from keras_vit.licences import LicenceWarning
 from keras_vit.models import FACTORIES, baselines
@@ -55,6 +56,7 @@ __all__ = [
     "attention_maps",
     "attention_rollout",
     "baselines",
+    "class_scores",
     "decode_predictions",
     "describe",
     "embedding_filters",

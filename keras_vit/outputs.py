@@ -101,8 +101,14 @@ def outputs_of(model: keras.Model) -> dict[str, Output]:
 
 
 def output_of(model):
-    """The `Output` of a model with one output. Raises a ValueError if it has several."""
+    """The `Output` of a model with one output. Raises a ValueError if it has several.
+
+    Masks and the classes of their objects count as one output: masks with the names of these classes.
+    """
     described = outputs_of(model)
+    kinds = {output.kind: output for output in described.values()}
+    if len(described) == 2 and set(kinds) == {"masks", "objects"}:
+        return dataclasses.replace(kinds["masks"], names=kinds["objects"].names)
     if len(described) > 1:
         raise ValueError(f"{model.name!r} has several outputs: {', '.join(described)}. A model with one is needed.")
     return next(iter(described.values()))

@@ -98,6 +98,7 @@ IN_FUNCTIONS = {
 TENSORFLOW_MODULES = {
     "keras_vit.data.decoding",
     "keras_vit.export.functions",
+    "keras_vit.export.in_parts",
     "keras_vit.export.smaller_graph",
     "keras_vit.export.writing",
     "keras_vit.data.headers",

@@ -207,9 +207,12 @@ def resized_sides(sides, resize):
 
 
 def upright_size(image_bytes):
-    """The height and width of an encoded image after its EXIF orientation is applied, from its header: int64 (2,)."""
+    """The heights and widths of encoded images (...) after their EXIF orientation is applied: int64 (..., 2).
+
+    They are read from the headers.
+    """
     size, orientation = headers.read_header(image_bytes)
-    return tf.where(orientation > 4, size[::-1], size)
+    return tf.where(orientation[..., None] > 4, size[..., ::-1], size)
 
 
 def decode_upright(image_bytes, channels):

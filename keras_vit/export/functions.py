@@ -9,9 +9,10 @@ import math
 import keras
 import tensorflow as tf
 
-from keras_vit.data.decoding import batch_decoder
-from keras_vit.export.answers import answer_of
-from keras_vit.export.signatures import output_of_signature
+from keras_vit.data.decoding import batch_decoder, upright_size
+from keras_vit.export.answers import answer_of, by_name, void
+from keras_vit.export.in_parts import MEANINGS, in_chunks
+from keras_vit.export.signatures import ORIGINAL, output_of_signature
 from keras_vit.preprocessing import input_preprocessing, preprocess_input
 
 _LARGEST_CONSTANT = 2**14
@@ -45,7 +46,7 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
     pixel_dtypes = {"predict_pixels": tf.uint8, "predict_pixels_float": tf.float32}
 
     def function_of(signature):
-        name, function = output_of_signature(model, signature)
+        names, function = output_of_signature(model, signature)
         compute, dtype = compiled(function), pixel_dtypes.get(signature)
         spec = tf.TensorSpec([None], tf.string, "image_bytes")
         if dtype is not None:
@@ -53,7 +54,7 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
 
         def serve_chunk(images):
             if dtype == tf.uint8:
-                return answer.reduced({name: compute(images)}, labels)
+                return answer.reduced(by_name(names, compute(images)), labels)
             if dtype == tf.float32:
                 # Pixels that round to 0 to 255. This excludes NaN, normalised pixels, and overshoots of a bicubic
                 # resize, which are clipped in training.
@@ -62,12 +63,17 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
             else:
                 images, valid = decode(images)
                 images = tf.ensure_shape(images, [None, *size, channels])
-            return answer.reduced({name: _where(valid, compute(images)), "valid": valid}, labels)
+            outputs = {name: _where(valid, output) for name, output in by_name(names, compute(images)).items()}
+            return answer.reduced(outputs | {"valid": valid}, labels)
 
         def serve(images):
             # A server does not check shapes, so it would accept images of another shape with the same number of pixels.
             images = tf.ensure_shape(images, spec.shape)
-            return answer.named(_in_chunks(serve_chunk, images, batch_sizes[-1]), labels, top_k)
+            if signature in ORIGINAL:
+                find = functools.partial(MEANINGS[signature], answer, labels, size)
+                outputs = _in_original(lambda image, size: find(by_name(names, compute(image)), size), decode, images)
+                return answer.named(outputs, labels, top_k)
+            return answer.named(in_chunks(serve_chunk, images, batch_sizes[-1]), labels, top_k)
 
         # It is traced only once. AutoGraph has nothing to convert here.
         return tf.function(serve, input_signature=[spec], autograph=False)
@@ -92,7 +98,8 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
     def compiled(function):
         def compute(pixels):
             with keras.StatelessScope(weights()):
-                return tf.cast(function(model, preprocess_input(pixels, model)), tf.float32)
+                outputs = function(model, preprocess_input(pixels, model))
+                return tf.nest.map_structure(lambda output: tf.cast(output, tf.float32), outputs)
 
         compute = tf.function(compute, jit_compile=jit_compile, autograph=False)
         if jit_compile:
@@ -115,33 +122,48 @@ def _padded(compute, rows, batch_sizes):
     """
     num_rows = tf.shape(rows)[0]
     size = tf.reduce_min(tf.boolean_mask(batch_sizes, tf.constant(batch_sizes) >= num_rows))
-    return compute(tf.pad(rows, [[0, size - num_rows], *[[0, 0]] * (rows.shape.rank - 1)]))[:num_rows]
+    outputs = compute(tf.pad(rows, [[0, size - num_rows], *[[0, 0]] * (rows.shape.rank - 1)]))
+    return tf.nest.map_structure(lambda output: output[:num_rows], outputs)
 
 
-def _in_chunks(compute, rows, chunk_size):
-    """Calls `compute(rows)`, which returns a dictionary of tensors, on at most `chunk_size` rows at a time.
+def _in_original(find, decode, files):
+    """Computes outputs in pixels of the original images, one image after the other.
 
-    The memory that `compute` needs does not depend on the number of rows. The memory for the rows and the outputs grows
-    with this number.
+    Args:
+        find: Function of a decoded image (1, h, w, C) and the size (H, W) of the original one. It returns {name: tensor
+            or `RaggedTensor` of any size}.
+        decode: Function that decodes files, as `batch_decoder` makes it.
+        files: Encoded images, (B,).
+
+    Returns:
+        {name: tensor (B, ...)}, padded to the largest output of the batch, with `sizes`, (B, 2), and `valid`, (B,).
     """
-    traced = tf.function(compute, [tf.TensorSpec([None, *rows.shape[1:]], rows.dtype)], autograph=False)
-    specs = traced.get_concrete_function().structured_outputs
-    num_rows = tf.shape(rows)[0]
-    num_chunks = -(-num_rows // chunk_size)
+    images, valid = decode(files)
+    sizes = tf.where(valid[:, None], tf.cast(upright_size(files), tf.int32), 0)
 
-    def start(spec):
-        """A `TensorArray` that starts with an empty chunk, so that outputs have a shape even if there are no rows."""
-        # An output of variable size, such as a mask (B, H, W), has the first axes of the rows (B, H, W, C).
-        sides = [tf.shape(rows)[axis] if side is None else side for axis, side in enumerate(spec.shape)]
-        array = tf.TensorArray(spec.dtype, num_chunks + 1, infer_shape=False, element_shape=spec.shape)
-        return array.write(num_chunks, tf.zeros([0, *sides[1:]], spec.dtype))
+    def compute(row):
+        image, size = row
+        outputs = find(image[None], tf.maximum(size, 1))
+        is_valid = tf.cast(size[0] > 0, tf.int32)
+        # An image that is not valid has empty outputs.
+        return {name: _ragged(output[: is_valid * tf.shape(output)[0]]) for name, output in outputs.items()}
 
-    arrays = {name: start(spec) for name, spec in specs.items()}
+    row = tf.TensorSpec(images.shape[1:], images.dtype), tf.TensorSpec([2], sizes.dtype)
+    specs = tf.function(compute, [row], autograph=False).get_concrete_function().structured_outputs
+    signature = {
+        name: tf.RaggedTensorSpec(spec.shape, spec.dtype, min(spec.shape.rank - 1, 1)) for name, spec in specs.items()
+    }
+    rows = tf.map_fn(compute, (images, sizes), fn_output_signature=signature, parallel_iterations=1)
+    outputs = {}
+    for name, each in rows.items():
+        fill = {"mask": void(each.dtype), "classes": -1}.get(name, 0)
+        outputs[name] = each.to_tensor(tf.cast(fill, each.dtype))
+    if "classes" in rows:
+        outputs["num_objects"] = tf.cast(rows["classes"].row_lengths(), tf.int32)
+    return outputs | {"sizes": sizes, "valid": valid}
 
-    def step(index, arrays):
-        outputs = compute(rows[index * chunk_size : (index + 1) * chunk_size])
-        return index + 1, {name: array.write(index, outputs[name]) for name, array in arrays.items()}
 
-    # The chunks run one after the other. In parallel, they would need the memory of all chunks at once.
-    _, arrays = tf.while_loop(lambda index, _: index < num_chunks, step, [0, arrays], parallel_iterations=1)
-    return {name: array.concat() for name, array in arrays.items()}
+def _ragged(output):
+    """A tensor (H, W, ...) as a `RaggedTensor`. Vectors are not changed."""
+    is_ragged = isinstance(output, tf.RaggedTensor) or output.shape.rank == 1
+    return output if is_ragged else tf.RaggedTensor.from_tensor(output)

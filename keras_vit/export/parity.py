@@ -31,19 +31,20 @@ class Parity:
 
     Args:
         images: Number of images that were compared.
-        max_difference: {signature: largest difference}. Probabilities: the absolute difference. Masks: the larger of
-            two numbers. The first is the absolute difference between the export's and the model's probability of the
-            class that the export predicts. The second is the model's probability of the class that the model predicts,
-            minus the model's probability of the class that the export predicts. Other outputs: the Euclidean norm of
-            the difference, divided by the norm of the model's output.
-        top_1_agreement: Share of the images (masks: share of the pixels) for which the export and the model predict the
-            same class, in [0, 1].
-        effect: Largest difference of a probability between two images (masks: between two pixels). If it is zero, the
-            model's output does not depend on the image, and the comparison proves nothing.
-        predicted_classes: Sorted indices of the classes that the model predicts for these images (masks: pixels).
+        max_difference: {signature: largest difference}. Probabilities: the absolute difference. A map of classes: the
+            larger of two numbers. The first is the absolute difference between the export's and the model's probability
+            of the class that the export predicts. The second is the model's probability of the class that the model
+            predicts, minus the model's probability of the class that the export predicts. Other outputs: the Euclidean
+            norm of the difference, divided by the norm of the model's output.
+        top_1_agreement: Share of the images (or of their pixels) for which the export and the model predict the same
+            class, in [0, 1]. If the model predicts no classes, it is the share of the images, or of the depths or
+            normals, whose values differ by at most a twentieth of their range.
+        effect: Largest difference of a probability between two images (a map of classes: between two pixels). Of
+            several outputs, the smallest number counts. If it is zero, the model's output does not depend on the image,
+            and the comparison proves nothing.
+        predicted_classes: Sorted indices of the classes that the model predicts for these images or pixels.
         has_values: Whether the model returns values instead of probabilities. Then differences of values are divided by
-            the largest absolute value, `top_1_agreement` is the share of the images whose values differ by at most a
-            twentieth of their range, and `predicted_classes` is empty.
+            the largest absolute value.
     """
 
     images: int
@@ -73,7 +74,7 @@ class Parity:
                 f"about 1e-5. In this case, give a larger tolerance than {tolerance:.0e}.)"
             )
         if not exact and not self.top_1_agreement >= min_agreement:
-            alike = "return nearly the same values" if self.has_values else "predict the same class"
+            alike = "predict the same class" if self.predicted_classes else "return nearly the same values"
             raise ValueError(
                 f"The export and the model {alike} for {self.top_1_agreement:.1%} of {self.images} images, but "
                 f"min_agreement={min_agreement} requires {min_agreement:.1%}. Nothing was exported. Give images like "
@@ -149,8 +150,8 @@ def compare(model, pixels, answers):
     Args:
         model: The Keras model, on any backend.
         pixels: uint8 (N, H, W, C), the images before they are normalised.
-        answers: {signature: output of the export}. `"serving_default"` contains outputs for all images. The other
-            signatures contain outputs for the first images only.
+        answers: {signature: output of the export, or {name: output}}. `"serving_default"` contains outputs for all
+            images. The other signatures contain outputs for the first images only.
 
     Returns:
         A `Parity`.
@@ -159,21 +160,27 @@ def compare(model, pixels, answers):
     images = preprocess_input(np.concatenate([pixels, 255 - pixels[:1]]), model)
     answer_kind = answer_of(model)
     main = answer_kind.compute
-    *known, negative = _computed(main, model, images)
-    expected, found = {main: np.stack(known)}, answers["serving_default"]
-    scale = answer_kind.scale(expected[main])
-    effect = float(np.max(np.abs(expected[main] - negative))) / scale
+    outputs = _computed(main, model, images)
+    known, negatives = [array[:-1] for array in outputs], [array[-1] for array in outputs]
+    expected, scales = {main: known}, [answer_kind.scale(array) for array in known]
+    effects = [np.max(np.abs(array - other)) for array, other in zip(known, negatives, strict=True)]
     differences = {}
     for name, answer in answers.items():
         _, function = output_of_signature(model, name)
+        arrays = keras.tree.flatten(answer)
+        count = len(arrays[0])
         if function not in expected:
-            expected[function] = _computed(function, model, images[: len(answer)])
-        known = expected[function][: len(answer)]
-        difference = np.abs(answer - known) / scale if function is main else _norms(answer - known) / _norms(known)
-        differences[name] = float(np.max(difference))
-    agreement = float(answer_kind.agreement(found, expected[main], negative))
-    predicted = answer_kind.predicted_classes(expected[main])
-    return Parity(len(pixels), differences, agreement, effect, predicted, not answer_kind.has_classes)
+            expected[function] = _computed(function, model, images[:count])
+        pairs = [(array, other[:count]) for array, other in zip(arrays, expected[function], strict=True)]
+        if function is main:
+            each = [np.max(np.abs(array - other)) / scale for (array, other), scale in zip(pairs, scales, strict=True)]
+        else:
+            each = [np.max(_norms(array - other) / _norms(other)) for array, other in pairs]
+        differences[name] = float(np.max(each))
+    agreement = float(answer_kind.agreement(keras.tree.flatten(answers["serving_default"]), known, negatives))
+    effect = float(np.min(np.divide(effects, scales)))
+    predicted = answer_kind.predicted_classes(known)
+    return Parity(len(pixels), differences, agreement, effect, predicted, not answer_kind.has_probabilities)
 
 
 def compare_masks(model, pixels, answers):
@@ -182,15 +189,17 @@ def compare_masks(model, pixels, answers):
     Args:
         model: Same as in `compare`.
         pixels: Same as in `compare`.
-        answers: {signature: (N, H, W, 2), the class and the score of each pixel}, for the same images as in `compare`.
+        answers: {signature: (N, H, W, 2), or {name: (N, H, W, 2)}, the class and the score of each pixel}, for the same
+            images as in `compare`.
 
     Returns:
         A `Parity`.
     """
+    answers = {name: keras.tree.flatten(answer)[0] for name, answer in answers.items()}
     parities = []
     for start in range(0, len(pixels), _MASK_BATCH_SIZE):
         batch = slice(start, start + _MASK_BATCH_SIZE)
-        known = _computed(answer_of(model).compute, model, preprocess_input(pixels[batch], model))
+        [known] = _computed(answer_of(model).compute, model, preprocess_input(pixels[batch], model))
         best, effect, differences = known.argmax(axis=-1), float(np.ptp(known, axis=(0, 1, 2)).max()), {}
         for name, answer in answers.items():
             masks, scores = np.moveaxis(answer[batch], -1, 0)
@@ -236,10 +245,12 @@ class _OutputModel(keras.Model):
         self.built = True
 
     def call(self, images):
-        return keras.ops.cast(self.output_function(self.model, images), "float32")
+        outputs = self.output_function(self.model, images)
+        return [keras.ops.cast(output, "float32") for output in keras.tree.flatten(outputs)]
 
 
 def _computed(function, model, images):
+    """The outputs of `function(model, images)`, a list of arrays."""
     with without_messages("tensorflow"), full_precision():  # TensorFlow would warn about repeated tracing.
         return _OutputModel(model, function).predict(images, batch_size=_BATCH_SIZE, verbose=0)
 

@@ -211,8 +211,9 @@ def _compare(model, format, file, batches):
 def _chunks(model, images):
     """Splits images into arrays that are compared at a time, so that the outputs fit in memory."""
     _, height, width, _ = images.shape
-    bytes_per_image = 4 * height * width * model.output_shape[-1]
-    size = max(*_BATCH_SIZES, _OUTPUT_BYTES // bytes_per_image) if answer_of(model).returns_mask else len(images)
+    num_channels = max(shape[-1] for shape in [output.shape for output in model.outputs])
+    size = max(*_BATCH_SIZES, _OUTPUT_BYTES // (4 * height * width * num_channels))
+    size = size if answer_of(model).in_original else len(images)
     return [images[start : start + size] for start in range(0, len(images), size)]
 
 
@@ -221,8 +222,9 @@ def _judged_int8(model, format, folder, name, batches, parity):
 
     Logs a warning if the file is slower, or if its comparison with the model shows little.
     """
-    if not parity.has_values:
-        calibration.warn_of_few_classes(len(parity.predicted_classes), parity.images, model.output_shape[-1])
+    if parity.predicted_classes:
+        num_classes = answer_of(model).num_names(model)
+        calibration.warn_of_few_classes(len(parity.predicted_classes), parity.images, num_classes)
     open_file = FORMATS[format].module.open_file
     float_run, run = open_file(str(_float_file(folder, name))), open_file(str(folder / name))
     speed = calibration.relative_speed(float_run, run, batches[0][:1].astype("float32"))
@@ -240,7 +242,13 @@ def _answers(format, file, chunks):
             for batch_size in _BATCH_SIZES:
                 starts = range(0, len(repeated), batch_size)
                 outputs = [run(repeated[start : start + batch_size].astype("float32")) for start in starts]
-                yield images, np.concatenate(outputs)[: len(images)]
+                yield (
+                    images,
+                    [
+                        np.concatenate([output[name] for output in outputs])[: len(images)]
+                        for name in sorted(outputs[0])
+                    ],
+                )
     except Exception as error:  # Each runtime has its own exceptions.
         raise ValueError(
             f"The runtime of the format {format!r} cannot run the file of this model: {error} Nothing was exported."

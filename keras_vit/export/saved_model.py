@@ -206,8 +206,12 @@ def _write(model, folder, name, **options):
     saved.mkdir()
     with_tensorflow(write_saved_model, model, folder=str(saved), answers=str(file), **options)
     with np.load(file) as arrays:
-        answers = dict(arrays)
-    return (compare_masks if answer_of(model).returns_mask else compare)(model, answers.pop("pixels"), answers)
+        pixels = arrays["pixels"]
+        answers: dict = {}
+        for key in [key for key in arrays if key != "pixels"]:
+            signature, output = key.split("/")
+            answers.setdefault(signature, {})[output] = arrays[key]
+    return (compare_masks if answer_of(model).returns_mask else compare)(model, pixels, answers)
 
 
 def write_saved_model(model, **arguments):
@@ -249,12 +253,13 @@ def _batch_sizes(model, sizes):
 
 
 def _labels(model, labels):
-    classes, preprocessing, known = model.output_shape[-1], preprocessing_layer(model), output_of(model).names
+    answer, preprocessing = answer_of(model), preprocessing_layer(model)
+    classes, known = answer.num_names(model), output_of(model).names or answer.labels
     is_given = labels is not None
     if not is_given and preprocessing.label_space == "imagenet1k" and classes == len(imagenet1k_classes()):
         labels = [name for _, name in imagenet1k_classes()]
     elif not is_given:
-        labels = known or [str(index) for index in range(classes)]
+        labels = list(known or map(str, range(classes)))
     if not isinstance(labels, (list, tuple)) or len(labels) != classes:
         raise ValueError(f"labels must be a list of names for the model's {classes} classes. Received: {labels!r}")
     labels = [str(label) for label in labels]
@@ -279,10 +284,10 @@ def _write_facts(model, version, options, parity, folder):
         "version": version,
         "exported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "output": {name: value for name, value in dataclasses.asdict(output_of(model)).items() if name != "names"},
-        "signatures": sorted(parity.max_difference),
+        "signatures": sorted(options["signatures"]),
         "input_shape": model.input_shape[1:],
-        "classes": model.output_shape[-1],
-        # Masks and values do not contain names.
+        "classes": answer_of(model).num_names(model),
+        # Maps and values do not contain names.
         **({} if answer_of(model).has_names else {"labels": options["labels"]}),
         "config": description.config.to_dict(),
         "weights": {name: getattr(description, name) for name in ("source", "licence", "adaptations")},

@@ -14,9 +14,10 @@ from keras_vit.preprocessing import preprocessing_layer, vision_model
 
 def available_signatures(model):
     """Names of the signatures that a model can have, in the order of `SIGNATURES`."""
-    names = [*PREDICTING]
-    if answer_of(model).returns_mask:
-        return names
+    names, answer = [*PREDICTING], answer_of(model)
+    if answer.in_original:
+        # After a crop, the model does not see all pixels.
+        return names + [*answer.in_original] * (preprocessing_layer(model).crop is None)
     names.append("embed")
     has_blocks = any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers)
     if has_blocks and not merges_tokens(model):
@@ -51,33 +52,39 @@ def check_signatures(model, names):
 
 PREDICTING = ("serving_default", "predict_pixels", "predict_pixels_float")
 """Signatures that return what the model returns."""
+ORIGINAL = ("predict_original", "instances", "panoptic")
+"""Signatures that return what the outputs of the model mean for the pixels of the original images."""
 _FEATURES = {
-    "embed": ("embedding", representation),
-    "tokens": ("tokens", patch_tokens),
-    "explain": ("rollout", rollout),
+    "embed": (("embedding",), representation),
+    "tokens": (("tokens",), patch_tokens),
+    "explain": (("rollout",), rollout),
 }
-SIGNATURES = (*PREDICTING, *_FEATURES)
+SIGNATURES = (*PREDICTING, *ORIGINAL, *_FEATURES)
 
 
 def output_of_signature(model, signature):
-    """(name of a signature's main output, function that computes it from a model and prepared images)"""
-    if signature in PREDICTING:
-        answer = answer_of(model)
-        return answer.name, answer.compute
-    return _FEATURES[signature]
+    """(names of a signature's main outputs, function that computes them from a model and prepared images)"""
+    if signature in _FEATURES:
+        return _FEATURES[signature]
+    answer = answer_of(model)
+    return answer.names, answer.compute
 
 
 def check_output(model):
     """Checks that the meaning of a model's inputs and outputs is known, so that it can be exported."""
-    output, preprocessing, (*axes, num_channels) = output_of(model), preprocessing_layer(model), model.output_shape
+    output, preprocessing, shape = output_of(model), preprocessing_layer(model), model.output_shape
+    if isinstance(shape, list):  # The model has several outputs.
+        shape = keras.tree.map_structure(lambda tensor: tensor.shape, model.output)
     answer = ANSWERS.get(output.kind)
-    if answer is None or len(axes) + 1 != answer.rank or not answer.accepts(output, num_channels):
+    if answer is None or not answer.accepts(output, shape):
         raise ValueError(
             f"Only models that return {' or '.join(ANSWERS)} can be exported. A classifier must "
             f"return probabilities, or logits of at least two classes, of shape (B, classes). A segmentation model "
-            f"must return probabilities or logits of at least two classes for each pixel, (B, H, W, classes). For "
+            f"must return probabilities or logits of at least two classes for each pixel, (B, H, W, classes), or "
+            f"{{'masks': logits (B, h, w, queries), 'objects': logits (B, queries, classes + 1)}}. Depth has the shape "
+            f"(B, H, W, 1), normals (B, H, W, 3). For "
             f"other numbers, call keras_vit.set_output. Received: a model that returns {output.kind} of shape "
-            f"{model.output_shape} from layer {model.layers[-1].name!r}, with the activation {output.activation}."
+            f"{shape} from layer {model.layers[-1].name!r}, with the activation {output.activation}."
         )
     first = next(layer for layer in leaves(model) if not isinstance(layer, keras.layers.InputLayer))
     if not preprocessing.normalize and first is not preprocessing:

@@ -10,12 +10,14 @@ from keras_vit.export.functions import build_signatures
 from keras_vit.export.messages import without_messages
 from keras_vit.export.parity import computes_in_float32, full_precision, read_images
 from keras_vit.export.precision import in_bfloat16, round_to_int8
-from keras_vit.export.signatures import SIGNATURES, output_of_signature
+from keras_vit.export.signatures import ORIGINAL, SIGNATURES, output_of_signature
 from keras_vit.export.smaller_graph import remove_nodes
 from keras_vit.preprocessing import input_preprocessing
 
 _NUM_IMAGES = 8
 """Number of images for the signatures other than `serving_default`, which gets all images."""
+_MOST_BYTES = 2**29
+"""Size of the outputs of a signature after which no more than `_NUM_IMAGES` images are compared."""
 _MAX_REQUESTS = 1000
 """Maximum number of requests (tensorflow_serving/g3doc/saved_model_warmup.md). Servers refuse models with more."""
 _GRAY = 128
@@ -25,7 +27,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     """Writes a SavedModel with its labels and warm-up requests, loads it and runs it on images.
 
     Args:
-        model: A classifier or segmentation model, with Keras on TensorFlow.
+        model: A model that `check_output` accepts, with Keras on TensorFlow.
         folder: Folder to write to.
         answers: Path of an `.npz` file. The outputs of the loaded model are written to this file. The images before
             normalisation are written to it under the name `pixels`.
@@ -61,7 +63,8 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     decode = image_decoder(model, options["image_size"])
     pixels = np.stack([_decoded(decode, file, index, images) for index, file in enumerate(files)])
     with full_precision():
-        np.savez(answers, pixels=pixels, **_run_signatures(model, folder, files, pixels, max(batch_sizes)))
+        arrays = _run_signatures(model, folder, files, pixels, max(batch_sizes))
+    np.savez(answers, pixels=pixels[: len(next(iter(arrays.values())))], **arrays)
 
 
 def _decoded(decode, file, index, paths):
@@ -72,22 +75,33 @@ def _decoded(decode, file, index, paths):
 
 
 def _run_signatures(model, folder, files, pixels, batch_size):
-    """Runs a SavedModel. Returns {signature: main output}. Masks are (N, H, W, 2): class and score of each pixel."""
+    """Runs a SavedModel. Returns {"signature/main output": array}.
+
+    Maps of classes are (N, H, W, 2): class and score of each pixel. Pixels of the original images are computed for one
+    image, and not returned, because they follow from the outputs of `serving_default`.
+    """
     signatures = tf.saved_model.load(str(folder)).signatures
     answers = {}
     for name in [name for name in SIGNATURES if name in signatures]:
-        output, _ = output_of_signature(model, name)
-        last = None if name == "serving_default" else _NUM_IMAGES
+        outputs, _ = output_of_signature(model, name)
+        last = 1 if name in ORIGINAL else None if name == "serving_default" else _NUM_IMAGES
         [spec] = signatures[name].structured_input_signature[1].values()
         rows = (files if spec.dtype == tf.string else pixels)[:last]
         chunks = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
-        results = [signatures[name](**{spec.name: tf.constant(chunk, spec.dtype)}) for chunk in chunks]
-        if not all(np.all(outputs.get("valid", True)) for outputs in results):
+        results = []
+        for chunk in chunks:
+            results.append(signatures[name](**{spec.name: tf.constant(chunk, spec.dtype)}))
+            size = sum(result[output].numpy().nbytes for result in results for output in outputs if output in result)
+            if size > _MOST_BYTES and sum(map(len, chunks[: len(results)])) >= _NUM_IMAGES:
+                break
+        if not all(np.all(result.get("valid", True)) for result in results):
             raise ValueError(
                 "The SavedModel cannot read all images of the comparison. They may be larger than max_image_pixels. "
                 "(The photographs of this package have up to 98,560 pixels.) Give smaller images."
             )
-        answers[name] = np.concatenate([_main_output(outputs, output) for outputs in results])
+        if name not in ORIGINAL:
+            parts = {output: [_main_output(result, output) for result in results] for output in outputs}
+            answers |= {f"{name}/{output}": np.concatenate(arrays) for output, arrays in parts.items()}
     return answers
 
 

@@ -48,24 +48,49 @@ def panoptic(masks, objects, threshold=0.8, overlap=0.8):
         * Classes, int32 (B, Q).
         * Probabilities of the classes, (B, Q), which are 0 for queries without a segment.
     """
-    all_probabilities = ops.softmax(objects, axis=-1)
-    scores, classes = ops.max(all_probabilities, axis=-1), ops.argmax(all_probabilities, axis=-1)
-    is_kept = ops.logical_and(classes != objects.shape[-1] - 1, scores > threshold)
-    shape = (-1, 1, 1, masks.shape[-1])
+    scores, classes, is_kept = confident(objects, threshold)
+    regions, counts = claims(masks, scores, is_kept)
+    is_valid = are_segments(is_kept, counts, overlap)
+    flat = ops.reshape(regions, (-1, masks.shape[1] * masks.shape[2]))
+    is_shown = ops.take_along_axis(is_valid, ops.maximum(flat, 0), axis=1)
+    regions = ops.where(ops.reshape(is_shown, ops.shape(regions)), regions, NOTHING)
+    return regions, classes, ops.where(is_valid, scores, 0.0)
+
+
+def confident(objects, threshold=0.8):
+    """The first step of `panoptic`: probabilities (B, Q), classes (B, Q), and which queries exceed the threshold."""
+    probabilities = ops.softmax(objects, axis=-1)
+    scores, classes = ops.max(probabilities, axis=-1), ops.cast(ops.argmax(probabilities, axis=-1), "int32")
+    return scores, classes, ops.logical_and(classes != objects.shape[-1] - 1, scores > threshold)
+
+
+def claims(masks, scores, is_kept):
+    """The second step of `panoptic`, which can be made for parts of an image.
+
+    Args:
+        masks: Logits (B, h, w, Q).
+        scores, is_kept: Results of `confident`.
+
+    Returns:
+        * int32 (B, h, w), the query that wins each pixel, or `NOTHING` if the pixel is outside of its mask.
+        * Numbers of pixels in each row, (B, h, 3, Q): those that a query wins, those of its mask, and those of both.
+    """
+    num_queries = ops.shape(masks)[-1]
+    shape = (-1, 1, 1, num_queries)
     probabilities = ops.sigmoid(masks)
     ranks = ops.where(ops.reshape(is_kept, shape), ops.reshape(scores, shape) * probabilities, -1.0)
-    won = ops.equal(ops.argmax(ranks, axis=-1)[..., None], ops.arange(masks.shape[-1], dtype="int64"))
+    winners = ops.cast(ops.argmax(ranks, axis=-1), "int32")
+    won = ops.equal(winners[..., None], ops.arange(num_queries, dtype="int32"))
     inside = probabilities >= 0.5
     shown = ops.logical_and(won, inside)
-    num_won, num_inside, num_shown = (ops.sum(ops.cast(x, "float32"), axis=(1, 2)) for x in (won, inside, shown))
-    is_valid = ops.logical_and(ops.logical_and(is_kept, num_shown > 0), num_won > overlap * num_inside)
-    shown = ops.logical_and(shown, ops.reshape(is_valid, shape))
-    queries = ops.cast(ops.argmax(shown, axis=-1), "int32")
-    return (
-        ops.where(ops.any(shown, axis=-1), queries, NOTHING),
-        ops.cast(classes, "int32"),
-        ops.where(is_valid, scores, 0.0),
-    )
+    counts = ops.stack([ops.sum(ops.cast(x, "float32"), axis=2) for x in (won, inside, shown)], axis=2)
+    return ops.where(ops.any(shown, axis=-1), winners, NOTHING), counts
+
+
+def are_segments(is_kept, counts, overlap=0.8):
+    """The last step of `panoptic`: which queries are segments, booleans (B, Q). `counts` are those of `claims`."""
+    won, inside, shown = ops.unstack(ops.sum(counts, axis=1), axis=1)
+    return ops.logical_and(ops.logical_and(is_kept, shown > 0), won > overlap * inside)
 
 
 def resized(masks, size, *sizes):

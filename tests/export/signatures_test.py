@@ -21,6 +21,8 @@ def test_signatures_of_each_kind_of_model(monkeypatch):
     resnet = keras_vit.ResNet("R18", stage_depths=(1,), width=4, input_shape=(16, 24, 3), classes=5)
     assert check_signatures(resnet, None) == [*common, "embed"]
     segmenter = tiny_segmenter("PanopticFPN", (32, 32, 3))
+    assert check_signatures(segmenter, None) == [*common, "predict_original"]
+    segmenter.get_layer("preprocessing").crop = [32, 32]  # Pixels outside are not seen.
     assert check_signatures(segmenter, None) == common
     for model, name in ((merging, "explain"), (segmenter, "embed")):
         with pytest.raises(ValueError, match=f"cannot have the signature '{name}'. Choose from: serving_default, "):

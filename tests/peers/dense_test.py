@@ -130,3 +130,31 @@ def test_what_transformers_cannot_express(tmp_path):
     with pytest.raises(ValueError, match=r"a head other than DPTHead.*activation='softplus'"):
         keras_vit.save_weights(model, tmp_path / "depth", "huggingface")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("size", "is_resized"), [((32, 75), False), ((70, 41), True)])
+def test_class_scores_of_large_images(size, is_resized, tmp_path):
+    """transformers splits images in the same way. It gets the resized image, because its resize rounds otherwise."""
+    config = transformers.EomtConfig(**ENCODER, **QUERIES, **LABELS, mlp_ratio=2, image_size=32)
+    model = randomize(transformers.EomtForUniversalSegmentation(config))
+    model.save_pretrained(tmp_path)
+    ours = keras_vit.from_pretrained(tmp_path, family="dinov2")
+    layer = ours.get_layer("preprocessing")
+    layer.set_preprocessing([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], [32, 32])
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype("uint8")
+    small = image
+    if is_resized:
+        resized = torch.nn.functional.interpolate(
+            torch.tensor(image.transpose(2, 0, 1)[None].astype("float32")), (54, 32), mode="bilinear", antialias=True
+        )
+        small = np.rint(resized[0].numpy().transpose(1, 2, 0)).astype("uint8")
+    shortest = {"shortest_edge": 32, "longest_edge": None}
+    processor = transformers.EomtImageProcessor(size=shortest, do_split_image=True, do_resize=False)
+    inputs = processor(images=[small], return_tensors="pt")
+    assert len(inputs["patch_offsets"]) == (2 if is_resized else 3)
+    outputs = run(model, inputs["pixel_values"].numpy().transpose(0, 2, 3, 1))
+    outputs.patch_offsets = inputs["patch_offsets"]
+    [expected] = processor.post_process_semantic_segmentation(outputs, [size], return_segmentation_scores=True)
+    scores = expected.segmentation_scores.numpy().transpose(1, 2, 0)
+    assert np.ptp(scores, axis=(0, 1)).max() > 0.1
+    assert_close(keras_vit.class_scores(ours, image), scores)

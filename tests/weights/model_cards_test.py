@@ -23,7 +23,7 @@ from tests.weights.converter_case import assert_same_weights, make, make_shell
 from tests.weights.saving_test import FORMATS, WRITTEN
 
 pytestmark = pytest.mark.filterwarnings("ignore::keras_vit.LicenceWarning")
-ONNX = card_format("onnx")
+ONNX = card_format("onnx", ["probabilities"])
 MAE, DEIT = "Ti/16@mae", "Ti/16@deit"
 
 
@@ -267,7 +267,9 @@ def test_sources_and_precisions():
         ("saved_model", "int8", "stores weights in int8"),
         ("litert", "float16", "stores weights in float16"),
     ):
-        assert f"\n* The file {sentence}.\n" in model_card(model, card_format(format), "a", True, 5, precision)
+        assert f"\n* The file {sentence}.\n" in model_card(
+            model, card_format(format, ["probabilities"]), "a", True, 5, precision
+        )
     for source, shown in (
         ("/home/me/private/a.npz", "a.npz"),
         ("C:\\private\\a.npz", "a.npz"),

@@ -1,4 +1,4 @@
-"""Classifies or segments images."""
+"""Predicts the classes, values, objects, masks or depth of images."""
 
 import pathlib
 
@@ -6,7 +6,7 @@ from training.cli.arguments import positive, share
 
 
 def add_to(subparsers):
-    parser = subparsers.add_parser("predict", help="classify or segment images")
+    parser = subparsers.add_parser("predict", help="predict classes, values, objects, masks or depth of images")
     add = parser.add_argument
     add("source", metavar="RUN_OR_MODEL", help="folder of a run, or SavedModel")
     add(
@@ -27,9 +27,16 @@ def add_to(subparsers):
         "--to",
         type=pathlib.Path,
         metavar="PATH",
-        help=".csv, .jsonl or .parquet file for the predictions, or folder for coloured masks of segmentation models",
+        help=".csv, .jsonl or .parquet file for the predictions, or folder for pictures and files of masks, objects, "
+        "depth or normals",
     )
-    add("--threshold", type=share, default=0.5, metavar="P", help="lowest probability of a label (default: 0.5)")
+    add(
+        "--threshold",
+        type=share,
+        default=0.5,
+        metavar="P",
+        help="lowest probability of a label, or score of an object (default: 0.5)",
+    )
     add("--batch-size", type=positive, default=32, metavar="N", help="number of images computed together (default: 32)")
     parser.set_defaults(command=run)
 

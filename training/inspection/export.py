@@ -144,5 +144,5 @@ def _sentence(num_bytes, images, difference, agreement, num_classes):
     classes = "one class" if num_classes == 1 else f"{num_classes} classes"
     return (
         f"{num_bytes / 1e6:.1f} MB. Compared with the model on {images} images, for which the model predicts "
-        f"{classes}: largest difference of a probability {difference:.1e}, the same class for {agreement:.1%}."
+        f"{classes}: largest difference of an output {difference:.1e}, the same class for {agreement:.1%}."
     )

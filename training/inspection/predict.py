@@ -1,4 +1,4 @@
-"""Predicts the classes, the values or the masks of images with a SavedModel."""
+"""Predicts the classes, the values, the objects, the masks or the depth of images with a SavedModel."""
 
 import itertools
 import json
@@ -10,6 +10,8 @@ from keras_vit import inference
 from keras_vit.data.reading import read_samples
 from training.errors import InputError
 from training.inspection.predictions import PREDICTIONS
+from training.recipe.assignments import read_run_info
+from training.runs.folder import Run
 
 
 def predict(source, images, top=5, to=None, batch_size=32, threshold=0.5):
@@ -17,17 +19,28 @@ def predict(source, images, top=5, to=None, batch_size=32, threshold=0.5):
 
     For a model of several labels, the labels with a probability of at least `threshold` are predicted. For a regression
     model, the predictions are values. For a segmentation model, they are the most common classes of the pixels and
-    their shares.
+    their shares, or the objects with a score of at least `threshold`. For a depth estimator, they are the smallest, the
+    median and the largest depth.
+
+    Masks and objects of a run are shown as its task means them: as objects, as panoptic segments or as classes of
+    pixels. Those of other SavedModels are shown as objects.
 
     Args:
         source: A run's folder, a folder of exported versions (the highest is used), or a SavedModel.
         images: Sources of images, as in `keras_vit.data.reading.read_samples`.
         top: Number of classes to predict; for a classifier, at most the number that the SavedModel returns.
-        to: A `.csv`, `.jsonl` or `.parquet` file for the predictions. For a segmentation model, it can be a folder.
-            Each picture is written there with its coloured mask, as a PNG file. `legend.png` shows the colours of the
-            classes. `None`: nothing is written.
-        batch_size: Number of images that are computed together.
-        threshold: Lowest probability of a label, from 0 to 1.
+        to: A `.csv`, `.jsonl` or `.parquet` file for the predictions. If they are made for pixels, it can be a folder:
+
+            * Each picture is written there with its prediction, as a PNG file of the same name.
+            * Classes of pixels: `masks/` contains PNG files of class indices, and `legend.png` shows the colours.
+            * Objects: `instances.json` in COCO's format.
+            * Panoptic segments: `panoptic.json` and `panoptic/`, in COCO's panoptic format.
+            * Depth: `depth/` contains PNG files of 16 bits, in millimetres. Depth without a unit is scaled. The text
+              `unit` in these files names the unit.
+
+            `None`: nothing is written.
+        batch_size: Number of images that are computed together. Pixels of original images are computed one by one.
+        threshold: Lowest probability of a label, or score of an object, from 0 to 1.
 
     Returns:
         The number of unreadable images. Unreadable images are reported and skipped.
@@ -45,16 +58,21 @@ def predict(source, images, top=5, to=None, batch_size=32, threshold=0.5):
         raise InputError(f"--to={to} is a table of images, which would be replaced. Choose another file.")
     output = _read_output(folder, serve.structured_outputs)
     pictures = None if is_table else to
-    answer = PREDICTIONS[output["kind"]](folder, output, top, pictures, threshold)
+    answer = PREDICTIONS[_shown_as(folder, output["kind"])](folder, output, top, pictures, threshold)
     if pictures is not None and not answer.draws:
         suffixes = ", ".join(inference.TABLES)
         raise InputError(f"{folder} has no masks to write to a folder. Give a file {suffixes}. Received: --to={to}")
-    samples = itertools.chain.from_iterable([_samples(source) for source in images])
+    signature = next((name for name in answer.signatures if name in model.signatures), None)
+    if signature is None:
+        raise InputError(f"{folder} needs the signature {answer.signatures[0]!r}. Export the model with it.")
+    serve, samples = model.signatures[signature], itertools.chain.from_iterable([_samples(source) for source in images])
+    batch_size = batch_size if signature == "serving_default" else 1
     results = inference.predict(lambda contents: serve(image_bytes=tf.constant(contents)), samples, batch_size)
     unreadable = _Unreadable()
     if not is_table:
         for sample, outputs in unreadable.reported(results):
             print(f"{sample['path']}: {answer.text(outputs, sample)}")
+        answer.finish()
         return unreadable.count
     rows = ({"path": sample["path"]} | answer.row(outputs) for sample, outputs in unreadable.reported(results))
     try:
@@ -97,6 +115,15 @@ def _read_output(folder, outputs):
         return json.loads((folder / "keras_vit.json").read_text(encoding="utf-8"))["output"]
     except (OSError, ValueError, KeyError):  # The file was removed.
         return {"kind": "class_map" if "mask" in outputs else "classes"}
+
+
+def _shown_as(folder, kind):
+    """How predictions of a kind are shown: a key of `PREDICTIONS`. The task of a run decides what its masks mean."""
+    recipe = Run(folder.resolve().parents[1]).recipe
+    if kind != "masks" or not recipe.is_file():
+        return kind
+    task = read_run_info(recipe)["recipe"]["task"]
+    return {"panoptic_segmentation": "panoptic", "segmentation": "class_map"}.get(task, kind)
 
 
 def find_saved_model(source):

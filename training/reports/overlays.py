@@ -81,6 +81,17 @@ def overlay_objects(pixels, segments, classes, num_classes):
     return drawn
 
 
+def with_labels(pixels, labels):
+    """A picture, uint8 (H, W, 3), with labels, pairs (text, (x, y) of the left upper corner), as a `PIL.Image`."""
+    picture = PIL.Image.fromarray(pixels)
+    draw, font = PIL.ImageDraw.Draw(picture), PIL.ImageFont.load_default(max(10, min(picture.size) // 40))
+    for text, corner in labels:
+        left, top, right, bottom = draw.textbbox(corner, text, font)
+        draw.rectangle([left - 2, top - 2, right + 2, bottom + 2], "white")
+        draw.text(corner, text, "black", font)
+    return picture
+
+
 def _blend(pixels, colors, opacity):
     gray = pixels.mean(axis=-1, keepdims=True)
     return np.rint(opacity * colors.astype(float) + (1 - opacity) * gray).astype("uint8")

@@ -2,16 +2,17 @@
 
 import keras
 
+from keras_vit.export.answers import by_name
 from keras_vit.export.signatures import output_of_signature
 from keras_vit.layers.ops.exportable import exportable_operations
 from keras_vit.preprocessing import preprocess_input
 
 
 class FromPixels(keras.Model):
-    """Normalises pixels in [0, 255], and returns `{"probabilities": (N, classes) or (N, H, W, classes)}` or `values`.
+    """Normalises pixels in [0, 255], and returns the main outputs of a model: {name: tensor (N, ...)}.
 
     Args:
-        model: A classifier or segmentation model.
+        model: A model that `keras_vit.export.signatures.check_output` accepts.
     """
 
     # It is not functional, because constants in functional models become inputs of an ONNX file.
@@ -22,8 +23,8 @@ class FromPixels(keras.Model):
         self.built = True
 
     def call(self, images):
-        name, function = output_of_signature(self.model, "serving_default")
-        return {name: function(self.model, preprocess_input(images, self.model))}
+        names, function = output_of_signature(self.model, "serving_default")
+        return by_name(names, function(self.model, preprocess_input(images, self.model)))
 
 
 def export_for_runtime(model, file, format, **options):

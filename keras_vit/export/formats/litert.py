@@ -22,8 +22,8 @@ def write(model, file, precision):
 
 
 def open_file(file):
-    """Returns a function from images to the model's outputs."""
+    """Returns a function from images to the model's outputs, {name: array}."""
     from ai_edge_litert.interpreter import Interpreter
 
     run = Interpreter(file).get_signature_runner()
-    return lambda images: next(iter(run(images=images).values()))
+    return lambda images: run(images=images)

@@ -24,11 +24,12 @@ def write(model, file, precision):
 
 
 def open_file(file):
-    """Returns a function from images to the model's outputs."""
+    """Returns a function from images to the model's outputs, {name: array}."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    return lambda images: session.run(None, {"images": images})[0]
+    names = [output.name for output in session.get_outputs()]
+    return lambda images: dict(zip(names, session.run(names, {"images": images}), strict=True))
 
 
 @contextlib.contextmanager

@@ -28,6 +28,6 @@ def compiled_in_float32(model):
 
 
 def open_file(file):
-    """Returns a function from images to the model's outputs. Computations are in float32."""
+    """Returns a function from images to the model's outputs, {name: array}. Computations are in float32."""
     compiled = compiled_in_float32(file)
-    return lambda images: compiled(images)[0]
+    return lambda images: {output.any_name: array for output, array in compiled(images).items()}

@@ -89,7 +89,7 @@ def _settings(model, batches):
 
 
 def _outputs(model, batches):
-    """Outputs for some of the images, a list of arrays."""
+    """All outputs for some of the images, a list of arrays."""
     compiled = compiled_in_float32(model)
     # Several images at a time: in models with tokens of VTs, SmoothQuant makes errors that one image does not show.
     chunks = [
@@ -97,7 +97,7 @@ def _outputs(model, batches):
         for batch in batches
         for start in range(0, min(len(batch), _JUDGING), _CHUNK)
     ]
-    return [compiled(chunk)[0] for chunk in chunks]
+    return [output for chunk in chunks for output in compiled(chunk).to_tuple()]
 
 
 def _has_one_row(shape):

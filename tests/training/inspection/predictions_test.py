@@ -1,8 +1,15 @@
 """What `predict` prints and writes for each kind of output."""
 
-import numpy as np
-import pytest
+import contextlib
+import io
+import json
 
+import numpy as np
+import PIL.Image
+import pytest
+from pycocotools.coco import COCO
+
+from tests.pictures import encoded, picture
 from training.inspection.predictions import PREDICTIONS
 
 NAMES = [f"c{number}" for number in range(8)]
@@ -45,7 +52,110 @@ def test_values_and_units(folder):
 
 
 def test_shares_of_a_mask(folder):
-    prediction = PREDICTIONS["class_map"](folder, {}, 1, None, 0.5)
+    prediction = PREDICTIONS["class_map"](folder, {"kind": "class_map"}, 1, None, 0.5)
     outputs = {"mask": np.array([[1, 1], [1, 4]], "uint8")}
     assert prediction.text(outputs, {}) == "c1 75.0% of the pixels"
     assert prediction.row(outputs) == dict.fromkeys(NAMES, 0.0) | {"c1": 0.75, "c4": 0.25}
+
+
+def _sample(height, width):
+    """A photograph that its EXIF orientation turns to this size."""
+    stored = picture(height, width).transpose(PIL.Image.Transpose.ROTATE_90)
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6
+    return {"path": "a/photo.jpg", "image": encoded(stored, "JPEG", exif=exif)}
+
+
+def _objects(*masks):
+    """The outputs of the signature `instances` for masks (H, W), whose classes are 1, 2, …"""
+    codes = [_runs(mask) for mask in masks]
+    counts = np.zeros((len(masks), max(map(len, codes))), "int32")
+    for row, code in zip(counts, codes, strict=True):
+        row[: len(code)] = code
+    return {
+        "counts": counts,
+        "num_counts": np.array([len(code) for code in codes], "int32"),
+        "classes": np.arange(1, len(masks) + 1, dtype="int32"),
+        "scores": np.linspace(0.9, 0.3, len(masks)).astype("float32"),
+        "num_objects": np.int32(len(masks)),
+        "sizes": np.array(masks[0].shape, "int32"),
+    }
+
+
+def _runs(mask):
+    """The lengths of the runs of equal pixels, column by column, counted one by one."""
+    lengths, value = [0], False
+    for pixel in mask.ravel(order="F"):
+        if pixel != value:
+            lengths.append(0)
+            value = pixel
+        lengths[-1] += 1
+    return lengths
+
+
+@pytest.fixture
+def masks():
+    """Three masks of 8 x 12 pixels. The first two overlap, and the first one contains the first pixel."""
+    masks = np.zeros((3, 8, 12), bool)
+    masks[0, :5, :6] = masks[1, 3:7, 4:11] = masks[2, 7, 11] = True
+    return masks
+
+
+def test_instances(folder, tmp_path, masks):
+    prediction = PREDICTIONS["masks"](folder, {}, 5, tmp_path / "to", 0.5)
+    text = prediction.text(_objects(*masks), _sample(8, 12))
+    assert text == f"c1 90.0%, c2 60.0%; {tmp_path}/to/photo.png"
+    assert prediction.row(_objects(*masks)) == {
+        "labels": ["c1", "c2"],
+        "scores": [0.9, 0.6],
+        "shares": [pytest.approx(30 / 96), pytest.approx(28 / 96)],
+    }
+    assert prediction.text(_objects(masks[2]) | {"scores": np.array([0.4])}, _sample(8, 12)).startswith("no object; ")
+    prediction.finish()
+    assert {path.name for path in (tmp_path / "to").iterdir()} == {"photo.png", "photo-2.png", "instances.json"}
+    assert PIL.Image.open(tmp_path / "to" / "photo.png").size == (12, 8)
+    with contextlib.redirect_stdout(io.StringIO()):
+        index = COCO(tmp_path / "to" / "instances.json")
+    assert [image["file_name"] for image in index.dataset["images"]] == ["a/photo.jpg"] * 2
+    assert index.cats[2]["name"] == "c2"
+    for known, mask in zip(index.loadAnns(index.getAnnIds(imgIds=[1])), masks, strict=False):
+        np.testing.assert_array_equal(index.annToMask(known), mask)
+    assert [known["bbox"] for known in index.dataset["annotations"]] == [[0, 0, 6, 5], [4, 3, 7, 4]]
+
+
+def test_panoptic_segments(folder, tmp_path, masks):
+    prediction = PREDICTIONS["panoptic"](folder, {}, 5, tmp_path / "to", 0.0)
+    masks[1] &= ~masks[0]
+    prediction.text(_objects(*masks), _sample(8, 12))
+    prediction.finish()
+    content = json.loads((tmp_path / "to" / "panoptic.json").read_text())
+    [known] = content["annotations"]
+    colors = np.asarray(PIL.Image.open(tmp_path / "to" / "panoptic" / known["file_name"])).astype(int)
+    ids = colors @ [1, 256, 256**2]
+    for segment, mask in zip(known["segments_info"], masks, strict=True):
+        np.testing.assert_array_equal(ids == segment["id"], mask)
+        assert segment["area"] == mask.sum()
+    assert [segment["category_id"] for segment in known["segments_info"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("units", "factor"), [(["metres"], 1000), (None, 65535 / 4.75)])
+def test_depth(units, factor, folder, tmp_path):
+    prediction = PREDICTIONS["depth"](folder, {"units": units}, 5, tmp_path / "to", 0.5)
+    depth = np.linspace(0, 4.75, 96, dtype="float32").reshape(8, 12)
+    text = prediction.text({"depth": depth}, _sample(8, 12))
+    unit = units[0] if units else "(relative)"
+    assert text == f"0 to 4.75 {unit}, median 2.375; {tmp_path}/to/photo.png"
+    assert prediction.row({"depth": depth}) == {"minimum": 0, "median": 2.375, "maximum": 4.75}
+    with PIL.Image.open(tmp_path / "to" / "depth" / "photo.png") as image:
+        assert image.mode == "I;16"
+        np.testing.assert_array_equal(np.asarray(image), np.rint(depth * factor))
+        assert image.text["unit"] == f"{1 / factor:.6g} {unit}"
+    drawn = PIL.Image.open(tmp_path / "to" / "photo.png")
+    assert drawn.height > 8  # With the legend.
+
+
+def test_normals(folder, tmp_path):
+    prediction = PREDICTIONS["normals"](folder, {}, 5, tmp_path / "to", 0.5)
+    normals = np.zeros((8, 12, 3), "float32") + [0, 0.6, -0.8]
+    assert prediction.text({"normals": normals}, _sample(8, 12)).startswith("mean normal x 0.000, y 0.600, z -0.800; ")
+    np.testing.assert_allclose(np.asarray(PIL.Image.open(tmp_path / "to" / "photo.png")), 127.5 * (normals + 1), atol=1)
