@@ -79,8 +79,9 @@ class DepthEstimatorConfig(DenseConfig):
         has_sky: Whether the model also predicts where the sky is, and sets the depth of the sky to that of the farthest
             ground (Depth Anything 3).
         is_inverse: Whether the output is an inverse depth of unknown scale and shift. Large values are near.
-        focal_length: Focal length in pixels for which the output is in metres, or `None`. For another focal length f,
-            metres are the output times `f / focal_length`.
+        focal_length: Focal length for which the output is in metres, in pixels of the image that the model gets, or
+            `None`. For a camera of another focal length f, metres are the output times `f / focal_length`. So the
+            output itself has no unit (Depth Anything 3).
 
     Raises:
         ValueError: If a value is invalid.
@@ -112,8 +113,8 @@ class DepthEstimatorConfig(DenseConfig):
 
     @property
     def units(self):
-        """Unit of the depth, or `None` if its scale is unknown."""
-        return None if self.is_inverse or (self.max_depth is None and self.focal_length is None) else ["metres"]
+        """Unit of the depth, or `None` if its scale is unknown or depends on the focal length of the camera."""
+        return None if self.is_inverse or self.max_depth is None or self.focal_length else ["metres"]
 
 
 @dataclasses.dataclass(frozen=True)

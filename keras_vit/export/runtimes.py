@@ -44,10 +44,12 @@ class RuntimeFile:
         num_bytes: Size of the file, including a separate file of weights if there is one.
         images: Number of images that were compared. Images that calibrated the file are not compared.
         batch_sizes: Batch sizes of the comparison.
-        max_difference: Largest difference of a probability. If the model's output does not depend on the image, for
-            example because its classifier is new, a copy of the model with a random classifier was compared instead.
+        max_difference: Largest difference of a probability. Differences of other outputs are divided by the largest
+            value. If the model's output does not depend on the image, for example because its classifier is new, a copy
+            of the model with a random classifier was compared instead.
         top_1_agreement: Share of the images, or of their pixels, for which the file and the model have the same most
-            probable class, in [0, 1].
+            probable class, in [0, 1]. Of values, depths and normals, it is the share that differs by at most a twentieth
+            of the range.
         predicted_classes: Number of different classes that the model predicts for these images, or for their pixels. If
             it is small, the agreement shows little.
         relative_speed: For an int8 file, the time of the float32 file divided by the time of this file, for one image
@@ -77,15 +79,21 @@ def export_model(
 ) -> "RuntimeFile":
     """Writes a model as a file for a runtime other than TensorFlow, through `model.export`.
 
-    The file has one function. It takes `images`, (N, H, W, C) float32 in [0, 255], for any N. It returns
-    `probabilities`, (N, classes) float32, or (N, H, W, classes) for a segmentation model, or `values`, (N, values), if
-    the model returns values. The images must have the
-    model's input size. If the model accepts images of any size, the file does too. The file normalises the images as
+    The file has one function. It takes `images`, (N, H, W, C) float32 in [0, 255], for any N. It returns float32:
+
+    * `probabilities`, (N, classes), or (N, H, W, classes) for a map of classes
+    * `values`, (N, values)
+    * `depth`, (N, H, W), or `normals`, (N, H, W, 3). `keras_vit.export_saved_model` describes the unit of the depth.
+    * `masks`, (N, h, w, queries), and `objects`, (N, queries, classes + 1): logits, as `keras_vit.Segmenter` returns
+      them. `keras_vit.heads.segments` computes objects, segments and classes of pixels from them.
+
+    The images must have the model's input size. If the model accepts images of any size, the file does too. The file normalises the images as
     the model's `preprocessing` layer defines. A softmax is added to a model that ends with logits. For image decoding,
     labels and other signatures, use `keras_vit.export_saved_model`.
 
     Before the file is moved to `path`, the runtime loads it. Its outputs are compared with the model's outputs, for
-    batches of one image and of three images. Float32 files pass if no probability differs by more than `tolerance`.
+    batches of one image and of three images. Float32 files pass if no probability differs by more than `tolerance`, and
+    no other output by more than `10 * tolerance` of the largest.
     Files of lower precision pass if the most probable classes agree for at least `min_agreement` of the images. If the
     comparison fails, no file is written.
 

@@ -1,6 +1,6 @@
-"""SavedModels for TensorFlow Serving. They take encoded images and return probabilities and labels, or masks.
+"""SavedModels for TensorFlow Serving. They take encoded images and return what the model predicts.
 
-Shapes: B batch, H W C image, h w grid of patches, D hidden, k classes returned.
+Shapes: B batch, H W C image, h w grid of patches or masks, D hidden, k classes returned, Q queries, N objects, R runs.
 """
 
 import collections.abc
@@ -70,11 +70,35 @@ def export_saved_model(
     * `explain` takes `image_bytes`. It returns `rollout` (B, h, w), the result of `keras_vit.attention_rollout`, and
       `valid`.
 
-    Models that merge tokens or have no encoder blocks (such as BiT-ResNets) have neither `tokens` nor `explain`. A
-    segmentation model only has the first three signatures. They return masks of the model's input size instead of
-    probabilities and labels: `mask` (B, H, W), the index of the most probable class of each pixel, and `score` (B, H,
-    W), its probability. `mask` is uint8, with 255 for invalid images. With more than 255 classes, it is int32, with -1
-    for invalid images. The names of the classes are in `assets/labels.txt` and `keras_vit.json`.
+    Models that merge tokens or have no encoder blocks (such as BiT-ResNets) have neither `tokens` nor `explain`. Models
+    that predict something for each pixel have the first three signatures, and others that take `image_bytes` and return
+    pixels of the original images. The outputs of the first three have the model's size:
+
+    * A map of classes: `mask` (B, H, W), the index of the most probable class of each pixel, and `score` (B, H, W), its
+      probability. `mask` is uint8, with 255 for invalid images. With more than 255 classes, it is int32, with -1 for
+      invalid images.
+    * Depth: `depth` (B, H, W). Its unit is in `keras_vit.json` (`output`). It is in metres if the model has a
+      `max_depth`. If `config` has a `focal_length`, metres are `depth` times the focal length of the camera divided by
+      it, both in pixels of the resized image. Other depth has no unit.
+    * Surface normals: `normals` (B, H, W, 3).
+    * Masks and objects: the logits `masks` (B, h, w, Q) and `objects` (B, Q, classes + 1), where the last class means
+      that there is no object; `classes`, `labels` and `scores` (B, Q), the most probable class of each query.
+
+    The signatures for original images:
+
+    * `predict_original` returns `mask` and `score`, `depth` or `normals`. Of masks and objects, the class of a pixel is
+      that of `keras_vit.heads.segments.semantic_scores`.
+    * `instances` and `panoptic`, for masks and objects, return `classes`, `labels` and `scores` (B, N) of the objects of
+      each image, the best first, and their masks as COCO's run lengths, `counts` (B, N, R): the numbers of pixels that
+      are alternately outside and inside, column by column. `num_objects` (B,) and `num_counts` (B, N) are the numbers
+      of objects and of run lengths. Objects of `instances` may overlap. Those whose class has a probability below 0.05
+      are left out, and so are all but 100. Segments of `panoptic` do not overlap, and have a probability above 0.8.
+
+    These signatures also return `sizes` (B, 2), the height and width of each image after the EXIF orientation is
+    applied, or 0 for an image that is not valid. Outputs are padded to the largest image or number of the batch: with
+    255 or -1 for `mask`, -1 for `classes`, and 0 or "" for others. Images are computed one by one, in strips, but the
+    outputs of a batch take as much memory as if all images had the size of the largest. Models that crop images do not
+    have these signatures. The names of classes are in `assets/labels.txt` and `keras_vit.json`.
 
     `image_bytes` are the contents of JPEG, PNG, GIF, BMP or WebP files. The SavedModel decodes them, applies the EXIF
     orientation of JPEG files, and resizes and normalises the images as the model's `preprocessing` layer defines.
@@ -95,19 +119,22 @@ def export_saved_model(
 
     * No probability may differ by more than `tolerance`. For the other outputs, the difference divided by their
       Euclidean norm may be at most `10 * tolerance`.
-    * In masks, no score may differ by more than `tolerance`. If the SavedModel and the model choose different classes
-      for a pixel, the model's probabilities of the two classes may differ by at most `tolerance`.
+    * In maps of classes, no score may differ by more than `tolerance`. If the SavedModel and the model choose different
+      classes for a pixel, the model's probabilities of the two classes may differ by at most `tolerance`.
+    * Values, depth, normals and logits of masks are divided by the largest, and may differ by `10 * tolerance`.
     * If weights or computations have a lower precision than float32, or Keras has quantized the model, only the most
       probable class is compared. The share of the images or pixels with the same class must be at least
-      `min_agreement`. Values agree if they differ by at most a twentieth of their range.
+      `min_agreement`. Values, depths and normals agree if they differ by at most a twentieth of their range.
+
+    Pixels of the original images are computed once, and not compared: they follow from the outputs that are compared.
 
     If the model's output does not depend on the image, for example because its classifier is new, a copy of the model
     with a random classifier is compared too.
 
     Args:
-        model: A model of this package that returns classes, labels, values or a map of classes
-            (`keras_vit.describe(model).outputs`). It may be nested in another model. If Keras does not run on
-            TensorFlow, another process writes the SavedModel.
+        model: A model of this package that returns classes, labels, values, a map of classes, depth, normals, or masks
+            and objects (`keras_vit.describe(model).outputs`). It may be nested in another model. If Keras does not run
+            on TensorFlow, another process writes the SavedModel.
         path: Folder of all versions of the model.
         labels: List of the names of the classes, labels or values. Each is a text of one line that is not empty. A name
             that occurs twice causes a warning. By default, they are the names that `keras_vit.set_output` has recorded.
@@ -116,7 +143,7 @@ def export_saved_model(
             classes.
         version: Version number.
         overwrite: Whether the folder of an existing version may be replaced, with all its files.
-        top_k: Maximum number of returned classes. Masks have one class for each pixel.
+        top_k: Maximum number of returned classes of an image. Pixels and objects have one class each.
         jit_compile: Whether the server compiles the model with XLA, once for each of `batch_sizes`. Batches of other
             sizes are padded. Decoding is never compiled.
         precision: `"float32"`, `"bfloat16"` or `"int8"`. `"int8"` is a storage format: kernels have 8 bits on the disk,
@@ -133,7 +160,7 @@ def export_saved_model(
         image_size: (height, width) of decoded images, for a model that takes images of any size. The signatures that
             take pixels still accept any size.
         batch_sizes: Expected batch sizes, with which the server is warmed up. Batches above the largest size are split.
-            By default 1, 8 and 32. For a segmentation model, the default is 1 and 4, because the probabilities of all
+            By default 1, 8 and 32. For predictions of pixels, the default is 1 and 4, because the probabilities of all
             classes at all pixels take much memory.
         max_image_pixels: Maximum height times width of an image. Larger images are not decoded and not valid. Decoding
             takes up to 12 bytes per pixel. Each CPU core decodes one image at a time, and all cores decode at the same

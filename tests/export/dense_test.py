@@ -35,7 +35,7 @@ def eomt():
 def depth(**changes):
     head = keras_vit.heads.DPTHead(features=8, widths=(4, 6, 8, 10))
     model = keras_vit.DepthEstimator(CONFIG, head, **{"max_depth": 10.0, "input_shape": SHAPE} | changes)
-    return randomize(model, scale=0.3)
+    return randomize(model, scale=0.15)
 
 
 def linear():

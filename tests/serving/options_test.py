@@ -11,6 +11,9 @@ import pytest
 import keras_vit
 from keras_vit.data.decoding import image_decoder
 from keras_vit.export.precision import round_to_int8
+from keras_vit.export.signatures import ORIGINAL, SIGNATURES
+from tests.export.dense_test import FILES as FILES_OF_DENSE
+from tests.export.dense_test import depth, eomt, linear
 from tests.export.exports import OPTIONS, export_option, meta_graph
 from tests.pictures import encoded, noise, picture
 from tests.serving.expected import assert_outputs, named
@@ -122,3 +125,31 @@ def test_values_and_labels(precision, tmp_path):
             order = np.argsort(-expected, axis=1, kind="stable")
             np.testing.assert_allclose(outputs["scores"], np.take_along_axis(expected, order, axis=1), atol=1e-4)
             assert outputs["labels"].tolist() == [[names[index].encode() for index in row] for row in order]
+
+
+@pytest.mark.slow
+def test_pixels_of_the_original_images(tmp_path):
+    """Depth, objects and classes of pixels. Python's outputs are compared with Keras in tests/export/dense_test.py."""
+    import tensorflow as tf
+
+    requests, expected, folders = [], [], []
+    for place, build in enumerate((depth, eomt, linear)):
+        folders.append(keras_vit.export_saved_model(build(), tmp_path / build.__name__))
+        served = tf.saved_model.load(str(folders[-1])).signatures
+        for name in [name for name in SIGNATURES if name in served and name in ("serving_default", *ORIGINAL)]:
+            requests.append(prediction_log(name, place, image_bytes=FILES_OF_DENSE))
+            outputs = served[name](image_bytes=tf.constant(FILES_OF_DENSE))
+            expected.append({key: output.numpy() for key, output in outputs.items()})
+    assert len(requests) == 2 + 4 + 2
+    serve(folders, requests, tmp_path)
+    answers = read_answers(tmp_path)
+    assert not answers.errors
+    for outputs, known in zip(answers.outputs, expected, strict=True):
+        assert outputs["valid"].tolist() == [True, False, True]
+        for name, array in known.items():
+            if array.dtype == np.float32:
+                np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-4, err_msg=name)
+            elif name in ("mask", "counts"):  # A pixel at a border may differ.
+                assert (outputs[name] == array).mean() > 0.99
+            else:
+                np.testing.assert_array_equal(outputs[name], array, name)
