@@ -7,6 +7,8 @@ from keras_vit.graph import all_layers, leaves
 from keras_vit.preprocessing import Preprocessing
 
 PRECISIONS = ("float32", "bfloat16", "int8")
+_PAIRS = ({"predictions", "distillation_predictions"}, {"predictions", "sky_predictions"})
+"""Names of layers that are at the end of a model together"""
 
 
 def in_bfloat16(model):
@@ -21,7 +23,7 @@ def in_bfloat16(model):
     layers, heads = list(leaves(model)), head_layers(model)
     # Preprocessing, the classifiers, and the layers after them.
     unchanged = [layer for layer in layers if isinstance(layer, Preprocessing)]
-    unchanged += heads + layers[layers.index(heads[0]) :]
+    unchanged += layers[min(map(layers.index, heads)) :]
 
     def clone(layer):
         copy = type(layer).from_config(layer.get_config())
@@ -69,7 +71,6 @@ def _rounded(kernel, axes):
 
 
 def head_layers(model):
-    """The classifiers of a model: both classifiers of a distilled model, otherwise the last layer with weights."""
+    """The last layers with weights: both classifiers of a distilled model, those of depth and sky, otherwise one."""
     last = [layer for layer in leaves(model) if layer.weights][-1]
-    distilled = last.name == "distillation_predictions"
-    return [last, *(layer for layer in leaves(model) if distilled and layer.name == "predictions")]
+    return [last, *(layer for layer in leaves(model) if {layer.name, last.name} in _PAIRS)]

@@ -238,7 +238,7 @@ class Instances(Pixels):
         found = self.objects(outputs)
         classes = np.array([known["category_id"] for known in found], int)
         drawn = overlay_objects(pixels, self._regions(found, outputs["sizes"]), classes, len(self.names))
-        return with_labels(drawn, [(self._title(known), known["bbox"][:2]) for known in found])
+        return with_labels(drawn, [(self._title(known), known["bbox"][:2]) for known in reversed(found)])
 
     def write(self, name, outputs, sample):
         height, width = outputs["sizes"].tolist()
