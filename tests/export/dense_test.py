@@ -17,6 +17,8 @@ from tests.export.model_cards_test import run_code
 from tests.pictures import encoded, exif_segment, picture
 from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
 
+pytestmark = pytest.mark.slow
+
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 CONFIG = keras_vit.ViTConfig(8, 24, num_layers=4, num_heads=3, mlp_dim=32, layer_scale=1.0)
 SIZE, SHAPE = (40, 56), (40, 56, 3)

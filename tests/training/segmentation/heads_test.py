@@ -16,7 +16,10 @@ from training.errors import InputError
 from training.recipe.assignments import override
 from training.recipe.config import to_dict
 
-pytestmark = pytest.mark.filterwarnings("ignore:Even though the .tf.config", "ignore:The structure of .inputs")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Even though the .tf.config", "ignore:The structure of .inputs"),
+]
 CONFIG = keras_vit.ViTConfig(16, 24, num_layers=4, num_heads=2, mlp_dim=32)
 BRIEF = [
     "data.validation_fraction=0.2",
