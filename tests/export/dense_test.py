@@ -181,7 +181,10 @@ def test_objects_of_a_batch(monkeypatch):
 
     pixels = np.random.default_rng(1).integers(0, 256, (3, *SHAPE)).astype("uint8")
     sizes = tf.constant([[90, 99], [30, 47], [61, 20]], tf.int64)
-    decode = lambda files: (tf.gather(pixels, tf.strings.length(files)), tf.strings.length(files) > 0)  # noqa: E731
+
+    def decode(files):
+        return tf.gather(pixels, tf.strings.length(files)), tf.strings.length(files) > 0
+
     monkeypatch.setattr(functions, "batch_decoder", lambda *arguments: decode)
     monkeypatch.setattr(functions, "upright_size", lambda files: tf.gather(sizes, tf.strings.length(files)))
     model = eomt()
@@ -217,6 +220,16 @@ def test_objects_of_a_batch(monkeypatch):
     assert (found["num_objects"][1], found["sizes"][1].tolist()) == (0, [0, 0])
     empty = {name: each.shape for name, each in served["instances"](files[:0]).items()}
     assert (empty["counts"], empty["num_objects"]) == ((0, 0, 0), (0,))
+    assert served["serving_default"](files[:0])["masks"].shape == (0, 10, 14, 7)
+
+    def find(image, size):
+        return {"classes": tf.range(size[0] // 10), "mask": tf.ones(size, tf.int32)}
+
+    padded = {name: each.numpy() for name, each in functions._in_original(find, decode, files).items()}
+    assert padded["classes"].tolist() == [[0, 1, 2, -1, -1, -1], 6 * [-1], [0, 1, 2, 3, 4, 5]]
+    assert padded["num_objects"].tolist() == [3, 0, 6]
+    assert [(mask == 1).sum() for mask in padded["mask"]] == [30 * 47, 0, 61 * 20]
+    assert padded["mask"].min() == -1
 
 
 def test_what_is_exported():
@@ -248,6 +261,9 @@ def test_differences_of_depth_and_masks():
     assert parity.top_1_agreement == pytest.approx(1 - 10 / 40 / 3)
     assert parity.max_difference["serving_default"] == pytest.approx(0.1 * np.ptp(known[0]) / known.max(), rel=1e-3)
     assert (parity.has_values, parity.predicted_classes) == (True, [])
+    near, far = np.ones((1, 4, 5)) * np.linspace(0, 1, 5), np.ones((1, 4, 5)) * np.linspace(0, 10, 5)
+    maps = np.concatenate([near, far])
+    assert ANSWERS["depth"].agreement([maps + 0.06], [maps], None) == 0.5  # Each image has its own range.
     model = eomt()
     outputs = {name: to_numpy(each) for name, each in model(pixels.astype("float32")).items()}
     classes = to_numpy(segments.semantic_scores(outputs["masks"], outputs["objects"])).argmax(axis=-1)
@@ -259,7 +275,12 @@ def test_differences_of_depth_and_masks():
     assert parity.top_1_agreement < 0.9
     assert parity.predicted_classes == np.unique(classes).tolist()
     assert parity.max_difference["serving_default"] > 0.1
-    assert compare(model, pixels, {"serving_default": outputs}).max_difference["serving_default"] < 1e-5
+    parity = compare(model, pixels, {"serving_default": outputs})
+    assert parity.max_difference["serving_default"] < 1e-5
+    assert parity.effect > 1e-3
+    kernel = model.get_layer("predictions").kernel
+    kernel.assign(0 * kernel)  # The objects do not depend on the image any more.
+    assert compare(model, pixels, {"serving_default": outputs}).effect == 0
 
 
 @pytest.mark.slow
