@@ -144,8 +144,8 @@ def test_depth(units, factor, folder, tmp_path):
     prediction = PREDICTIONS["depth"](folder, {"units": units}, 5, tmp_path / "to", 0.5)
     depth = np.linspace(0, 4.75, 96, dtype="float32").reshape(8, 12)
     text = prediction.text({"depth": depth}, _sample(8, 12))
-    unit = units[0] if units else "(relative)"
-    assert text == f"0 to 4.75 {unit}, median 2.375; {tmp_path}/to/photo.png"
+    unit = units[0] if units else "relative"
+    assert text == f"depth 0 to 4.75 ({unit}), median 2.375; {tmp_path}/to/photo.png"
     assert prediction.row({"depth": depth}) == {"minimum": 0, "median": 2.375, "maximum": 4.75}
     with PIL.Image.open(tmp_path / "to" / "depth" / "photo.png") as image:
         assert image.mode == "I;16"
