@@ -15,7 +15,9 @@ import keras_vit
 from benchmarks import model_weights
 from benchmarks.records import markdown_table
 from keras_vit import baselines
-from keras_vit.models import bit_resnet, resnet
+from keras_vit.architectures.dense import DepthEstimatorConfig, NormalEstimatorConfig, SegmenterConfig
+from keras_vit.models import bit_resnet, dense, resnet
+from keras_vit.models.building import SharedArguments
 from keras_vit.weights.catalogue import ENTRIES
 from training.reports import published
 
@@ -54,14 +56,43 @@ def shapes_only():
 def build_entry(entry, **changes):
     """Builds the model of a `CatalogueEntry` with fresh weights, without a head if the file has none.
 
-    `changes` replaces fields of its config.
+    `changes` replaces fields of its config, but not if the model has an output for each pixel.
     """
+    if entry.output is not None:
+        shape = (entry.image_size, entry.image_size, 3)
+        return dense.build_model(_dense_config(entry), SharedArguments(input_shape=shape, classes=entry.classes or 1))
     return keras_vit.ViT(
         entry.config.replace(**changes),
         include_top=bool(entry.classes),
         classes=entry.classes or 1000,
         input_shape=(entry.image_size, entry.image_size, 3),
     )
+
+
+def _dense_config(entry):
+    """The config of EoMT, Depth Anything or TIPSv2-DPT, except for fields that do not change the cost."""
+    width, weights = entry.config.hidden_dim, entry.name.partition("@")[2]
+    if entry.output == "masks":
+        queries = 100 if "semantic" in weights else 200
+        head = {"name": "eomt", "num_queries": queries, "num_blocks": _EOMT_BLOCKS.get(width, 3)}
+        return SegmenterConfig.of_encoder(entry.config, head=head)
+    if weights.startswith("depth-anything"):
+        features, widths = _DEPTH_ANYTHING[width]
+        head = {"name": "dpt", "features": features, "widths": widths, "output": "image"}
+        fields = {"output_dim": 32, "has_sky": weights.startswith("depth-anything-3")}
+        return DepthEstimatorConfig.of_encoder(entry.config, head=head, **fields)
+    head = {"name": "dpt", "readout": "gelu_tanh"}
+    if entry.output == "depth":
+        fields = {"num_bins": 256, "activation": "relu", "min_depth": 0.001, "max_depth": 10.0}
+        return DepthEstimatorConfig.of_encoder(entry.config, head=head, **fields)
+    kind = SegmenterConfig if entry.output == "class_map" else NormalEstimatorConfig
+    return kind.of_encoder(entry.config, head={**head, "output": "linear"})
+
+
+_EOMT_BLOCKS = {1024: 4, 1536: 5}
+"""{width of EoMT: number of blocks with queries}, if it is not 3 (configs/dinov2 of tue-mps/eomt)"""
+_DEPTH_ANYTHING = {384: (64, None), 768: (128, None), 1024: (256, (256, 512, 1024, 1024))}
+"""{width: (features, widths) of the DPT head of Depth Anything}"""
 
 
 def function_name(variant):
@@ -88,7 +119,7 @@ def files(*papers):
     entries = {}
     # If several files have the same model, the costs are those with 1,000 classes.
     for entry in sorted(ENTRIES.values(), key=lambda entry: entry.classes != 1000):
-        if entry.paper in papers:
+        if entry.paper in papers and entry.output is None:
             entries.setdefault((_name_with_additions(entry), entry.image_size), entry)
     rows = []
     for (name, size), entry in sorted(entries.items(), key=lambda item: model_weights.place(item[1])):
@@ -99,6 +130,19 @@ def files(*papers):
         rows.append((name, f"`{function}`", *sizes, *_cost_of_entry(entry)))
     columns = ("variant", "function", "pixels", "layers", "width", "heads", "parameters", "GMACs")
     return _markdown(columns, rows, 2)
+
+
+def with_heads(*papers):
+    """The table of models with an output for each pixel. Weights of models that differ in classes only share a row."""
+    rows = {}
+    for entry in model_weights.entries_of(papers, "dense"):
+        key = repr(_dense_config(entry)), entry.image_size
+        if key not in rows:
+            config, cost = entry.config, _counts(functools.partial(build_entry, entry))[1:]
+            sizes = (entry.image_size, config.num_layers, config.hidden_dim, config.num_heads)
+            rows[key] = (f"`{entry.name}`", entry.output, *sizes, *_shown(*cost))
+    columns = ("weights", "output", "pixels", "layers", "width", "heads", "parameters", "GMACs")
+    return _markdown(columns, list(rows.values()), 2)
 
 
 _SIZES = ("num_layers", "num_heads", "mlp_dim", "rotary")
@@ -211,6 +255,9 @@ TABLES = {
     "rope_vit": lambda: files("2403.13298"),
     "clip": lambda: files(*_CLIP),
     "tipsv2": lambda: files("2604.12012"),
+    "tipsv2_dpt": lambda: with_heads("2604.12012"),
+    "eomt": lambda: with_heads("2503.19108"),
+    "depth_anything": lambda: with_heads("2401.10891", "2406.09414", "2511.10647"),
     "internvit": lambda: files("2410.16261", "2412.05271"),
     "mocov3": lambda: files("2104.02057"),
     "ijepa": lambda: files("2301.08243"),

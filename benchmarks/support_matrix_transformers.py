@@ -57,15 +57,9 @@ _MODULES: dict[str, dict[str, dict[str, typing.Any]]] = {
     "yolos": {"": _RECTANGLE},
     "vitpose": {"": {}},
     "vitpose_backbone": {"": _RECTANGLE},
-    "eomt": {"": {"num_blocks": 1, "mlp_ratio": 2}},
-    "eomt_dinov3": {"": {"num_blocks": 1}},
-    "depth_anything": {"": {"neck_hidden_sizes": [4, 5, 6, 7], "fusion_hidden_size": 8}},
 }
 # {class of a config: (class of its backbone's config, changes of the backbone's config)}
-_BACKBONES = {
-    "VitPoseConfig": ("VitPoseBackboneConfig", _RECTANGLE),
-    "DepthAnythingConfig": ("Dinov2Config", {**_FOUR_OUTPUTS, "reshape_hidden_states": False}),
-}
+_BACKBONES = {"VitPoseConfig": ("VitPoseBackboneConfig", _RECTANGLE)}
 _LEFT_OUT = re.compile(r".*PreTrainedModel|Data2VecAudio.*|.*Text.*")
 _TOKENS = {"include_top": False, "pooling": None}
 # (pattern of names of classes, output that is compared, arguments of `from_pretrained`). The first match is used.
@@ -159,7 +153,9 @@ def markdown(rows):
         f"This part was written with transformers {transformers.__version__}. For each class, the command builds a "
         f"small model with random weights. It compares the outputs at {SIZE[0]} x {SIZE[1]} pixels, the size of the "
         f"model, and at {OTHER_SIZE[0]} x {OTHER_SIZE[1]} pixels. The difference is the largest one, divided by the "
-        f"largest output. Of a model with a text encoder or a decoder, the image encoder is loaded.\n",
+        f"largest output. Of a model with a text encoder or a decoder, the image encoder is loaded. EoMT, Depth "
+        "Anything and TIPSv2-DPT can be loaded, too: tests/peers/dense_test.py and tests/models/golden_dense_test.py "
+        "compare them.\n",
         "| class | difference |\n|---|--:|",
         *(f"| {title} | {error:.0e} |" for title, error in read.items()),
         "\nThese classes cannot be loaded. If the reason is the classifier, the encoder can be loaded with "

@@ -5,6 +5,7 @@ Command: python -m benchmarks.weights > docs/weights.md
 
 import textwrap
 
+from benchmarks.model_weights import classes_of
 from benchmarks.records import markdown_table
 from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.licences import restriction
@@ -23,6 +24,8 @@ _TITLES = {
     "dino": "DINO",
     "dinov2": "DINOv2",
     "dinov2_registers": "DINOv2 with registers",
+    "depth_anything": "Depth Anything",
+    "depth_anything_v2": "Depth Anything V2 and 3",
     "dinov3": "DINOv3, EUPE, LingBot-Vision",
     "dinov3_sat": "DINOv3 for satellite images",
     "mocov3": "MoCo v3",
@@ -42,9 +45,9 @@ _FAMILY_COLUMNS = ("family", "mean", "std", "resize", "interpolation", "GELU", "
 _COLUMNS = ("name", "family", "pixels", "images", "classes", "top-1", "measured by")
 _COLUMNS += ("licence", "access", "layout", "file", "paper")
 _NUM_WITH_SUM = sum(entry.sha256 is not None for entry in ENTRIES.values())
+_URLS = {entry.url for entry in ENTRIES.values()}
 _NUM_AT_GOOGLE, _NUM_ON_HUB, _NUM_OF_TIMM = (
-    sum(entry.url.startswith(place) for entry in ENTRIES.values())
-    for place in ("https://storage.googleapis.com/", "hf://", "hf://timm/")
+    sum(url.startswith(place) for url in _URLS) for place in ("https://storage.googleapis.com/", "hf://", "hf://timm/")
 )
 _NUM_GATED = sum(entry.gated for entry in ENTRIES.values())
 _FILES_ONLY = textwrap.fill(
@@ -102,18 +105,39 @@ Some weights have a narrower MLP, fewer blocks or more heads than their variant,
 loaded with `keras_vit.from_pretrained`.
 
 Several names can refer to the same weights in different layouts. Names that end in `-original` refer to Meta's own
-files. These files, and those of `mae-finetuned`, `mocov3` and `ijepa`, are `.pth` files in the layout `torch`. They can
-only be loaded if torch is installed. Names that end in `-huggingface` refer to copies in the layout of transformers.
-The exception is I-JEPA: the files of transformers contain the context encoder, and their names begin with
-`ijepa-context`. From Meta's files of I-JEPA, the target encoder is read. Names that end in `-qkvb` refer to files of
-timm that store the biases of queries and values, which are zero. All other names of Meta's weights refer to files in
-timm's layout.
+files. These files, those of `mae-finetuned`, `mocov3` and `ijepa`, and the heads of DINOv2 are `.pth` files in the
+layout `torch`. They can only be loaded if torch is installed. Names that end in `-huggingface` refer to copies in the
+layout of transformers. The exception is I-JEPA: the files of transformers contain the context encoder, and their names
+begin with `ijepa-context`. From Meta's files of I-JEPA, the target encoder is read. Names that end in `-qkvb` refer to
+files of timm that store the biases of queries and values, which are zero. All other names of Meta's weights refer to
+files in timm's layout.
 
 The files define how a model pools its tokens. timm's models of DINOv3 average the patches. Those of transformers return
 the class token, as Meta's code does. Pass `pooling="token"` for the class token. CLIP models have the activation with
 which they were trained: models of OpenAI, MetaCLIP and some others have `mlp="quick_gelu"`, like timm's architectures
 with `quickgelu` in their names. This also holds if such a file is loaded by its address `"hf://timm/…"`, although the
 `config.json` beside it names the architecture with the exact GELU.
+
+## Models with an output for each pixel
+
+These files contain a Vision Transformer and a head for masks (EoMT), depth (Depth Anything), or one of several outputs
+(TIPSv2-DPT, heads of DINOv2). `keras_vit.from_pretrained` builds the whole model. Names without the ending
+`-huggingface` can refer to the layout of transformers here, because no other copy can be read.
+
+| weights | layout of the file | further arguments, if the file is loaded by its path or address |
+|---|---|---|
+| EoMT | transformers | |
+| EoMT on DINOv3, differences from DINOv3 | transformers | `encoder="L/16@dinov3-lvd1689m"`, or a path |
+| Depth Anything 1 and 2 | transformers | |
+| Depth Anything 1 and 2, the owners' `.pth` | `depth_anything` | `family="depth_anything"` or `"depth_anything_v2"`; \
+`max_depth=20` (indoor) or `80` (outdoor) for metric models |
+| Depth Anything 3, mono and metric | `depth_anything` | |
+| TIPSv2-DPT | transformers | `output="depth"`, `"normals"` or `"class_map"` |
+| heads of DINOv2 | `dinov2_heads` | `encoder="S/14@dinov2"`, or a path; `max_depth=10` (NYU) or `80` (KITTI) |
+
+Names in the catalogue need none of these arguments. [Models](models/index.md) describes the outputs, and [Which model
+for which task](choosing_a_model.md) compares the models. `save_weights` writes EoMT and Depth Anything 1 and 2 in the
+layout of transformers.
 
 ## ResNets
 
@@ -133,9 +157,10 @@ Top-1 is the accuracy in % on the validation set of ImageNet-1k. The column "mea
 published this accuracy. None of these accuracies was measured with this package. Files without classes contain no
 head. Their accuracy was measured with a linear classifier on the features, or with a text encoder (zero-shot
 classification). The file contains neither of these. "Projection" in the column "classes" means that the head projects
-to the space of an image-text model. The column "images" describes how images are resized. The settings in the
-`config.json` or `preprocessor_config.json` beside a file have precedence. The licence is that of the publisher's
-repository, or the one in timm's `pretrained_cfg`.
+to the space of an image-text model. Models with an output for each pixel have its kind in this column, such as `depth`
+or `masks`. The column "images" describes how images are resized. The settings in the `config.json` or
+`preprocessor_config.json` beside a file have precedence. The licence is that of the publisher's repository, or the one
+in timm's `pretrained_cfg`.
 
 {_NUM_GATED} files are gated: the Hugging Face Hub sends them only to users who have accepted the licence on the page of
 the repository. Create an access token in the settings of your account there, and set the environment variable
@@ -168,7 +193,7 @@ The addresses come from documents of their publishers. `tests/weights/catalogue/
 
 How a file is checked depends on the information that its publisher provides:
 
-* For {_NUM_WITH_SUM} of the {len(ENTRIES)} files, the file name contains the first digits of the SHA-256. The SHA-256
+* For {_NUM_WITH_SUM} of the {len(_URLS)} files, the file name contains the first digits of the SHA-256. The SHA-256
   is checked after the download and whenever the file is loaded.
 * {_NUM_AT_GOOGLE} of the files are in Google's storage. The server sends the MD5 of files that were uploaded in one
   piece. The MD5 is checked after the download.
@@ -225,7 +250,7 @@ def _row(entry):
         _TITLES[entry.family],
         entry.image_size,
         _images(**entry.preprocessing),
-        f"{entry.classes} (projection)" if entry.has_projection else entry.classes or "",
+        classes_of(entry),
         f"{entry.top1:.2f}" if entry.top1 else "",
         entry.top1_protocol or "",
         entry.licence,

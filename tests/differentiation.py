@@ -52,11 +52,9 @@ def value_and_gradients(function, *arrays):
     if keras.backend.backend() == "jax":
         import jax
 
-        def total(*values):
-            value = function(*values)
-            return ops.sum(value), value
-
-        differentiate = jax.grad(total, range(len(arrays)), has_aux=True)
+        def differentiate(*values):
+            value, pull_back = jax.vjp(function, *values)
+            return value, pull_back(ops.ones_like(value))
     else:
         import tensorflow as tf
 
@@ -64,7 +62,7 @@ def value_and_gradients(function, *arrays):
             with tf.GradientTape() as tape:
                 tape.watch(values)
                 value = function(*values)
-            return tape.gradient(value, values), value
+            return value, tape.gradient(value, values)
 
-    found, value = compiled(differentiate)(*map(ops.convert_to_tensor, arrays))
+    value, found = compiled(differentiate)(*map(ops.convert_to_tensor, arrays))
     return ops.convert_to_numpy(value), [ops.convert_to_numpy(each) for each in found]

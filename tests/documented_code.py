@@ -19,8 +19,11 @@ def check_names(code, modules=None):
         code: Python code.
         modules: {name: module} whose attributes are checked, by default those of Keras and of this package.
     """
-    modules = modules or {"keras": keras, "keras_vit": keras_vit}
+    modules = dict(modules or {"keras": keras, "keras_vit": keras_vit})
     nodes = list(ast.walk(ast.parse(code)))
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("keras_vit"):
+            exec(ast.unparse(node), modules)
     calls = [(_named(node.func, modules), node) for node in nodes if isinstance(node, ast.Call)]
     calls = [(function, node) for function, node in calls if function is not None]
     assert calls

@@ -10,7 +10,10 @@ import pytest
 
 import keras_vit
 from benchmarks import model_weights, models
+from keras_vit.architectures.dense import NormalEstimatorConfig
 from keras_vit.licences import restriction
+from keras_vit.models import dense
+from keras_vit.models.building import SharedArguments
 from keras_vit.weights.catalogue import ENTRIES, get_entry
 from tests.documented_code import check_names
 
@@ -23,8 +26,8 @@ EXAMPLES = [
 
 def _weights(text):
     """The catalogue entries that a page lists."""
-    found = re.findall(r"^```{model-weights} (.*)\n(:stem:)?", text, re.MULTILINE)
-    return [entry for papers, stem in found for entry in model_weights.entries_of(papers.split(), bool(stem))]
+    found = re.findall(r"^```{model-weights} (.*)\n(?::(\w+):)?", text, re.MULTILINE)
+    return [entry for papers, kind in found for entry in model_weights.entries_of(papers.split(), kind)]
 
 
 def test_each_weight_and_each_table_is_on_one_page():
@@ -69,6 +72,13 @@ def test_pages_are_complete():
     assert not [f"{page}: {part}" for page, part, holds in checks if not holds]
 
 
+def test_names_of_weights_exist():
+    texts = {**PAGES, "choosing_a_model": (FOLDER.parent / "choosing_a_model.md").read_text()}
+    names = {(page, name) for page, text in texts.items() for name in re.findall(r"[`\"]([\w+-]+/\d+@[^`\"]+)", text)}
+    assert len(names) > 50
+    assert not [name for name in names if name[1] not in ENTRIES]
+
+
 def test_names_and_arguments_of_examples():
     for page, code in EXAMPLES:
         check_names(code)
@@ -89,11 +99,26 @@ def _with_random_weights(build):
 
 def _from_pretrained(name, input_shape=None, classes=None, include_preprocessing=False, **changes):
     entry = get_entry(name)
-    config = keras_vit.describe(models.build_entry(entry)).config.replace(**changes)
-    classes = entry.classes if classes is None else classes
     shape = input_shape or (entry.image_size, entry.image_size, 3)
     options = {"input_shape": shape, "include_preprocessing": include_preprocessing}
+    if entry.output is not None:
+        return _small_model(entry, options)
+    config = keras_vit.describe(models.build_entry(entry)).config.replace(**changes)
+    classes = entry.classes if classes is None else classes
     return keras_vit.ViT(config, include_top=bool(classes), classes=classes or 1000, **options)
+
+
+def _small_model(entry, options):
+    """A model of few layers with the outputs of an entry."""
+    encoder = keras_vit.VARIANTS["Ti/16"].replace(num_layers=4, patch_size=entry.config.patch_size)
+    if entry.output == "masks":
+        return keras_vit.Segmenter(encoder, keras_vit.heads.EoMTHead(200), classes=entry.classes, **options)
+    if entry.output == "class_map":
+        return keras_vit.Segmenter(encoder, classes=entry.classes, **options)
+    config = NormalEstimatorConfig.of_encoder(encoder, head={"name": "linear"})
+    if entry.output == "normals":
+        return dense.build_model(config, SharedArguments(**options))
+    return keras_vit.DepthEstimator(encoder, keras_vit.heads.DPTHead(features=8), **options)
 
 
 def _evaluate(model, images, epochs):

@@ -10,7 +10,7 @@ from sphinx.pycode import ModuleAnalyzer
 
 import keras_vit
 from keras_vit.analysis import plots
-from keras_vit.models import axial, axial_resnet, bit_resnet, hybrid, resnet, visual_transformer, vit, vt_fpn
+from keras_vit.models import axial, axial_resnet, bit_resnet, dense, hybrid, resnet, visual_transformer, vit, vt_fpn
 
 FOLDER = pathlib.Path(__file__).parents[1] / "api"
 
@@ -45,6 +45,7 @@ SECTIONS = {
         "keras_vit.analysis.plots": [name for name in vars(plots) if name.startswith("plot_")],
     },
     "Export": {"keras_vit": ["export_saved_model", "export_model"]},
+    "Masks and depth": {"keras_vit": dense.__all__, "keras_vit.heads": keras_vit.heads.__all__},
     "Vision Transformers": {"keras_vit": [name for name in vit.__all__ if name != "ViT"]},
     "Hybrids": {"keras_vit": hybrid.__all__},
     "Axial models": {"keras_vit": [*axial.__all__, *axial_resnet.__all__]},
@@ -55,10 +56,11 @@ SECTIONS = {
     "Layers": {"keras_vit.layers": sorted(keras_vit.layers.__all__)},
 }
 _MODULES = {module.__name__: module for module in (keras_vit, keras_vit.pretraining, keras_vit.layers, plots)} | {
-    "keras_vit.baselines": keras_vit.baselines
+    "keras_vit.baselines": keras_vit.baselines,
+    "keras_vit.heads": keras_vit.heads,
 }
 _VARIANTS = "The published variants of Vision Transformers: a dictionary from names to configs."
-_SUBMODULES = {"baselines", "layers", "pretraining"}  # Public names of keras_vit that have pages of their own.
+_SUBMODULES = {"baselines", "heads", "layers", "pretraining"}  # Public names of keras_vit that have pages of their own.
 
 
 def public_objects():

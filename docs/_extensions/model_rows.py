@@ -152,17 +152,16 @@ def _calls(layer):
 
 
 def _title(name, members):
-    layer, number = members[-1], len(members)
+    # The head of a Vision Transformer is one layer. Convolutions after it share its row.
+    layer, number = members[0 if members[0].name == name else -1], len(members)
     if name == "images":
         return "Image"
-    if name in _PARTS:
+    if name in _PARTS and layer.name != name:
         return _PARTS[name]
     if stage := re.match(r"(?:stem_)?stage_(\d+)", name):
         num_units = sum("unit" in member.name for member in members)
         return f"Stage {int(stage[1]) + 1}: {num_units} unit{'s' if num_units > 1 else ''}"
-    if name in _TITLES_BY_NAME:
-        return _TITLES_BY_NAME[name]
-    title = _TITLES.get(type(layer).__name__)
+    title = _TITLES_BY_NAME.get(name) or _TITLES.get(type(layer).__name__)
     text = title(layer) if callable(title) else title or _words(type(layer).__name__)
     is_row = number > 1 and name == "encoder_block"
     return f"{number} {TIMES} {text[0].lower() + text[1:]}" if is_row else text
@@ -183,7 +182,7 @@ _TITLES_BY_NAME = {
     "distillation_token": "Distillation token",
     "distillation_pooling": "Pooling: distillation token",
     "distillation_predictions": "Second classifier",
-    "predictions": "Classifier",
+    "predictions": lambda layer: "Classifier" if layer.kernel.shape[-1] > 1 else "Linear layer",
     "pre_logits": "Dense layer, tanh",
     "mean_logits": "Mean of the logits",
     "tokens": "Tokens of all maps",
@@ -195,7 +194,7 @@ _TITLES_BY_NAME = {
 }
 _TITLES = {
     "PatchEmbedding": lambda layer: f"Patch embedding, {show_shape(layer.kernel.shape[:2])}",
-    "RegisterTokens": lambda layer: f"{layer.num_tokens} register tokens",
+    "RegisterTokens": lambda layer: f"{layer.num_tokens} register token{'s' if layer.num_tokens > 1 else ''}",
     "LearnedPositionEmbedding": "Position embedding",
     "SincosPositionEmbedding": "Sine-cosine positions",
     "RotaryPositionEmbedding": "Rotary positions",
@@ -219,4 +218,8 @@ _TITLES = {
     "SqueezeExcitation": "Squeeze and excitation",
     "Add": "Sum",
     "UpsampleLike": "Upsampling",
+    "ResizeLike": "Upsampling",
+    "DepthActivation": "Depth",
+    "DPTHead": "DPT head",
+    "EoMTHead": lambda layer: f"EoMT head, {len(layer.blocks)} blocks, {layer.num_queries} queries",
 }

@@ -28,14 +28,14 @@ class ModelVariants(SphinxDirective):
 
 
 class ModelWeights(SphinxDirective):
-    """Shows the published weights of some papers. The arguments are arXiv identifiers."""
+    """Shows the published weights of some papers. The arguments are arXiv identifiers, an option their kind."""
 
     required_arguments = 1
     final_argument_whitespace = True
-    option_spec = {"stem": directives.flag}  # noqa: RUF012
+    option_spec = dict.fromkeys(model_weights.KINDS[1:], directives.flag)
 
     def run(self):
-        entries = model_weights.entries_of(self.arguments[0].split(), "stem" in self.options)
+        entries = model_weights.entries_of(self.arguments[0].split(), next(iter(self.options), ""))
         if not entries:
             raise self.error(f"No published weights have the papers {self.arguments[0]}.")
         depend_on_models(self.env)

@@ -48,8 +48,8 @@ class RuntimeFile:
             value. If the model's output does not depend on the image, for example because its classifier is new, a copy
             of the model with a random classifier was compared instead.
         top_1_agreement: Share of the images, or of their pixels, for which the file and the model have the same most
-            probable class, in [0, 1]. Of values, depths and normals, it is the share that differs by at most a twentieth
-            of the range.
+            probable class, in [0, 1]. Of values, depths and normals, it is the share that differs by at most a
+            twentieth of the range.
         predicted_classes: Number of different classes that the model predicts for these images, or for their pixels. If
             it is small, the agreement shows little.
         relative_speed: For an int8 file, the time of the float32 file divided by the time of this file, for one image
@@ -87,9 +87,9 @@ def export_model(
     * `masks`, (N, h, w, queries), and `objects`, (N, queries, classes + 1): logits, as `keras_vit.Segmenter` returns
       them. `keras_vit.heads.segments` computes objects, segments and classes of pixels from them.
 
-    The images must have the model's input size. If the model accepts images of any size, the file does too. The file normalises the images as
-    the model's `preprocessing` layer defines. A softmax is added to a model that ends with logits. For image decoding,
-    labels and other signatures, use `keras_vit.export_saved_model`.
+    The images must have the model's input size. If the model accepts images of any size, the file does too. The file
+    normalises the images as the model's `preprocessing` layer defines. A softmax is added to a model that ends with
+    logits. For image decoding, labels and other signatures, use `keras_vit.export_saved_model`.
 
     Before the file is moved to `path`, the runtime loads it. Its outputs are compared with the model's outputs, for
     batches of one image and of three images. Float32 files pass if no probability differs by more than `tolerance`, and

@@ -88,11 +88,12 @@ def export_saved_model(
 
     * `predict_original` returns `mask` and `score`, `depth` or `normals`. Of masks and objects, the class of a pixel is
       that of `keras_vit.heads.segments.semantic_scores`.
-    * `instances` and `panoptic`, for masks and objects, return `classes`, `labels` and `scores` (B, N) of the objects of
-      each image, the best first, and their masks as COCO's run lengths, `counts` (B, N, R): the numbers of pixels that
-      are alternately outside and inside, column by column. `num_objects` (B,) and `num_counts` (B, N) are the numbers
-      of objects and of run lengths. Objects of `instances` may overlap. Those whose class has a probability below 0.05
-      are left out, and so are all but 100. Segments of `panoptic` do not overlap, and have a probability above 0.8.
+    * `instances` and `panoptic`, for masks and objects, return `classes`, `labels` and `scores` (B, N) of the objects
+      of each image, the best first, and their masks as COCO's run lengths, `counts` (B, N, R): the numbers of pixels
+      that are alternately outside and inside, column by column. `num_objects` (B,) and `num_counts` (B, N) are the
+      numbers of objects and of run lengths. Objects of `instances` may overlap. Those whose class has a probability
+      below 0.05 are left out, and so are all but 100. Segments of `panoptic` do not overlap, and have a probability
+      above 0.8.
 
     These signatures also return `sizes` (B, 2), the height and width of each image after the EXIF orientation is
     applied, or 0 for an image that is not valid. Outputs are padded to the largest image or number of the batch: with

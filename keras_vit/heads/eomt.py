@@ -132,7 +132,9 @@ class EoMTHead(DenseHead):
 
     def build(self, patches_shape, taps_shape=None, images_shape=None):
         batch, *_, width = patches_shape
-        self.query = self.add_weight((self.num_queries, width), "random_normal", name="query")
+        self.query = self.add_weight(
+            (self.num_queries, width), keras.initializers.RandomNormal(stddev=1.0), name="query"
+        )
         self._num_calls = self.add_weight((), "zeros", trainable=False, aggregation="mean", name="num_calls")
         for block in (*self.blocks, self.norm):
             block.build((batch, None, width))

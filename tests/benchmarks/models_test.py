@@ -61,7 +61,7 @@ def test_models_of_files():
     assert [(row[1], row[5]) for row in rows] == [("`from_pretrained`", "12"), ("`ViTB16`", "12")]
 
 
-# Parameters of timm's models, which timm 1.0.31 counts.
+# Parameters that timm 1.0.31 counts. For EoMT, transformers 5.24 counts them, for Depth Anything 3 the owners' code.
 PARAMETERS = {
     "S/16@dinov3-lvd1689m": 21_586_944,
     "Ti/14@eva02-in22k-in1k-336": 5_756_584,
@@ -95,6 +95,9 @@ PARAMETERS = {
     "L/14@internvit-dist": 304_012_288,
     "H/16@ijepa-in1k-448": 631_668_480,
     "So400m/14@tipsv2": 413_391_600,
+    "S/16@eomt-coco-panoptic-640": 23_975_942,
+    "L/16@eomt-coco-panoptic-640": 316_695_686,
+    "L/14@depth-anything-3-mono": 334_171_394,
 }
 
 
@@ -114,10 +117,10 @@ def test_names_of_models_of_files():
 
 def test_entries_of_papers():
     """S+/16 is not a hybrid, despite the `+` in its name. Weights without a paper are found by their family."""
-    assert "S+/16@dinov3-lvd1689m" in [entry.name for entry in model_weights.entries_of(["2508.10104"], False)]
-    assert not model_weights.entries_of(["2508.10104"], True)
-    assert {entry.paper for entry in model_weights.entries_of(["timm"], False)} == {None}
-    assert next(iter(model_weights.entries_of(["2010.11929"], True))).variant == "R26+B/32"
+    assert "S+/16@dinov3-lvd1689m" in [entry.name for entry in model_weights.entries_of(["2508.10104"])]
+    assert not model_weights.entries_of(["2508.10104"], "stem")
+    assert {entry.paper for entry in model_weights.entries_of(["timm"])} == {None}
+    assert next(iter(model_weights.entries_of(["2010.11929"], "stem"))).variant == "R26+B/32"
 
 
 def test_printed_numbers_of_baselines():
@@ -126,7 +129,8 @@ def test_printed_numbers_of_baselines():
 
 
 def test_copies_share_a_row():
-    entries = [entry for name, entry in ENTRIES.items() if name.startswith("L/14@dinov2")]
+    entries = model_weights.entries_of(["2304.07193", "2309.16588"])
+    entries = [entry for entry in entries if entry.variant == "L/14"]
     _, *rows = _cells(model_weights.table(entries))
     assert [row[0] for row in rows] == ["`L/14@dinov2`", "`L/14@dinov2-reg4`"]
     assert rows[0][1:] == [
@@ -138,6 +142,16 @@ def test_copies_share_a_row():
 def test_projections_are_no_classes():
     head, row = _cells(model_weights.table([ENTRIES["B/16@pe-core-224"]]))
     assert row[head.index("classes")] == "1024 (projection)"
+
+
+def test_models_with_an_output_for_each_pixel():
+    """They have no top-1 accuracy. Those of DINOv2's paper are in a table of their own."""
+    table = model_weights.table(model_weights.entries_of(["2304.07193"], "dense"))
+    head, *rows = _cells(table)
+    assert head == ["name", "pixels", "classes", "licence"]
+    assert len(rows) == 40
+    classes = {row[0].partition("@")[2].strip("`"): row[2] for row in rows}
+    assert (classes["dinov2-voc2012-ms"], classes["dinov2-nyu-dpt"]) == ("21 (class_map)", "depth")
 
 
 def test_files_with_other_contents_have_their_own_rows():

@@ -28,7 +28,7 @@ MODELS = {
     "hybrid_stem_only": {"stem": keras_vit.StemConfig((), width=32), "patch_size": 2},
 }
 # These files contain tables and kernels. tests/resampling_test.py uses them.
-OTHER_FILES = {"posemb_zoom", "posemb_torch", "patch_pi_torch"}
+OTHER_FILES = {"posemb_zoom", "posemb_torch", "patch_pi_torch", "eomt_loss"}
 
 
 @pytest.mark.parametrize("name", on_each_backend(["vit_token", "bv_map_scan"], list(MODELS)))

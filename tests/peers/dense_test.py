@@ -58,7 +58,7 @@ def test_eomt(size, tmp_path):
 
 
 def test_eomt_on_dinov3(tmp_path):
-    """Published files contain the differences from the weights of DINOv3."""
+    """A file may contain the differences from the weights of DINOv3, as the owners' own files do."""
     config = transformers.EomtDinov3Config(
         **ENCODER, **QUERIES, **LABELS, intermediate_size=64, image_size=32, num_register_tokens=3
     )

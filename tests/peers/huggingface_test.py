@@ -237,7 +237,6 @@ REFUSED = {
         *("VitPoseConfig", {}, ("VitPoseBackboneConfig", {"image_size": RECTANGLE})),
         "ViTPose has patches of padded images",
     ),
-    "EomtForUniversalSegmentation": ("EomtConfig", {"num_blocks": 1, "mlp_ratio": 2}, None, "EoMT has queries"),
     "Siglip2VisionModel": ("Siglip2VisionConfig", {"num_patches": 16}, None, "SigLIP 2 NaFlex has patches instead of"),
 }
 

@@ -274,7 +274,7 @@ def test_export_writes_the_next_version(brief_run, exports, tmp_path, capsys):
     run, *_ = brief_run
     (tmp_path / "2").mkdir()
     assert not main(["export", str(run.folder), "--path", str(tmp_path)])
-    text = r"Compared with the model on 8 images, for which the model predicts one class: largest difference of a "
+    text = r"Compared with the model on 8 images, for which the model predicts one class: largest difference of "
     assert re.search(text, capsys.readouterr().out)
     assert not main(["export", str(run.model), "--path", str(tmp_path / "new"), "--name", "ten"])
     names = tmp_path / "names.txt"

@@ -180,10 +180,10 @@ def _in_memory(source, decode):
     examples = source.in_order().map(decode, tf.data.AUTOTUNE)
     structure = examples.element_spec
     specs = tf.nest.flatten(structure)
-    if not all(spec.shape.is_fully_defined() for spec in specs):
+    if varying := [name for name, spec in structure.items() if not spec.shape.is_fully_defined()]:
         raise InputError(
-            "data.cache=true needs one right class per image. The images of this data set may have several, or none. "
-            "Set data.cache=false."
+            f"data.cache=true needs annotations of one size. The size of {', '.join(varying)} may differ from image to "
+            f"image, because an image has several right classes or none, or is cropped later. Set data.cache=false."
         )
     _check_memory(source.size, sum(_mean_length(examples, i) for i in range(len(specs))))
     # The arrays are filled batch by batch. Encoded images are stored in them as bytes objects.

@@ -94,8 +94,8 @@ def _build_dense(options, task, arguments, built):
         encoder, _ = encoder_and_head(model)
         for layer in encoder.layers:
             layer.trainable = False
-        for block in () if options.train_last_blocks else head.blocks:
-            block.trainable = False
+        for layer in () if options.train_last_blocks else (*head.blocks, head.norm):
+            layer.trainable = False
     return model
 
 

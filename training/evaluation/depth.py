@@ -125,8 +125,8 @@ class BestConstant:
         """The constant and its AbsRel."""
         sums = self._weights[:, self._weights[0] > 0]
         constants = sums[0] / sums[1]
-        # AbsRel is the sum of c / d - 1 over the depths d below c, and of 1 - c / d over those above.
-        below_minus_above = 2 * sums.cumsum(axis=1) - sums - sums.sum(axis=1, keepdims=True)
+        # AbsRel is the sum of c / d - 1 over the depths d below c, and of 1 - c / d above. The bin of c adds 0.
+        below_minus_above = 2 * sums.cumsum(axis=1) - sums.sum(axis=1, keepdims=True)
         errors = (constants * below_minus_above[1] - below_minus_above[0]) / self.count
         return float(constants[errors.argmin()]), float(errors.min())
 

@@ -273,17 +273,16 @@ def evaluate_instances(model, dataset, splits, recipe, read_label, instances):
     def add(segments, classes, outputs):
         answer = zip(instances(outputs["masks"], outputs["objects"]), (bool, int, float), strict=True)
         found, predicted, scores = (np.asarray(array, kind) for array, kind in answer)
-        order = np.argsort(-scores, kind="stable")
-        found, predicted, scores = found[order], predicted[order], scores[order]
         present = np.flatnonzero(np.bincount(segments.ravel(), minlength=len(classes) + 1)[1:])
         true, codes, found_codes = classes[present], encode(segments == present[:, None, None] + 1), encode(found)
         average.add(codes, true, found_codes, predicted, scores)
-        shown = int((scores >= MIN_SCORE).sum())
-        overlaps, is_excused = _overlaps(codes, true, found_codes[:shown])
-        error = 1 - matches.add(overlaps, is_excused, true[true != IGNORED], predicted[:shown])
-        # Of several predictions, the first is drawn, which has the highest score.
-        painted = np.append(np.zeros((1, *size), bool), found[:shown], axis=0).argmax(axis=0)
-        return error, (painted, predicted[:shown])
+        shown = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores >= MIN_SCORE)]
+        overlaps, is_excused = _overlaps(codes, true, [found_codes[index] for index in shown])
+        error = 1 - matches.add(overlaps, is_excused, true[true != IGNORED], predicted[shown])
+        painted = np.zeros(size, "int64")
+        for number in range(len(shown), 0, -1):  # The highest score is painted last.
+            painted[found[shown[number - 1]]] = number
+        return error, (painted, predicted[shown])
 
     count, examples, worst = _add_images(model, dataset, splits, recipe, read_label, add)
     precision = average.precision()
@@ -311,8 +310,8 @@ def evaluate_panoptic(model, dataset, splits, recipe, read_label, panoptic, is_t
 
     Args:
         model, dataset, splits, recipe, read_label: As in `evaluate_instances`.
-        panoptic: Function of the masks (h, w, Q) and objects (Q, C + 1) of an image. It returns a map, int (H, W), and
-            pairs (value in the map, class). Nothing is predicted for pixels with other values.
+        panoptic: Function of the masks (h, w, Q) and objects (Q, C + 1) of an image. It returns a map of small numbers,
+            int (H, W), and pairs (number, class). Nothing is predicted for pixels with other numbers.
         is_thing: Whether each class is one of things, bool (C,).
 
     Returns:
@@ -323,16 +322,16 @@ def evaluate_panoptic(model, dataset, splits, recipe, read_label, panoptic, is_t
 
     def add(segments, classes, outputs):
         found, pairs = panoptic(outputs["masks"], outputs["objects"])
-        values, numbers = np.unique(found, return_inverse=True)
-        numbers, class_of = numbers.reshape(np.shape(found)), dict(pairs)
+        values, class_of = np.arange(found.min(), found.max() + 1), dict(pairs)
         predicted = np.array([class_of.get(value, num_classes) for value in values.tolist()])
-        pairs = segments.astype("int64") * len(values) + numbers
-        counts = np.bincount(pairs.ravel(), minlength=(len(classes) + 1) * len(values)).reshape(-1, len(values))
-        is_real, is_found = (classes != IGNORED) & counts[1:].any(axis=1), predicted < num_classes
+        pixel_pairs = segments.astype("int64") * len(values) + (found - values[0])
+        counts = np.bincount(pixel_pairs.ravel(), minlength=(len(classes) + 1) * len(values)).reshape(-1, len(values))
+        is_real = (classes != IGNORED) & counts[1:].any(axis=1)
+        is_found = (predicted < num_classes) & counts.any(axis=0)
         np.add.at(pixels, (classes[is_real][:, None], predicted), counts[1:][is_real])
         overlaps, is_excused = _segment_overlaps(counts, is_real)
         error = 1 - matches.add(overlaps[:, is_found], is_excused[is_found], classes[is_real], predicted[is_found])
-        return error, ((is_found * np.arange(1, len(values) + 1))[numbers], predicted)
+        return error, ((is_found * np.arange(1, len(values) + 1))[found - values[0]], predicted)
 
     count, examples, worst = _add_images(model, dataset, splits, recipe, read_label, add)
     scores, is_thing, right = matches.qualities, np.asarray(is_thing, bool), np.diag(pixels)

@@ -17,8 +17,8 @@ from training.errors import InputError, without_queries
 from training.recipe.config import Recipe, to_dict, validate
 
 _VIT_CONFIGS = (["model", "config"], ["model", "changes"])
-_ARGUMENTS = "model.arguments."
-_REMOVABLE = ("model.arguments", "model.changes")
+_ARGUMENTS = ("model.arguments.", "model.head_arguments.")
+_REMOVABLE = ("model.arguments", "model.head_arguments", "model.changes")
 _INTEGER_LIMIT = 2**32
 _BOOLEANS = {"true": True, "false": False}
 _ABBREVIATIONS = {
@@ -123,8 +123,8 @@ def _find_section(path, fields):
     if classes and isinstance(parent, dict):
         section = parent[sections[-1]] = section or {}
     names = [*section] if isinstance(section, dict) else []
-    if sections == ["model", "arguments"]:
-        names = [name]  # `check_function` checks the names of arguments.
+    if sections in (["model", "arguments"], ["model", "head_arguments"]):
+        names = [name]  # `check_function` and `build_head` check the names of arguments.
     elif sections == ["model", "changes"]:
         names = _names(ViTConfig)
     elif classes and section is not None:

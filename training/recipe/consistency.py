@@ -16,7 +16,7 @@ class _AllExcept:
         return name not in self.names
 
 
-_PIXELS = ("mask", "depth", "depth_scale", "max_objects")
+_PIXELS = ("mask", "depth", "depth_scale")
 _MIXING = ("mixup", "cutmix")
 _POLICIES = ("randaugment_ops", "randaugment_magnitude", "autoaugment")
 _NO_LABELS = {"fit": _AllExcept(("loss", "label_smoothing")), "distillation": ()}
@@ -47,9 +47,9 @@ TASK_FIELDS: dict[str, dict[str, Any]] = {
         "data": _AllExcept(_PIXELS),
         "augment": _AllExcept(_MIXING),
     },
-    "segmentation": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "depth", "depth_scale", "max_objects"))},
-    **dict.fromkeys(QUERY_TASKS, _DENSE | {"data": _AllExcept((*_OF_CLASSES, *_PIXELS[:-1]))}),
-    "depth": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "mask", "max_objects"))},
+    "segmentation": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "depth", "depth_scale"))},
+    **dict.fromkeys(QUERY_TASKS, _DENSE | {"data": _AllExcept((*_OF_CLASSES, *_PIXELS))}),
+    "depth": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "mask"))},
     "pretraining": {
         **_NO_LABELS,
         "data": _AllExcept(_PIXELS),

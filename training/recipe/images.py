@@ -101,9 +101,6 @@ class Data:
     cache: bool = Field(
         True, description="keep the images in memory, as resized pixels or, with crop=inception, as encoded files"
     )
-    max_objects: PositiveInt = Field(
-        40, description="for instance and panoptic segmentation: maximum number of objects in a training image"
-    )
     views: PositiveInt = Field(
         1, description="with a frozen encoder: number of augmented copies of a training image, whose features are kept"
     )

@@ -1,7 +1,7 @@
 """A small ViT with a DPT head that estimates the depth of drawn scenes, so that no data are downloaded.
 
 Paper: DPT, arXiv 2103.13413; the model is much smaller, and trained from random weights.
-Command: make train RECIPE=scenes_depth
+Command: python -m training train scenes_depth
 Hardware: twenty minutes on two CPU cores.
 Expected: an AbsRel of at most half of that of the best constant.
 Measured: none yet.

@@ -1,7 +1,7 @@
 """A small EoMT that finds the objects of drawn scenes and their pixels, so that no data are downloaded.
 
 Paper: EoMT, arXiv 2503.19108; the model is much smaller, and trained from random weights.
-Command: make train RECIPE=scenes_eomt
+Command: python -m training train scenes_eomt
 Hardware: twenty minutes on two CPU cores.
 Expected: an AP50 above 35 %.
 Measured: none yet.
@@ -20,7 +20,7 @@ RECIPE = Recipe(
         input_shape=(96, 96, 3),
         attention_initialization="mimetic",
     ),
-    data=Data(dataset="scenes", max_objects=5),
+    data=Data(dataset="scenes"),
     augment=Augment(flip=True),
     optimizer=Optimizer(learning_rate=5e-4, weight_decay=0.05, clip_norm=1.0),
     schedule=Schedule(warmup="5%"),

@@ -17,30 +17,30 @@ _OVERSAMPLED, _UNCERTAIN = 3, 0.75
 class MaskObjective:
     """The loss of EoMT (arXiv 2503.19108), which is that of Mask2Former (arXiv 2112.01527, section 3.3).
 
-    For each prediction, objects are assigned to queries (`match`) such that the sum of these costs is minimal, where p
-    is the probability of the object's class::
+    For each prediction, the objects of an image are assigned to queries (`training.tasks.matching.match`). With the
+    probability p of the object's class, the cost of a query is::
 
         -2 p + 5 (binary cross-entropy) + 5 (1 - dice)
 
-    The binary cross-entropy and dice = (2 sum(s t) + 1) / (sum(s) + sum(t) + 1) of a predicted mask s and a true mask t
-    are computed at P random points. Masks are interpolated there, linearly between the centres of pixels, and with
-    zeros outside. The loss of a prediction is the sum of three terms::
+    dice is (2 sum(s t) + 1) / (sum(s) + sum(t) + 1) of the predicted mask s and the true mask t. It and the mean binary
+    cross-entropy are computed at P random points of the image. The masks are interpolated there, linearly between the
+    centres of pixels, with zeros around the map. The loss of a batch is the sum over all predictions of::
 
-        2 (mean cross-entropy of the classes of all queries of the batch; queries without an object have weight 0.1)
-        5 (binary cross-entropy of the objects' masks) / (number of objects in the batch)
-        5 (1 - dice) / (number of objects in the batch)
+        2 (weighted mean of the cross-entropies of all queries' classes)
+        + 5 (sum of the binary cross-entropies of all objects' masks) / (number of objects)
+        + 5 (sum of 1 - dice of all objects' masks) / (number of objects)
 
-    Here, the points of an object are random (a quarter of them), or those of 3 P random points where its predicted mask
-    is the least certain. The losses of all predictions are added.
+    Queries without an object have weight 0.1 in the mean. Each object has its own P points: three quarters of them are
+    those of 3 P random points where its predicted mask is the least certain, and the others are random.
 
-    The terms are divided by sums over the batch. The loss of an image is therefore its share of the sum, multiplied by
-    B: the mean over the images of a batch is the published loss, if all have the same weight. Departures:
+    The loss of an image is its share of these sums, multiplied by the number B of images. If all images have the same
+    weight, the mean loss of a batch is the published loss. Departures:
 
-    * If TensorFlow divides a batch among replicas, or the batch is divided into chunks (`accumulation_steps`), the sums
-      are those of a part of the batch. The loss is then the mean of the published losses of the parts, as if each part
-      were a batch. On JAX, the sums are those of the images on all devices. In the published code, each process sums
-      the weights of its own queries, and the number of objects is that of all processes.
-    * Images of weight 0, which fill the last batch of an epoch, count in the sums.
+    * A part of a batch is treated as a batch of its own, if TensorFlow divides the batch among replicas, or
+      `accumulation_steps` divides it into chunks. The loss is then the mean of the published losses of the parts.
+      On JAX, all devices together have one batch. In the published code, each process takes the weighted mean of
+      its own queries, but divides by the mean number of objects of all processes.
+    * Images of weight 0, which fill the last batch of an epoch, count in the number of objects and in the mean.
 
     Args:
         num_queries: Number Q of queries.
@@ -60,9 +60,8 @@ class MaskObjective:
         """The losses, float32 (B,).
 
         Args:
-            labels: Dictionary of `segments`, int32 (B, H, W): 0 for no object, k for the k-th object of the image, and
-                `classes`, int32 (B, M): the class of each object. An object without pixels, or with the class -1,
-                counts as absent.
+            labels: Dictionary of `segments`, int32 (B, H, W), and `classes`, int32 (B, M). A segment is the number of
+                an object, from 1 to M, or 0. An object without pixels, or with the class -1, counts as absent.
             outputs: Dictionary of logits `masks` (B, h, w, n Q) and `objects` (B, n Q, C + 1). The last class is "no
                 object". In training, models return several predictions, one after the other on the axis of queries.
 

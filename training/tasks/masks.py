@@ -1,7 +1,7 @@
 """Segmentation with queries. Shapes: B batch, H W image, h w masks, n predictions, Q queries, C classes, M objects.
 
-A model with an EoMT head predicts a mask and a class for each query. It learns objects, segments of things and stuff, or
-the regions of classes, which are segments with one class each.
+A model with an EoMT head predicts a mask and a class for each query. It learns objects, segments of things and stuff,
+or the regions of classes, which are segments with one class each.
 """
 
 import keras
@@ -11,7 +11,6 @@ from keras import ops
 
 from keras_vit.heads import segments
 from training.data.masks import VOID
-from training.data.samples import pad_segments
 from training.evaluation.masks import evaluate_instances, evaluate_panoptic
 from training.reports.masks import write_masks_report
 from training.reports.text import masks_text
@@ -37,11 +36,8 @@ class Instances(task.Task):
     has_background = True
 
     def read_label(self, sample, num_classes):
-        padded = pad_segments(sample, self.recipe.data.max_objects)
-        return {
-            "segments": tf.cast(sample["segments"][..., 0], tf.int32),
-            "classes": tf.cast(padded["segment_classes"], tf.int32),
-        }
+        segments, classes = sample["segments"][..., 0], sample["segment_classes"]
+        return {"segments": tf.cast(segments, tf.int32), "classes": tf.cast(classes, tf.int32)}
 
     def label_text(self, annotation, class_names):
         return ", ".join(class_names[index] for index in np.unique(annotation) if index >= 0) or "no object"

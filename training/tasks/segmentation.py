@@ -3,10 +3,12 @@
 import keras
 
 from keras_vit.heads import segments
+from keras_vit.layers import ResizeLike
 from training.evaluation.segmentation import evaluate
 from training.reports.segmentation import write_segmentation_report
 from training.reports.text import segmentation_text
-from training.tasks import masks, task
+from training.tasks import masks as query_tasks
+from training.tasks import task
 from training.tasks.pixel_losses import MeanIoU, PixelCrossEntropy
 
 
@@ -66,15 +68,15 @@ class Task(task.Task):
 class TaskWithQueries(Task):
     """The task of classifying pixels with an EoMT head: each class is a segment (`training.tasks.masks`)."""
 
-    prepare = masks.Panoptic.prepare
-    build_objective = masks.Panoptic.build_objective
-    build_metric = masks.Panoptic.build_metric
+    prepare = query_tasks.Panoptic.prepare
+    build_objective = query_tasks.Panoptic.build_objective
+    build_metric = query_tasks.Panoptic.build_metric
     has_background = False
 
     def read_label(self, sample, num_classes):
-        return masks.segments_of_classes(sample["mask"][..., 0], num_classes)
+        return query_tasks.segments_of_classes(sample["mask"][..., 0], num_classes)
 
     def evaluate(self, model, dataset, splits):
-        scores = segments.semantic_scores(segments.resized(model.outputs[0], model.input_shape[1:3]), model.outputs[1])
-        classifier = keras.Model(model.input, scores)
+        masks = ResizeLike()(model.output["masks"], model.input)
+        classifier = keras.Model(model.input, segments.semantic_scores(masks, model.output["objects"]))
         return evaluate(classifier, dataset, splits, self.recipe)

@@ -1,10 +1,11 @@
 """`CatalogueEntry`, and the entries of the table `entries.tsv`.
 
 The rows come from the documents of google-research/vision_transformer and big_vision, from the repositories of DeiT,
-DINO, DINOv2, DINOv3, EVA, I-JEPA, MAE and MoCo v3, and from timm 1.0.31 with its table of results. The ending of a name
-shows a copy in another layout: `-huggingface` (transformers), `-original` (the owners' `.pth` file), `-bigvision`, and
-`-qkvb` (timm's files of DINOv3 with biases of queries and values, which are zero). Meta sends the addresses of its own
-files of DINOv3 to users who have accepted the licence, so these files have no rows.
+Depth Anything, DINO, DINOv2, DINOv3, EoMT, EVA, I-JEPA, MAE and MoCo v3, from the cards of TIPSv2, and from timm 1.0.31
+with its table of results. The ending of a name shows a copy in another layout: `-huggingface` (transformers),
+`-original` (the owners' `.pth` file), `-bigvision`, and `-qkvb` (timm's files of DINOv3 with biases of queries and
+values, which are zero). Meta sends the addresses of its own files of DINOv3 to users who have accepted the licence, so
+these files have no rows.
 """
 
 import dataclasses
@@ -30,8 +31,8 @@ class CatalogueEntry:
         family: Key of `FAMILIES`.
         paper: arXiv identifier, or `None` if no paper describes the weights.
         licence: SPDX identifier, or the name of the licence on the Hugging Face Hub.
-        format: Layout of the file: `"google"`, `"timm"`, `"huggingface"`, `"keras_hub"`, or `"torch"` for the original
-            `.pth` files.
+        format: Layout of the file: `"google"`, `"timm"`, `"huggingface"`, `"keras_hub"`, `"depth_anything"`, or
+            `"torch"` for the original `.pth` files.
         url: `https://…`, or `hf://owner/repository`.
         classes: Number of outputs of the head, 0 without a head, or `None` if unknown before the file is read.
         image_size: Side in pixels of the square images that fit the file's position table.
@@ -42,7 +43,8 @@ class CatalogueEntry:
         preprocessing: {argument of `keras_vit.Preprocessing`: value} for values that do not follow from the family.
         changes: {field of `ViTConfig`: value} for values that follow neither from the variant nor from the family.
         output: What the model returns for each pixel, a kind of `keras_vit.Output`, or `None` for other models.
-        hints: {field of `Hints`: value} for what the file does not show, such as its encoder.
+        hints: {field of `Hints`: value} for what the address does not show, such as the encoder, or one of several
+            heads in a file.
     """
 
     name: str
@@ -64,6 +66,8 @@ class CatalogueEntry:
 
     def __post_init__(self):
         preprocessing = {**preprocessing_of(self.family, self.image_size), **self.preprocessing}
+        if self.output is not None:  # The whole image is used, so there is no crop.
+            preprocessing |= {"resize": (self.image_size, self.image_size), "crop": None}
         object.__setattr__(self, "preprocessing", types.MappingProxyType(preprocessing))
         object.__setattr__(self, "changes", types.MappingProxyType(dict(self.changes)))
 

@@ -109,13 +109,14 @@ def exact_entry(name, variant=None):
 def entry_at(address):
     """Finds the entry of an address. Returns the entry or `None`, and whether the address has the entry's weights.
 
-    Another revision or another file of the entry's repository has the same licence, but can contain other weights.
+    Another revision or another file of the entry's repository has the same licence, but can contain other weights. An
+    address alone does not show the weights of an entry with hints, such as one of several heads in a file.
     """
     address = address.replace("gs://", "https://storage.googleapis.com/", 1)
     for entry in ENTRIES.values():
         path, _, rest = address.partition(entry.url)
         if address and not path and rest[:1] in ("", "/", "@"):
-            return entry, re.fullmatch(r"(@main)?(/|/model\.safetensors)?", rest) is not None
+            return entry, re.fullmatch(r"(@main)?(/|/model\.safetensors)?", rest) is not None and not entry.hints
     stem = address.rpartition("/")[2].removesuffix(".npz")
     entry = augreg_entry(stem) if AUGREG_STEM.fullmatch(stem) else None
     return (entry, True) if entry and entry.url == address else (None, False)

@@ -1,5 +1,6 @@
 """Data sets: their classes, their splits, and invalid settings."""
 
+import dataclasses
 import functools
 import logging
 
@@ -273,11 +274,8 @@ def test_a_folder_that_is_too_small_for_a_test_split(tmp_path):
         dataset.source("test")
 
 
-DEPTH = np.array([[np.nan, 1.5, np.inf], [-2.0, 0.25, 0.0]])  # In metres.
-
-
 class TinyRooms(TinySet):
-    """Five pictures with depth as numbers in metres and as integers in millimetres."""
+    """Five pictures with depth as numbers in metres and as integers."""
 
     features = {  # noqa: RUF012
         "image": tfds.features.Image(),
@@ -288,32 +286,24 @@ class TinyRooms(TinySet):
     numbers = {"train": range(3), "validation": range(3, 5)}  # noqa: RUF012
 
     def example(self, i):
-        image = np.full((2, 3, 3), i, "uint8")
-        return {
-            "image": image,
-            "depth": DEPTH.astype("float16"),
-            "measured": np.full((2, 3, 1), 40 + i, "uint16"),
-            "mask": image[..., :1],
-        }
+        image = np.full((2, 3, 3), 40 + i, "uint8")
+        depth = np.array([[np.nan, 1.5, np.inf], [-2.0, 0.25, 0.0]], "float16")
+        return {"image": image, "depth": depth, "measured": image[..., :1].astype("uint16"), "mask": image[..., :1]}
 
 
 def test_depth_of_tfds(tmp_path):
     TinyRooms(data_dir=tmp_path, file_format="array_record").download_and_prepare()
-
-    def load(**fields):
-        data = Data(dataset="tiny_rooms", tfds_directory=str(tmp_path), validation_fraction=0, **fields)
-        return load_dataset(data, "depth")
-
-    dataset = load(depth="depth")
-    assert (dataset.class_names, dataset.units) == (("depth",), ("metres",))
-    assert {split: source.size for split, source in dataset.splits.items()} == {"train": 3, "test": 2}
+    data = Data(dataset="tiny_rooms", depth="depth", tfds_directory=str(tmp_path), validation_fraction=0)
+    dataset = load_dataset(data, "depth")
+    assert (dataset.class_names, dataset.units, sizes(dataset)) == (("depth",), ("metres",), {"train": 3, "test": 2})
     for sample in dataset.splits["test"].in_order().as_numpy_iterator():
         np.testing.assert_array_equal(sample["depth"], np.array([[0, 1.5, 0], [0, 0.25, 0]], "float32")[..., None])
-    samples = load(depth="measured", depth_scale=0.01).splits["train"].in_order().as_numpy_iterator()
+    measured = load_dataset(dataclasses.replace(data, depth="measured", depth_scale=0.01), "depth")
+    samples = measured.splits["train"].in_order().as_numpy_iterator()
     np.testing.assert_allclose(sorted(sample["depth"].max() for sample in samples), [0.4, 0.41, 0.42], rtol=1e-6)
     for fields, message in (
         ({"depth": "mask"}, r"has no depth 'mask'\. Features that could be depth: depth, measured\.$"),
-        ({"mask": "mask", "mask_classes": ("a", "b")}, "has masks, but no depth.*data.depth="),
+        ({"depth": None, "mask": "mask", "mask_classes": ("a", "b")}, "has masks, but no depth.*data.depth="),
     ):
         with pytest.raises(InputError, match=message):
-            load(**fields)
+            load_dataset(dataclasses.replace(data, **fields), "depth")

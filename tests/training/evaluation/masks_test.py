@@ -82,7 +82,7 @@ def test_instances_are_counted_once():
     found = [  # (pixels, class, score)
         ([10, 11, 12], 0, 0.6),  # Mostly in the crowd: does not count.
         ([8, 9], 1, 0.4),  # The score is too low.
-        ([0, 1], 0, 0.8),  # False, because the next one has a higher score.
+        ([0, 1], 1, 0.8),  # False, because the next one has a higher score.
         ([0, 1, 2], 0, 0.9),
         ([5, 6], 1, 0.8),  # Taken for another class.
         ([7, 8], 1, 0.7),  # False: the overlap is a third.
@@ -90,7 +90,7 @@ def test_instances_are_counted_once():
     pixels, classes, scores = zip(*found, strict=True)
     masks = np.stack([np.isin(np.arange(15), each)[None] for each in pixels])
     evaluation = evaluation_of(evaluate_instances, [truth], [(masks, classes, scores)])
-    np.testing.assert_array_equal(evaluation.matches.counts, [[1, 1, 0, 0], [0, 0, 0, 1], [0] * 4, [1, 1, 0, 0]])
+    np.testing.assert_array_equal(evaluation.matches.counts, [[1, 1, 0, 0], [0, 0, 0, 1], [0] * 4, [0, 2, 0, 0]])
     results = [(score.name, score.objects, score.missed, score.taken_for) for score in evaluation.by_class]
     assert results == [("car", 1, 1, ""), ("person", 2, 0, "car"), ("sky", 0, 0, "")]
     [(error, _, _, (painted, classes))] = evaluation.worst.values()
@@ -109,6 +109,7 @@ def test_instances_are_counted_once():
         ("111133", "055555", 0, (0, 1, 1)),
         ("111330", "005555", 0, (0, 0, 1)),  # Mostly void or in a crowd.
         ("222200", "555000", 0, (0, 1, 0)),  # Another class.
+        ("220000", "555550", 0, (0, 0, 0)),  # Another class, but mostly void.
     ],
 )
 def test_void_and_crowds(truth, prediction, overlap, counts):

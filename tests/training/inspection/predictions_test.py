@@ -157,6 +157,6 @@ def test_depth(units, factor, folder, tmp_path):
 
 def test_normals(folder, tmp_path):
     prediction = PREDICTIONS["normals"](folder, {}, 5, tmp_path / "to", 0.5)
-    normals = np.tile(np.array([0, 0.6, -0.8], "float32"), (8, 12, 1))
+    normals = np.broadcast_to(np.float32([0, 0.6, -0.8]), (8, 12, 3))
     assert prediction.text({"normals": normals}, _sample(8, 12)).startswith("mean normal x 0.000, y 0.600, z -0.800; ")
     np.testing.assert_allclose(np.asarray(PIL.Image.open(tmp_path / "to" / "photo.png")), 127.5 * (normals + 1), atol=1)

@@ -193,7 +193,8 @@ def test_what_is_for_classifiers_is_refused(brief_run, tmp_path, monkeypatch, ca
             "Received: task=segmentation, for which these commands are available: train, records, evaluate, ",
             "works with classifiers only",
             "but no masks",
-            "task=segmentation needs",
+            "data.label is only used with task=classification",
+            "model.function=VTFPN or PanopticFPN are for task=segmentation",
             "requires a recipe with a model.config",
         )
         assert any(reason in error for reason in reasons)
@@ -202,7 +203,7 @@ def test_what_is_for_classifiers_is_refused(brief_run, tmp_path, monkeypatch, ca
 
 def test_fields_that_mean_nothing_are_refused(recipe):
     expected = {
-        "task=classification": "task=segmentation needs model.function=VTFPN or PanopticFPN",
+        "task=classification": "model.head and model.function=VTFPN or PanopticFPN are for task=segmentation",
         "data.mask=mask": "data.mask is only used for data sets of TFDS",
         "data.mask_offset=1": "data.mask_offset is only used with data.mask",
         "augment.scale_range=2,1": "augment.scale_range must be smallest,largest",

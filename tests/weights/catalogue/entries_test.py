@@ -14,6 +14,7 @@ from keras_vit.weights import catalogue
 from keras_vit.weights.catalogue import ENTRIES, FAMILIES, get_entry, list_weights
 from keras_vit.weights.catalogue.entries import COPY_ENDINGS
 from keras_vit.weights.catalogue.families import preprocessing_of
+from keras_vit.weights.catalogue.lookup import entry_at
 from keras_vit.weights.catalogue.sizes import PUBLISHED_VARIANTS
 
 STEM = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0"
@@ -23,8 +24,8 @@ BUCKET = "https://storage.googleapis.com/vit_models/augreg/"
 def test_addresses_are_those_in_the_publishers_documents():
     text = pathlib.Path(__file__).with_name("published_urls.txt").read_text()
     published = {line for line in text.splitlines() if not line.startswith("#")}
-    # No list of the files in transformers' layout is published.
-    found = {entry.url for entry in ENTRIES.values() if not entry.url.startswith(("hf://google/", "hf://facebook/"))}
+    # No list of the copies in transformers' layout is published.
+    found = {entry.url for name, entry in ENTRIES.items() if not name.endswith("-huggingface")}
     assert len(published) > 150
     assert found == published
 
@@ -32,7 +33,8 @@ def test_addresses_are_those_in_the_publishers_documents():
 def test_names_and_addresses_are_unique():
     table = (importlib.resources.files(catalogue) / "entries.tsv").read_text().splitlines()
     entries = list(ENTRIES.values())
-    assert len({entry.url for entry in entries}) == len(entries) == len(table) - 1
+    # A file of TIPSv2-DPT has three heads.
+    assert len({(entry.url, *entry.hints.items()) for entry in entries}) == len(entries) == len(table) - 1
     for name, entry in ENTRIES.items():
         assert name == entry.name
         assert re.fullmatch(rf"{re.escape(entry.variant)}@[a-z0-9-]+", name)
@@ -43,9 +45,13 @@ def test_names_and_addresses_are_unique():
 def test_facts_of_entries_agree_with_each_other():
     layouts = {".npz": "google", ".pth": "torch", ".tar": "torch"}
     for name, entry in ENTRIES.items():
-        hub_layout = "timm" if entry.url.startswith(("hf://timm/", "hf://belfner/")) else "huggingface"
+        owner = entry.url.removeprefix("hf://").partition("/")[0]
+        hub_layout = "timm" if owner in ("timm", "belfner") else "huggingface"
+        hub_layout = "depth_anything" if "@depth-anything-3" in name else hub_layout
         assert entry.format == layouts.get(entry.url[-4:], hub_layout), name
-        assert name.endswith("-huggingface") == (entry.format == "huggingface"), name
+        # The files of models with an output for each pixel are no copies of other files.
+        is_copy = entry.format == "huggingface" and entry.output is None
+        assert name.endswith("-huggingface") == is_copy, name
         assert entry.family in FAMILIES, name
         assert entry.label_space == {1000: "imagenet1k", 21843: "imagenet21k"}.get(entry.classes), name
         assert (entry.top1 is None) == (entry.top1_protocol is None), name
@@ -58,24 +64,25 @@ def test_facts_of_entries_agree_with_each_other():
 @pytest.mark.parametrize(
     ("licence", "names"),
     [
-        ("CC-BY-NC-4.0", r"(mae|mocov3|ijepa|clip-metaclip)\S*"),
-        ("dinov3-license", r"dinov3\S*"),
-        ("fair-noncommercial-research-license", r"eupe\S*"),
-        ("apple-ascl", r"clip-dfn\S*"),
-        ("apple-amlr", r"clip-apple\S*"),
-        ("MIT", r"(eva|clip-laion400m|clip-tinyclip|internvit-dist|sbb-rope)\S*"),
+        ("CC-BY-NC-4.0", "@(mae|mocov3|ijepa|clip-metaclip)|[BL]/14@depth-anything-v2"),
+        ("dinov3-license", "@(eomt-)?dinov3"),
+        ("fair-noncommercial-research-license", "@eupe"),
+        ("apple-ascl", "@clip-dfn"),
+        ("apple-amlr", "@clip-apple"),
+        ("MIT", "@(eva|eomt-(?!dinov3)|clip-laion400m|clip-tinyclip|internvit-dist|sbb-rope)"),
     ],
 )
 def test_licences(licence, names):
     found = [name for name, entry in ENTRIES.items() if entry.licence == licence]
     assert found
-    assert found == [name for name in ENTRIES if re.fullmatch(names, name.partition("@")[2])]
+    assert found == [name for name in ENTRIES if re.search(names, name)]
 
 
 def test_image_sizes_are_those_in_names():
-    found = {name: re.findall(r"(?<!\d)(196|224|240|256|336|378|384|448|512|560)(?!\d)", name) for name in ENTRIES}
+    sizes = r"(?<!\d)(196|224|240|256|336|378|384|448|512|560|640|1024|1280)(?!\d)"
+    found = {name: re.findall(sizes, name) for name in ENTRIES}
     assert all([str(ENTRIES[name].image_size)] == sizes for name, sizes in found.items() if sizes)
-    # Names of TIPSv2 and InternViT (448 pixels) and of LingBot-Vision (512 pixels) do not contain the size.
+    # Names of TIPSv2, InternViT (448 pixels), LingBot-Vision (512) and Depth Anything (518) do not contain the size.
     assert {ENTRIES[name].image_size for name, sizes in found.items() if not sizes} == {224, 240, 256, 448, 512, 518}
 
 
@@ -100,6 +107,8 @@ def test_image_preparation():
     facts = get_entry("betwixt/16@sbb-reg4-in1k-256").preprocessing
     assert (facts["resize"], facts["crop"], facts["mean"]) == (269, (256, 256), 0.5)
     assert get_entry("L/16@dinov3-sat493m").preprocessing["mean"] == (0.43, 0.411, 0.296)
+    facts = get_entry("S/16@eomt-coco-panoptic-640").preprocessing  # The publisher pads images to a square.
+    assert (facts["resize"], facts["crop"], facts["interpolation"]) == ((640, 640), None, "bilinear")
     for entry in ENTRIES.values():
         pixels = keras_vit.Preprocessing(**entry.preprocessing)  # Raises an error if a value is not accepted.
         assert 0.86 < entry.image_size / np.max(pixels.resize) <= 1, entry.name
@@ -144,6 +153,11 @@ def test_facts_of_some_entries():
     entry = get_entry("H+/16@dinov3-lvd1689m")
     assert (entry.url, entry.gated) == ("hf://timm/vit_huge_plus_patch16_dinov3.lvd1689m", False)
     assert entry.config.num_heads == 20
+    entry = get_entry("g-swiglu/14@dinov2-kitti-linear4")
+    assert (entry.output, entry.hints) == ("depth", {"encoder": "g-swiglu/14@dinov2", "max_depth": 80})
+    assert entry.config == get_entry("g-swiglu/14@dinov2").config
+    entry = get_entry("S/16@eomt-dinov3-coco-panoptic-640")
+    assert (entry.output, entry.classes, entry.config.layer_norm_epsilon) == ("masks", 133, 1e-5)
     entry = get_entry("B/32@clip-openai-224")
     assert (entry.classes, entry.has_projection, entry.config.mlp) == (512, True, "quick_gelu")
 
@@ -180,6 +194,10 @@ def test_facts_of_some_entries():
         ("facebook/dinov3-vits16-pretrain-lvd1689m", "S/16@dinov3-lvd1689m-huggingface"),
         ("dinov2-base", "B/14@dinov2-huggingface"),
         ("google/vit-base-patch16-224", "B/16@i21k-i1k-224-huggingface"),
+        ("tue-mps/coco_panoptic_eomt_large_640", "L/16@eomt-coco-panoptic-640"),
+        ("depth-anything/DA3METRIC-LARGE", "L/14@depth-anything-3-metric"),
+        ("depth-anything-v2-s14", "S/14@depth-anything-v2"),
+        ("dinov2-nyu-dpt-b14", "B/14@dinov2-nyu-dpt"),
     ],
 )
 def test_short_names_and_names_of_repositories(name, expected):
@@ -192,6 +210,7 @@ def test_short_names_and_names_of_repositories(name, expected):
     [
         ("vit_large_patch16_dinov3", "L/16@dinov3-sat493m, L/16@dinov3-lvd1689m"),
         ("siglip-b16", "B/16@siglip-224, B/16@siglip-256, B/16@siglip-384, B/16@siglip-512, B/16@siglip-i18n-256"),
+        ("tipsv2-b14-dpt", "B/14@tipsv2-dpt-depth, B/14@tipsv2-dpt-ade20k, B/14@tipsv2-dpt-normals"),
         # Meta's file has two encoders. The file of transformers does not contain the one that is read from Meta's file.
         ("ijepa-h16", "H/16@ijepa-context-in1k-448-huggingface, H/16@ijepa-in1k-448"),
         ("deit3-m16", "M/16@deit3-i1k-224, M/16@deit3-i21k-i1k-224"),
@@ -208,7 +227,7 @@ def test_imagenet_is_an_alias():
         entry = get_entry("imagenet", variant=variant)
         assert entry is get_entry(f"{variant}@imagenet") is ENTRIES[f"{variant}@augreg-i21k-i1k-224"]
         assert entry.url.endswith("-res_224.npz")
-    with pytest.raises(ValueError, match=r"'imagenet' .short for .* 'S/14'. Weights .*: S/14@dinov2, S/14@dino"):
+    with pytest.raises(ValueError, match=r"'imagenet' .short for .* 'S/14'. Weights .*: S/14@depth-anything, "):
         get_entry("imagenet", variant="S/14")
     with pytest.raises(ValueError, match="'imagenet' is not the name of published weights"):
         get_entry("imagenet")
@@ -287,6 +306,23 @@ def test_list_weights():
         list_weights("b16")
     with pytest.raises(ValueError, match=r"variant 'S/15'\. Did you mean .*'S/16'.* Variants with weights: .*Ti/16"):
         list_weights("S/15")
+
+
+def test_heads_name_their_encoder():
+    """Its variant is that of the head. Files with several heads have one entry for each of their outputs."""
+    heads = [entry for entry in ENTRIES.values() if "encoder" in entry.hints]
+    assert len(heads) == 40
+    assert all(get_entry(entry.hints["encoder"]).variant == entry.variant for entry in heads)
+    shared = [entry for entry in ENTRIES.values() if "output" in entry.hints]
+    assert len(shared) == 3 * len({entry.url for entry in shared}) == 12
+    assert all(entry.hints["output"] == entry.output for entry in shared)
+
+
+@pytest.mark.parametrize("name", ["B/14@tipsv2-dpt-normals", "S/14@dinov2-nyu-dpt", "S/14@depth-anything-v2"])
+def test_an_address_does_not_show_which_head_is_meant(name):
+    entry, has_its_weights = entry_at(get_entry(name).url)
+    assert entry.licence == "Apache-2.0"
+    assert has_its_weights == (not entry.hints)
 
 
 def test_entries_cannot_be_changed():

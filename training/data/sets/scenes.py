@@ -3,9 +3,12 @@
 A camera looks at a wall of square tiles, with two to five objects in front of it. An object is flat, faces the camera,
 and has one of five kinds. Objects may cover each other, and the border of the image may cut them, but at least half of
 each is visible. Two cues tell the depth: nearer objects cover farther ones, and the size in the image is the true size
-divided by the depth. Each kind, and the tiles, have one true size, up to a small variation. The position in the image,
-colours and textures tell neither the kind nor the depth.
+divided by the depth. Each kind, and the tiles, have one true size, up to a small variation. The wall is dark, and the
+objects are bright. Apart from that, colours, textures and the position in the image tell neither the kind nor the
+depth.
 """
+
+import itertools
 
 import numpy as np
 
@@ -30,6 +33,7 @@ _FOCAL_LENGTH = 120.0  # Size in pixels of what is 1 m wide and 1 m away.
 _MAX_ANGLE = np.pi / 9  # An object is rotated by up to 20 degrees.
 _MIN_VISIBLE = 0.5  # Share of an object's area.
 _ATTEMPTS = 60  # Maximum number of random objects that are tried in a scene.
+_BRIGHT = [color for color in itertools.product((60, 150, 240), repeat=3) if sum(color) >= 360]
 _ROWS, _COLUMNS = np.mgrid[:SIDE, :SIDE] + 0.5  # Centres of the pixels.
 
 
@@ -100,9 +104,9 @@ def _place_objects(rng, wall):
 
 
 def _paint(rng, segments, wall):
-    """The pixels of a scene. The wall has tiles and each object has waves, all in colours that differ clearly."""
-    levels = np.unravel_index(rng.choice(27, MOST_OBJECTS + 1, replace=False), (3, 3, 3))
-    colors = 48 + 80 * np.stack(levels, axis=-1) + rng.uniform(-20, 20, (MOST_OBJECTS + 1, 3))
+    """The pixels of a scene. The wall has dark tiles, and objects have waves in bright colours that differ clearly."""
+    bright = rng.choice(_BRIGHT, MOST_OBJECTS, replace=False) + rng.uniform(-15, 15, (MOST_OBJECTS, 3))
+    colors = np.concatenate([rng.uniform(10, 70, (1, 3)), bright])
     sin, cos = _draw_direction(rng)
     shift = rng.uniform(0, 2, 2)
     scale = wall / (_FOCAL_LENGTH * _vary(rng, _TILE))

@@ -186,8 +186,7 @@ def test_different_numbers_of_boxes_form_a_batch():
 def test_different_numbers_of_objects_form_a_batch():
     samples = tf.data.Dataset.range(4).map(lambda count: pad_segments({"segment_classes": tf.range(count)}, 3))
     [batch] = samples.batch(4)
-    expected = [[-1, -1, -1], [0, -1, -1], [0, 1, -1], [0, 1, 2]]
-    np.testing.assert_array_equal(batch["segment_classes"], expected)
+    np.testing.assert_array_equal(batch["segment_classes"], [[-1, -1, -1], [0, -1, -1], [0, 1, -1], [0, 1, 2]])
     with pytest.raises(tf.errors.InvalidArgumentError):
         pad_segments({"segment_classes": tf.range(4)}, 3)
 

@@ -1,0 +1,92 @@
+"""Features are computed once, and the computation continues where it was interrupted."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training.data import feature_cache
+from training.data.feature_cache import cached_features, fingerprint
+from training.data.sources import BatchShard, IndexedSource
+from training.errors import InputError
+
+COUNT, VIEWS = 7, 2
+SOURCE = IndexedSource(COUNT, lambda index: {"image": tf.cast(index, tf.float32)})
+
+
+def make_example(example, number):
+    image = tf.fill([2, 3, 1], example["image"] + 100 * tf.cast(number // COUNT, tf.float32))
+    return image, {"classes": tf.stack([number, -number])}
+
+
+class Encoder:
+    """Counts its images, and is interrupted after some batches."""
+
+    def __init__(self, most_batches=1000):
+        self.left, self.count = most_batches, 0
+
+    def __call__(self, images):
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.left, self.count = self.left - 1, self.count + len(images)
+        return {"tap_0": images[:, :, :, 0] / 2, "tap_1": images[:, 0] * 3}
+
+
+def compute(folder, encoder, **changes):
+    arguments = {"batch_size": 2, "num_views": VIEWS, "limit": 1e9, "title": "images"} | changes
+    return cached_features(folder, SOURCE, make_example, encoder, **arguments)
+
+
+def read(features, epoch):
+    """The examples of an epoch, in the order of the source."""
+    keys = features.epoch(tf.constant(epoch, tf.int64), BatchShard(1), tf.constant(0, tf.int64))
+    return [features.read(key) for _, key in keys.as_numpy_iterator()]
+
+
+def test_features_are_those_of_the_views(tmp_path):
+    features = compute(tmp_path / "a", Encoder())
+    assert features.size == COUNT
+    for epoch in range(3):
+        examples = read(features, epoch)
+        assert len(examples) == COUNT
+        for index, example in enumerate(examples):
+            value, number = index + 100 * (epoch % VIEWS), index + COUNT * (epoch % VIEWS)
+            np.testing.assert_array_equal(example["image"]["tap_0"], np.full((2, 3), value / 2, "float16"))
+            np.testing.assert_array_equal(example["image"]["tap_1"], np.full((3, 1), 3 * value, "float16"))
+            np.testing.assert_array_equal(example["label"]["classes"], [number, -number])
+
+
+def test_an_interrupted_computation_continues(tmp_path, monkeypatch):
+    monkeypatch.setattr(feature_cache, "_SECONDS_BETWEEN_SAVES", 0)
+    with pytest.raises(KeyboardInterrupt):
+        compute(tmp_path / "a", Encoder(4))  # The first batch shows the shapes.
+    second = Encoder()
+    found = compute(tmp_path / "a", second)
+    assert second.count == 1 + COUNT * VIEWS - 3 * 2
+    for array, expected in zip(found.arrays, compute(tmp_path / "b", Encoder()).arrays, strict=True):
+        np.testing.assert_array_equal(array, expected)
+    third = Encoder()
+    compute(tmp_path / "a", third)
+    assert third.count == 1
+
+
+def test_the_size_is_limited(tmp_path, capsys):
+    with pytest.raises(InputError, match=r"data\.cache_limit is 1e-07 GB. Choose fewer data\.views"):
+        compute(tmp_path / "a", Encoder(), limit=100)
+    for name in "bcd":
+        compute(tmp_path / name, Encoder())
+    size = sum(file.stat().st_size for file in (tmp_path / "d").iterdir())
+    compute(tmp_path / "e", Encoder(), limit=2.5 * size)
+    assert {path.name for path in tmp_path.iterdir() if any(path.iterdir())} == {"d", "e"}
+    assert "Removing older features" in capsys.readouterr().out
+
+
+def test_large_features_are_refused(tmp_path):
+    with pytest.raises(InputError, match="too large to keep in float16"):
+        compute(tmp_path / "a", lambda images: {"tap_0": images * 1e5})
+
+
+def test_a_fingerprint_depends_on_each_fact():
+    facts = {"weights": 3, "data": ("scenes", 2), "image": [96, 96]}
+    names = {fingerprint(facts), *(fingerprint(facts | {name: "other"}) for name in facts)}
+    assert len(names) == 4
+    assert fingerprint(dict(reversed(facts.items()))) == fingerprint(facts)

@@ -1,0 +1,159 @@
+"""Heads for pixels, trained from recipes: on a frozen encoder, with queries, and for depth."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.test_case import canonical_weights
+from training import recipes
+from training.data.sets import scenes
+from training.engine import train as module
+from training.engine.train import train
+from training.errors import InputError
+from training.recipe.assignments import override
+from training.recipe.config import to_dict
+
+pytestmark = pytest.mark.filterwarnings("ignore:Even though the .tf.config", "ignore:The structure of .inputs")
+CONFIG = keras_vit.ViTConfig(16, 24, num_layers=4, num_heads=2, mlp_dim=32)
+BRIEF = [
+    "data.validation_fraction=0.2",
+    "data.cache=false",
+    "fit.epochs=2",
+    "fit.batch_size=8",
+    "fit.report_every=1 epoch",
+]
+
+
+@pytest.fixture(autouse=True)
+def _few_images(monkeypatch):
+    monkeypatch.setattr(scenes, "NUM_IMAGES", {"train": 20, "test": 6})
+    monkeypatch.setattr(module, "export", lambda *arguments: False)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("encoder") / "encoder.keras"
+    keras.utils.set_random_seed(0)
+    keras_vit.ViT(CONFIG, classes=4, input_shape=(96, 96, 3)).save(path)
+    return path
+
+
+def on_encoder(encoder, *assignments):
+    recipe = recipes.load("segment_folder")
+    fields = ["data.dataset=scenes", f"model.encoder={encoder}", "model.input_shape=96,96,3", "data.views=2", *BRIEF]
+    return override(recipe, [*fields, *assignments])
+
+
+def weights_of(run):
+    return canonical_weights(keras.saving.load_model(run.model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["linear", "eomt"])
+def test_a_frozen_encoder_keeps_its_weights(head, encoder, tmp_path, capsys):
+    arguments = [f"model.head={head}"]
+    if head == "eomt":
+        arguments += ["model.head_arguments.num_queries=7", "model.head_arguments.num_blocks=1"]
+    run, evaluation = train(on_encoder(encoder, *arguments), folder=tmp_path / "run")
+    found, before = weights_of(run), canonical_weights(keras.saving.load_model(encoder))
+    frozen = [path for path in found if path in before and not path.startswith("predictions")]
+    assert len(frozen) > 30
+    assert all((found[path] == before[path]).all() for path in frozen)
+    assert found["predictions/kernel"].any()
+    own = [path for path in found if path.startswith("head/encoder_block_3/") and "key/bias" not in path]
+    assert len(own) == (head == "eomt") * 15
+    assert not any((found[path] == before[path.removeprefix("head/")]).all() for path in own)
+    assert 0 <= evaluation.mean_iou <= 1
+    assert run.report.is_file()
+    assert capsys.readouterr().out.count("Computing the features") == 2
+    train(on_encoder(encoder, *arguments, "optimizer.learning_rate=0.01"), folder=tmp_path / "second")
+    assert "Computing the features" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_what_is_trained(encoder, tmp_path):
+    """All weights, or those of a head without the blocks that it copies from the encoder."""
+    before = canonical_weights(keras.saving.load_model(encoder))
+    queries = ["model.head=eomt", "model.head_arguments.num_queries=7", "model.head_arguments.num_blocks=1"]
+    recipe = on_encoder(encoder, *queries, "model.train_last_blocks=false", "fit.epochs=1")
+    found = weights_of(train(recipe, folder=tmp_path / "head")[0])
+    shared = [path for path in found if path.removeprefix("head/") in before and not path.startswith("predictions")]
+    assert len(shared) > 40
+    assert all((found[path] == before[path.removeprefix("head/")]).all() for path in shared)
+    assert found["predictions/kernel"].any()
+    recipe = on_encoder(encoder, "model.train_encoder=true", "data.views=1", "fit.epochs=1")
+    found = weights_of(train(recipe, folder=tmp_path / "all")[0])
+    kernels = [path for path in found if path in before and path.endswith("kernel") and "predictions" not in path]
+    assert len(kernels) > 20
+    assert not any((found[path] == before[path]).all() for path in kernels)
+
+
+@pytest.mark.slow
+def test_a_stopped_run_continues_as_if_it_had_not_been_stopped(encoder, tmp_path, monkeypatch):
+    recipe = on_encoder(encoder)
+    whole, _ = train(recipe, folder=tmp_path / "whole")
+    save = module.Fitting._fit_segment
+
+    def stop_after_one_epoch(fitting, *arguments):
+        fitting.stop.requested = fitting.state.step >= 2
+        save(fitting, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Fitting, "_fit_segment", stop_after_one_epoch)
+        patch.setattr("training.engine.events._STEPS_BETWEEN_AGREEMENTS", 1)
+        train(override(recipe, ["fit.report_every=1 epoch"]), folder=tmp_path / "parts")
+    parts, _ = train(recipe, folder=tmp_path / "parts")
+    expected = weights_of(whole)
+    for path, array in weights_of(parts).items():
+        np.testing.assert_array_equal(array, expected[path], path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "results"),
+    [
+        ("scenes_eomt", {"test_mask_ap", "test_mask_ap50", "test_mask_ap75", "test_images"}),
+        ("scenes_depth", {"test_abs_rel", "test_rmse", "test_delta_1", "test_constant_abs_rel", "test_images"}),
+    ],
+)
+def test_recipes_of_scenes(name, results, tmp_path):
+    recipe = recipes.load(name)
+    small = ["model.config.num_layers=4", "model.config.hidden_dim=24", "model.config.num_heads=2"]
+    small += ["model.config.mlp_dim=24", "model.config.patch_size=16"]
+    if name == "scenes_depth":
+        small += ["model.head_arguments.features=8", "model.head_arguments.widths=4,5,6,7"]
+    run, evaluation = train(override(recipe, [*small, *BRIEF]), folder=tmp_path / "run")
+    assert results <= json.loads(run.recipe.read_text())["result"].keys()
+    assert str(evaluation)
+    assert run.report.is_file()
+    if name == "scenes_eomt":  # A second task on the same model, and its report.
+        again = override(recipe, [*small, *BRIEF, "task=panoptic_segmentation", "fit.epochs=1"])
+        run, evaluation = train(again, folder=tmp_path / "panoptic")
+        assert "test_panoptic_quality" in json.loads(run.recipe.read_text())["result"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["model.head=none"], "model.encoder needs model.head"),
+        (["task=classification"], "model.head and model.function=.* are for task=segmentation"),
+        (["task=depth", "model.head=eomt"], "task=depth needs model.head=dpt or linear"),
+        (["task=instance_segmentation"], "task=instance_segmentation needs model.head=eomt"),
+        (["model.head_arguments.width=3"], r"model\.head_arguments\.width is not an argument of the head linear"),
+        (["model.train_encoder=true"], r"data\.views is only used with model\.encoder and model\.train_encoder=false"),
+        (["model.resize=600"], "resize"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        override(recipes.load("segment_folder"), changes)
+
+
+def test_recipes_can_be_written_and_read(encoder):
+    recipe = on_encoder(encoder, "model.head=dpt", "model.head_arguments.features=8")
+    fields = json.loads(json.dumps(to_dict(recipe)))
+    assert fields["model"]["head_arguments"] == {"features": 8}
+    assert recipe.model.has_frozen_encoder
