@@ -88,7 +88,7 @@ def test_a_missing_signature(run, capsys):
     [
         ("scenes_eomt", [], {"instances.json"}),
         ("scenes_eomt", ["task=panoptic_segmentation"], {"panoptic.json", "panoptic"}),
-        ("scenes_eomt", ["task=segmentation", "data.max_objects=40"], {"legend.png", "masks"}),
+        ("scenes_eomt", ["task=segmentation"], {"legend.png", "masks"}),
         ("scenes_depth", [], {"depth"}),
     ],
 )
