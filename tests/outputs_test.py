@@ -103,6 +103,13 @@ def test_names_of_classes_are_part_of_the_description():
     model = tiny_model(num_layers=1, classes=3)
     model.get_layer("preprocessing").set_preprocessing(label_space=["ant", "bee", "cat"])
     assert output_of(model).names == ["ant", "bee", "cat"]
+    encoder = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
+    head = keras_vit.heads.EoMTHead(num_queries=4, num_blocks=1)
+    model = keras_vit.Segmenter(encoder, head, classes=3, input_shape=(8, 8, 3))
+    model.get_layer("preprocessing").set_preprocessing(label_space=["ant", "bee", "cat"])
+    nested = keras.Model(model.input, model(model.input))
+    for each in (model, nested):  # Masks and objects count as one output.
+        assert output_of(each) == keras_vit.Output("masks", None, ["ant", "bee", "cat"])
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ SECTIONS = {
         "keras_vit.analysis.plots": [name for name in vars(plots) if name.startswith("plot_")],
     },
     "Export": {"keras_vit": ["export_saved_model", "export_model"]},
-    "Masks and depth": {"keras_vit": dense.__all__, "keras_vit.heads": keras_vit.heads.__all__},
+    "Masks and depth": {"keras_vit": [*dense.__all__, "class_scores"], "keras_vit.heads": keras_vit.heads.__all__},
     "Vision Transformers": {"keras_vit": [name for name in vit.__all__ if name != "ViT"]},
     "Hybrids": {"keras_vit": hybrid.__all__},
     "Axial models": {"keras_vit": [*axial.__all__, *axial_resnet.__all__]},

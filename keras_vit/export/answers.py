@@ -229,11 +229,7 @@ class Masks(ClassMap):
         return model.output["objects"].shape[-1] - 1
 
     def reduced(self, outputs, names):
-        import tensorflow as tf
-
         _, classes, scores = segments.instances(outputs["masks"], outputs["objects"])
-        if "valid" in outputs:
-            scores = tf.where(outputs["valid"][:, None], scores, 0.0)
         return outputs | {"classes": classes, "scores": scores}
 
     def named(self, outputs, names, top_k):

@@ -23,7 +23,7 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
     """Builds the functions that serve a model. `keras_vit.export_saved_model` describes their outputs.
 
     Args:
-        model: A classifier or segmentation model that `check_output` accepts.
+        model: A model that `check_output` accepts.
         rounded: List of (weight, values, scale). `values` (int8) and `scale` (float32) are `tf.Variable`s. Their
             product replaces the weight.
         signatures: Names of the signatures, some of `available_signatures(model)`.
@@ -71,7 +71,7 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
             images = tf.ensure_shape(images, spec.shape)
             if signature in ORIGINAL:
                 find = functools.partial(MEANINGS[signature], answer, labels, size)
-                outputs = _in_original(lambda image, size: find(by_name(names, compute(image)), size), decode, images)
+                outputs = _in_original(lambda image, sides: find(by_name(names, compute(image)), sides), decode, images)
                 return answer.named(outputs, labels, top_k)
             return answer.named(in_chunks(serve_chunk, images, batch_sizes[-1]), labels, top_k)
 

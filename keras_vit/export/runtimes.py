@@ -109,7 +109,7 @@ def export_model(
     configuration files of OpenVINO Model Server are written next to this folder (see docs/serving/eight_bits.md).
 
     Args:
-        model: A classifier or segmentation model of this package, which may be nested in another model. The model must
+        model: A model of this package, as for `keras_vit.export_saved_model`. It may be nested in another model. It must
             compute in float32. If Keras does not run on TensorFlow, another process writes the file.
         path: Path of the file.
         format: `"onnx"`: ONNX Runtime, a `.onnx` file, opset 18. `"litert"`: LiteRT, formerly TensorFlow Lite, a
@@ -193,7 +193,7 @@ def write_file(model, file, format, precision, photographs, sizes):
     """Writes a file, and saves the photographs for the comparison. Keras must run on TensorFlow.
 
     Args:
-        model: A classifier or segmentation model.
+        model: A model that `check_output` accepts.
         file: Path of the file.
         format: A key of `FORMATS`.
         precision: `"float32"` or, for some formats, `"float16"`.

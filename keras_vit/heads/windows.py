@@ -132,6 +132,3 @@ def _scores(model, windows, size):
             outputs = to_array(segments.semantic_scores(segments.resized(masks, size), objects))
         chunks.append(outputs[inside])
     return np.concatenate(chunks)
-
-
-__all__ = ["class_scores"]

@@ -124,7 +124,7 @@ def _pop(weights, path, shape, dtype):
 
     The array is made contiguous, because torch is slower with the strides of a transposed array.
     """
-    return ops.convert_to_tensor(np.ascontiguousarray(weights.pop(path)), dtype)
+    return ops.convert_to_tensor(np.asarray(weights.pop(path), order="C"), dtype)  # Scalars remain scalars.
 
 
 def _too_large(extremes, dtypes):

@@ -1,12 +1,10 @@
-"""Class scores in windows. tests/peers/dense_test.py compares them with those of transformers."""
+"""Class scores in windows. tests/peers/dense_test.py compares those without a stride with transformers."""
 
-import keras
 import numpy as np
 import PIL.Image
 import pytest
 
 import keras_vit
-from keras_vit.heads import segments
 from keras_vit.resampling import resize_matrix
 from tests.pictures import noise
 from tests.test_case import assert_close, randomize, to_numpy
@@ -19,6 +17,7 @@ def linear(side=21, **arguments):
     return randomize(keras_vit.Segmenter(CONFIG, "linear", **shape | arguments), scale=0.4)
 
 
+@pytest.mark.each_backend
 def test_a_window_every_stride_pixels(monkeypatch):
     """Windows of 18 pixels get a border of 1 and 2 pixels, as the patches have 7. They start at 0, 8, 16 and 23."""
     monkeypatch.setattr("keras_vit.heads.windows._BATCH_SIZE", 3)
@@ -39,44 +38,13 @@ def test_a_window_every_stride_pixels(monkeypatch):
     assert np.abs(found - expected).mean() < 2e-3
 
 
-@pytest.mark.each_backend
-def test_as_few_windows_as_possible():
-    """An upright image of the model's width is not resized. Windows start at 0, 17 and 34."""
-    model = linear()
-    image = np.asarray(noise(55, 21))
-    total, count = np.zeros((55, 21, 4)), np.zeros((55, 1, 1))
-    for start in (0, 17, 34):
-        total[start : start + 21] += to_numpy(
-            model(keras_vit.preprocess_input(image[None, start : start + 21], model))
-        )[0]
-        count[start : start + 21] += 1
-    assert_close(keras_vit.class_scores(model, image), total / count)
-
-
 def test_refused_arguments():
     model, image = linear(), np.zeros((30, 40, 3))
-    wide = linear(input_shape=(21, 28, 3))
-    depth = keras_vit.DepthEstimator(CONFIG, "linear", input_shape=(21, 21, 3))
     for arguments, message in (
-        ((depth, image), "a model that returns depth, and an image"),
         ((model, image[None]), r"an image of shape \(1, 30, 40, 3\)"),
-        ((wide, image), r"takes images of \(21, 28\) pixels. Pass window="),
+        ((linear(input_shape=(21, 28, 3)), image), r"takes images of \(21, 28\) pixels. Pass window="),
         ((model, image, 22), "window must be at most 21.*Received: 22"),
-        ((model, image, 0), "window must be a positive integer"),
         ((model, image, 21, 22), "stride must be at most 21"),
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.class_scores(*arguments)
-
-
-def test_masks_and_objects():
-    """Scores of pixels are those of semantic segmentation, at the size of the images that the model gets."""
-    encoder = keras_vit.ViTConfig(7, 12, num_layers=2, num_heads=3, mlp_dim=20)
-    head = keras_vit.heads.EoMTHead(num_queries=5, num_blocks=1, num_upscales=1)
-    model = randomize(keras_vit.Segmenter(encoder, head, classes=4, input_shape=(21, 21, 3)), scale=0.4)
-    image = np.asarray(noise(21, 21))
-    outputs = model(keras_vit.preprocess_input(image[None], model))
-    masks = segments.resized(outputs["masks"], (21, 21))
-    expected = segments.semantic_scores(masks, outputs["objects"])
-    assert keras.ops.shape(expected) == (1, 21, 21, 4)
-    assert_close(keras_vit.class_scores(model, image), to_numpy(expected)[0])

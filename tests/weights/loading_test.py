@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.weights.assign import in_place_of_initial_values
 from tests.test_case import assert_close, canonical_weights, quantize, rest_slow, to_numpy
 from tests.weights.converter_case import CONFIG as TWO_LAYERS
 from tests.weights.converter_case import SHAPE, assert_refused, assert_same_weights, contents, edit, make, make_shell
@@ -295,3 +296,11 @@ def test_names_what_does_not_fit(format, saved, copy_of):
                 keras_vit.from_pretrained(path, input_shape=SHAPE)
         file.write_bytes(original)
     assert re.search("Did you mean '(.*?)'", message)[1][-12:] == name[-12:]
+
+
+def test_scalars_take_the_place_of_initial_values():
+    """Such as the number of calls of an `EoMTHead`."""
+    with in_place_of_initial_values() as assign_later:
+        count = keras.layers.Layer().add_weight((), "zeros")
+        assign_later({"count": np.array(5.0)}, {"count": count})
+    assert (keras.ops.shape(count.value), float(to_numpy(count))) == ((), 5.0)

@@ -290,11 +290,11 @@ class Depth(Pixels):
 
     def summary(self, outputs):
         low, median, high = self.row(outputs).values()
-        return f"{low:.4g} to {high:.4g} {self._unit}, median {median:.4g}"
+        return f"depth {low:.4g} to {high:.4g} ({self._unit}), median {median:.4g}"
 
     @property
     def _unit(self):
-        return self.units[0] if self.units else "(relative)"
+        return self.units[0] if self.units else "relative"
 
     def draw(self, pixels, outputs):
         depth = outputs["depth"]
@@ -302,7 +302,7 @@ class Depth(Pixels):
         scale = depth_scale(max(float(np.quantile(depth, 0.01)), 1e-3 * high) * 0.99, high)
         colors = PIL.Image.fromarray(scale.to_rgba(depth, bytes=True)[..., :3])
         buffer = io.BytesIO()
-        plot_color_bars({f"depth {self._unit}": scale}).savefig(buffer)
+        plot_color_bars({f"depth ({self._unit})": scale}).savefig(buffer)
         legend = PIL.Image.open(buffer).convert("RGB")
         size = max(colors.width, legend.width), colors.height + legend.height
         drawn = PIL.Image.new("RGB", size, "white")

@@ -66,76 +66,44 @@ def _sample(height, width):
     return {"path": "a/photo.jpg", "image": encoded(stored, "JPEG", exif=exif)}
 
 
-def _objects(*masks):
-    """The outputs of the signature `instances` for masks (H, W), whose classes are 1, 2, …"""
-    codes = [_runs(mask) for mask in masks]
-    counts = np.zeros((len(masks), max(map(len, codes))), "int32")
-    for row, code in zip(counts, codes, strict=True):
-        row[: len(code)] = code
-    return {
-        "counts": counts,
-        "num_counts": np.array([len(code) for code in codes], "int32"),
-        "classes": np.arange(1, len(masks) + 1, dtype="int32"),
-        "scores": np.linspace(0.9, 0.3, len(masks)).astype("float32"),
-        "num_objects": np.int32(len(masks)),
-        "sizes": np.array(masks[0].shape, "int32"),
-    }
+OBJECTS = {
+    "counts": np.array([[0, 4, 4, 4, 0], [5, 4, 3, 0, 0], [11, 1, 0, 0, 0]], "int32"),
+    "num_counts": np.array([4, 3, 2], "int32"),
+    "classes": np.array([1, 2, 3], "int32"),
+    "scores": np.array([0.9, 0.6, 0.3], "float32"),
+    "num_objects": np.int32(3),
+    "sizes": np.array([4, 3], "int32"),
+}
+"""Outputs of the signature `instances` for 4 x 3 pixels"""
+MASKS = np.array([[[1, 0, 1]] * 4, [[0, 0, 1], [0, 1, 0], [0, 1, 0], [0, 1, 0]], [[0, 0, 0]] * 3 + [[0, 0, 1]]])
 
 
-def _runs(mask):
-    """The lengths of the runs of equal pixels, column by column, counted one by one."""
-    lengths, value = [0], False
-    for pixel in mask.ravel(order="F"):
-        if pixel != value:
-            lengths.append(0)
-            value = pixel
-        lengths[-1] += 1
-    return lengths
-
-
-@pytest.fixture
-def masks():
-    """Three masks of 8 x 12 pixels. The first two overlap, and the first one contains the first pixel."""
-    masks = np.zeros((3, 8, 12), bool)
-    masks[0, :5, :6] = masks[1, 3:7, 4:11] = masks[2, 7, 11] = True
-    return masks
-
-
-def test_instances(folder, tmp_path, masks):
+def test_instances(folder, tmp_path):
     prediction = PREDICTIONS["masks"](folder, {}, 5, tmp_path / "to", 0.5)
-    text = prediction.text(_objects(*masks), _sample(8, 12))
-    assert text == f"c1 90.0%, c2 60.0%; {tmp_path}/to/photo.png"
-    assert prediction.row(_objects(*masks)) == {
-        "labels": ["c1", "c2"],
-        "scores": [0.9, 0.6],
-        "shares": [pytest.approx(30 / 96), pytest.approx(28 / 96)],
-    }
-    assert prediction.text(_objects(masks[2]) | {"scores": np.array([0.4])}, _sample(8, 12)).startswith("no object; ")
+    assert prediction.text(OBJECTS, _sample(4, 3)) == f"c1 90.0%, c2 60.0%; {tmp_path}/to/photo.png"
+    assert prediction.row(OBJECTS) == {"labels": ["c1", "c2"], "scores": [0.9, 0.6], "shares": [8 / 12, 4 / 12]}
+    assert prediction.text(OBJECTS | {"num_objects": 0}, _sample(4, 3)).startswith("no object; ")
     prediction.finish()
     assert {path.name for path in (tmp_path / "to").iterdir()} == {"photo.png", "photo-2.png", "instances.json"}
-    assert PIL.Image.open(tmp_path / "to" / "photo.png").size == (12, 8)
+    assert PIL.Image.open(tmp_path / "to" / "photo.png").size == (3, 4)
     with contextlib.redirect_stdout(io.StringIO()):
         index = COCO(tmp_path / "to" / "instances.json")
     assert [image["file_name"] for image in index.dataset["images"]] == ["a/photo.jpg"] * 2
     assert index.cats[2]["name"] == "c2"
-    for known, mask in zip(index.loadAnns(index.getAnnIds(imgIds=[1])), masks, strict=False):
+    for known, mask in zip(index.loadAnns(index.getAnnIds(imgIds=[1])), MASKS, strict=False):
         np.testing.assert_array_equal(index.annToMask(known), mask)
-    assert [known["bbox"] for known in index.dataset["annotations"]] == [[0, 0, 6, 5], [4, 3, 7, 4]]
+    assert [known["bbox"] for known in index.dataset["annotations"]] == [[0, 0, 3, 4], [1, 0, 2, 4]]
 
 
-def test_panoptic_segments(folder, tmp_path, masks):
-    prediction = PREDICTIONS["panoptic"](folder, {}, 5, tmp_path / "to", 0.0)
-    masks[1] &= ~masks[0]
-    prediction.text(_objects(*masks), _sample(8, 12))
+def test_panoptic_segments(folder, tmp_path):
+    prediction = PREDICTIONS["panoptic"](folder, {}, 5, tmp_path / "to", 0.5)
+    prediction.text(OBJECTS, _sample(4, 3))
     prediction.finish()
-    content = json.loads((tmp_path / "to" / "panoptic.json").read_text())
-    [known] = content["annotations"]
+    [known] = json.loads((tmp_path / "to" / "panoptic.json").read_text())["annotations"]
     colors = np.asarray(PIL.Image.open(tmp_path / "to" / "panoptic" / known["file_name"])).astype(int)
-    ids = colors @ [1, 256, 256**2]
-    for segment, mask in zip(known["segments_info"], masks, strict=True):
-        np.testing.assert_array_equal(ids == segment["id"], mask)
-        assert segment["area"] == mask.sum()
-    assert [segment["category_id"] for segment in known["segments_info"]] == [1, 2, 3]
+    # Where masks overlap, the one with the highest score counts.
+    np.testing.assert_array_equal(colors @ [1, 256, 256**2], np.where(MASKS[0], 1, 2 * MASKS[1]))
+    assert [(each["id"], each["category_id"]) for each in known["segments_info"]] == [(1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize(("units", "factor"), [(["metres"], 1000), (None, 65535 / 4.75)])
@@ -143,8 +111,8 @@ def test_depth(units, factor, folder, tmp_path):
     prediction = PREDICTIONS["depth"](folder, {"units": units}, 5, tmp_path / "to", 0.5)
     depth = np.linspace(0, 4.75, 96, dtype="float32").reshape(8, 12)
     text = prediction.text({"depth": depth}, _sample(8, 12))
-    unit = units[0] if units else "(relative)"
-    assert text == f"0 to 4.75 {unit}, median 2.375; {tmp_path}/to/photo.png"
+    unit = units[0] if units else "relative"
+    assert text == f"depth 0 to 4.75 ({unit}), median 2.375; {tmp_path}/to/photo.png"
     assert prediction.row({"depth": depth}) == {"minimum": 0, "median": 2.375, "maximum": 4.75}
     with PIL.Image.open(tmp_path / "to" / "depth" / "photo.png") as image:
         assert image.mode == "I;16"

@@ -173,6 +173,9 @@ def test_predict_writes_masks_in_colours(tmp_path, capsys):
     np.testing.assert_allclose(pixels[:4], np.broadcast_to(0.55 * palette(2)[1], (4, 8, 3)), atol=1)
     assert not main(["predict", str(folder), str(paths[0])])
     assert capsys.readouterr().out.strip() == f"{paths[0]}: road 66.7% of the pixels, sky 33.3% of the pixels"
+    (folder / "keras_vit.json").write_text('{"output": {"kind": "masks"}}')
+    assert main(["predict", str(folder), str(paths[0])]) == 2
+    assert "needs the signature 'instances'. Export the model with it." in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("briefly")
