@@ -109,8 +109,8 @@ def export_model(
     configuration files of OpenVINO Model Server are written next to this folder (see docs/serving/eight_bits.md).
 
     Args:
-        model: A model of this package, as for `keras_vit.export_saved_model`. It may be nested in another model. It must
-            compute in float32. If Keras does not run on TensorFlow, another process writes the file.
+        model: A model of this package, as for `keras_vit.export_saved_model`. It may be nested in another model.
+            It must compute in float32. If Keras does not run on TensorFlow, another process writes the file.
         path: Path of the file.
         format: `"onnx"`: ONNX Runtime, a `.onnx` file, opset 18. `"litert"`: LiteRT, formerly TensorFlow Lite, a
             `.tflite` file. `"openvino"`: OpenVINO, an `.xml` file and a `.bin` file with the weights. OpenVINO computes
