@@ -117,6 +117,7 @@ def test_arrays_are_written_as_lists_and_other_columns_left_out(suffix, tmp_path
     assert read_table(tmp_path / f"out{suffix}").columns == expected
 
 
+@pytest.mark.slow
 def test_two_devices_share_a_batch():
     subprocess.run([sys.executable, "-c", _TWO_DEVICES], check=True)
 

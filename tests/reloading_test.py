@@ -95,6 +95,7 @@ def _size(path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the peak memory")
+@pytest.mark.slow
 def test_refusing_costs_little(tmp_path):
     """A file of 10 MB takes at most 5 s of processor time, and memory of at most 64 MB plus 100 times its size."""
     hub = converter_case.CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-12)

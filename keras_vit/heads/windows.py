@@ -55,8 +55,8 @@ def class_scores(
     >>> import numpy as np, keras_vit
     >>> head = keras_vit.heads.LinearHead()
     >>> model = keras_vit.Segmenter("Ti/16", head, classes=5, input_shape=(64, 64, 3))
-    >>> keras_vit.class_scores(model, np.zeros((90, 200, 3)), stride=32).shape
-    (90, 200, 5)
+    >>> keras_vit.class_scores(model, np.zeros((64, 100, 3)), stride=36).shape
+    (64, 100, 5)
     """
     kind, image = output_of(model).kind, np.asarray(image, "float32")
     if kind not in ("class_map", "masks") or image.ndim != 3:

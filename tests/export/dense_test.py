@@ -1,5 +1,6 @@
 """Exports of models that predict something for each pixel: depth, normals, and masks of objects."""
 
+import itertools
 import json
 import re
 
@@ -16,9 +17,7 @@ from keras_vit.heads import segments
 from keras_vit.resampling import resize_matrix
 from tests.export.model_cards_test import run_code
 from tests.pictures import encoded, exif_segment, picture
-from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
-
-pytestmark = pytest.mark.slow
+from tests.test_case import TENSORFLOW, assert_close, randomize, rest_slow, to_numpy
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 CONFIG = keras_vit.ViTConfig(8, 24, num_layers=4, num_heads=3, mlp_dim=32, layer_scale=1.0)
@@ -43,6 +42,9 @@ def depth(**changes):
 
 def linear():
     return randomize(keras_vit.Segmenter(CONFIG, "linear", classes=5, input_shape=SHAPE), scale=0.5)
+
+
+MODELS = [(eomt, "masks", None), (depth, "depth", ["metres"])]
 
 
 def resized(maps, *sizes):
@@ -205,12 +207,17 @@ def test_differences_of_depth_and_masks():
     assert compare(model, pixels, {"serving_default": outputs}).effect == 0 < parity.effect
 
 
-@pytest.mark.slow
 @tensorflow_only
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize(("make", "kind", "units"), [(depth, "depth", ["metres"]), (eomt, "masks", None)])
-def test_saved_models(make, kind, units, precision, tmp_path):
-    options = {"precision": precision, "min_agreement": 0.9, "images": sorted(PHOTOGRAPHS.glob("*.jpg")), "card": True}
+@pytest.mark.parametrize("case", rest_slow(itertools.product(["float32", "bfloat16", "int8"], MODELS)))
+def test_saved_models(case, tmp_path):
+    precision, (make, kind, units) = case
+    signatures = {} if precision == "int8" else {"signatures": ["serving_default", "predict_original"]}
+    options = signatures | {
+        "precision": precision,
+        "min_agreement": 0.9,
+        "images": sorted(PHOTOGRAPHS.glob("*.jpg")),
+        "card": True,
+    }
     folder = keras_vit.export_saved_model(make(), tmp_path, **options)
     facts, card = json.loads((folder / "keras_vit.json").read_text()), (folder / "README.md").read_text()
     assert facts["output"] == {"kind": kind, "activation": None, "units": units}

@@ -17,7 +17,6 @@ def linear(side=21, **arguments):
     return randomize(keras_vit.Segmenter(CONFIG, "linear", **shape | arguments), scale=0.4)
 
 
-@pytest.mark.each_backend
 def test_a_window_every_stride_pixels(monkeypatch):
     """Windows of 18 pixels get a border of 1 and 2 pixels, as the patches have 7. They start at 0, 8, 16 and 23."""
     monkeypatch.setattr("keras_vit.heads.windows._BATCH_SIZE", 3)

@@ -2,6 +2,8 @@
 
 import contextlib
 
+import pytest
+
 from keras_vit.weights.paths import is_layer_name
 from tests.weights.converter_case import CONFIG, make_shell
 from tests.weights.formats.expressible_test import FREE, SHAPE, changes
@@ -10,6 +12,7 @@ ALWAYS = {"images", "patch_tokens", "position_dropout", "preprocessing"}
 """Layers of all models. They have no weights."""
 
 
+@pytest.mark.slow
 def test_a_layer_that_a_field_adds_is_known():
     """Otherwise `from_pretrained` would not accept a change of this field in a `.keras` file."""
     names = set()

@@ -70,6 +70,7 @@ def cached_features(folder, source, make_example, compute, batch_size, num_views
 def _examples(source, make_example, num_views):
     """A `tf.data.Dataset` of all examples of all views, in order."""
 
+    @tf.autograph.experimental.do_not_convert  # Converting takes a second.
     def view(number):
         # Each view reads the source in order.
         keys = source.epoch(tf.constant(0, tf.int64), BatchShard(batch_size=1), tf.constant(0, tf.int64))

@@ -119,6 +119,7 @@ def evaluation_batches(source, decode, read_label, batch_size, cache=False):
     def make_dataset(index, count, size):
         shard = BatchShard(batch_size, index, count)
 
+        @tf.autograph.experimental.do_not_convert  # Converting takes a second.
         def read(position, key):
             sample = decode(source.read(key))
             return sample["image"], read_label(sample), _weight(position)
@@ -177,7 +178,7 @@ def _elements(batches, shard, size):
 
 def _in_memory(source, decode):
     """A source that keeps the decoded samples of `source` in memory until the process ends."""
-    examples = source.in_order().map(decode, tf.data.AUTOTUNE)
+    examples = source.in_order().map(tf.autograph.experimental.do_not_convert(decode), tf.data.AUTOTUNE)
     structure = examples.element_spec
     specs = tf.nest.flatten(structure)
     if varying := [name for name, spec in structure.items() if not spec.shape.is_fully_defined()]:

@@ -141,6 +141,7 @@ class _Examples:
         indices = np.linspace(0, self.source.size - 1, min(count, self.source.size)).astype(int)
         examples = select(self.source, indices).in_order()
 
+        @tf.autograph.experimental.do_not_convert  # Converting takes a second.
         def read(example):
             return decode(example["image"]), example[self.task.annotation]
 

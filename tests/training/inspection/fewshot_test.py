@@ -59,6 +59,7 @@ def test_tokens_are_no_features(recipe):
         features(model, load_dataset(recipe.data).splits["test"], recipe)
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_on_its_own_data(run, splits):
     rows, sentences = measure(run.folder, [], [1, 5], 2)
     assert sentences == ["digits: 16 features of an image, 360 test images"]

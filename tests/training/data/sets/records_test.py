@@ -8,6 +8,7 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
+from tests.test_case import rest_slow
 from tests.training.fitting import keys_of
 from training import recipes
 from training.data.augment import Augmentation
@@ -155,7 +156,7 @@ def test_classes_are_mixed_in_every_shard(tmp_path):
         assert all(10 <= count <= 30 for count in np.bincount(shard, minlength=3))
 
 
-@pytest.mark.parametrize("recipe", ["digit_sets", "digit_sums", "shapes_vt_fpn"])
+@pytest.mark.parametrize("recipe", rest_slow(["shapes_vt_fpn", "digit_sets", "digit_sums"]))
 def test_other_annotations_come_back(recipe, tmp_path):
     recipe = override(recipes.load(recipe), ["data.train_images=7"])
     task = TASKS[recipe.task](recipe)
