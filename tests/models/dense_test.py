@@ -69,9 +69,7 @@ def test_an_encoder_with_weights(head, tmp_path):
         assert keras_vit.describe(model).config.head["name"] == head
 
 
-@pytest.mark.parametrize(
-    "head", [pytest.param(head, marks=[pytest.mark.each_backend] * (head == "eomt")) for head in HEADS]
-)
+@pytest.mark.parametrize("head", HEADS)
 def test_every_weight_learns(head):
     model = with_random_weights(segmenter(head))
     found = gradients(Weighted(model, images()), [images()])
@@ -101,7 +99,7 @@ class Weighted(keras.Model):
         )
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", rest_slow(["eomt", "dpt", "linear"]))
 def test_encoder_and_head_are_the_model(head):
     model = with_random_weights(segmenter(head))
     encoder, on_features = encoder_and_head(model)

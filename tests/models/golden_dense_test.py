@@ -30,7 +30,6 @@ def outputs(model, images, *layers):
 @pytest.mark.parametrize(
     "name", ["depth_anything_hf", pytest.param("depth_anything_metric_hf", marks=pytest.mark.slow)]
 )
-@pytest.mark.each_backend
 def test_depth_anything(name, size):
     arrays = np.load(GOLDEN / name / "io.npz")
     images = arrays[f"images{size}"]

@@ -304,6 +304,7 @@ def test_exports_that_cannot_be_written_are_refused(brief_run, tmp_path, capsys)
     assert "10 classes" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_export_for_other_runtimes(brief_run, tmp_path, capsys, monkeypatch):
     (run, *_), calls = brief_run, []
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.test_case import rest_slow
 from tests.training.fitting import keys_of
 from training.data.dataset import Dataset
 from training.data.sources import BatchShard, IndexedSource, StreamedSource
@@ -31,7 +32,7 @@ def streamed():
     return StreamedSource(23, stream, 10)
 
 
-@pytest.mark.parametrize("make", [indexed, streamed])
+@pytest.mark.parametrize("make", rest_slow([indexed, streamed]))
 def test_a_selection_holds_the_chosen_images_alone(make):
     np.testing.assert_array_equal(read_labels(make(), "these"), LABELS)
     chosen = [0, 3, 4, 17, 22]
@@ -63,7 +64,7 @@ def test_a_selection_of_a_stream_is_shuffled_and_drawn_from():
     assert set(drawn) < set(names)
 
 
-@pytest.mark.parametrize("make", [indexed, streamed])
+@pytest.mark.parametrize("make", rest_slow([streamed, indexed]))
 def test_some_classes(make):
     dataset = Dataset(tuple("abcde"), {"train": make(), "test": make()})
     kept = with_classes(dataset, ("c", "a"))

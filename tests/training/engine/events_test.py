@@ -100,7 +100,7 @@ def points(folder, tag):
         ("on_train_batch_end", 1, 2),  # The request takes effect at the next step.
         # The last step of an epoch, before its validation.
         pytest.param("on_train_batch_end", 3, 3, marks=pytest.mark.slow),
-        ("on_test_batch_end", 3, 3),  # During the validation of that epoch.
+        pytest.param("on_test_batch_end", 3, 3, marks=pytest.mark.slow),  # During the validation of that epoch.
         pytest.param("on_test_batch_end", 6, 6, marks=pytest.mark.slow),  # During the last validation.
         ("on_train_end", 6, 6),  # The run has ended, so the request has no effect.
     ],

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.test_case import rest_slow
 from training.engine.step import TrainedModel
 
 pytestmark = pytest.mark.each_backend
@@ -85,7 +86,7 @@ def two_inputs():
     return keras.Model(inputs, outputs)
 
 
-@pytest.mark.parametrize("accumulation_steps", [1, 3])
+@pytest.mark.parametrize("accumulation_steps", rest_slow([3, 1]))
 def test_inputs_and_outputs_can_be_dictionaries(accumulation_steps):
     """The step equals that of a Keras model with two losses."""
 

@@ -194,6 +194,7 @@ def test_models_stand_side_by_side(tmp_path):
     np.testing.assert_allclose(found, distances[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_without_its_data_a_run_shows_the_rest(run, tmp_path, capsys, monkeypatch):
     def gone(*_, **__):
         raise InputError("the disk is not there.")

@@ -46,6 +46,7 @@ def test_distances_of_the_blocks():
     assert all(map(math.isnan, measures._distance_measures(without, images).values()))
 
 
+@pytest.mark.slow
 def test_few_shots_are_of_the_other_classes(monkeypatch, tfds_directory):
     recipe = override(
         recipes.load("digits"),

@@ -134,6 +134,7 @@ def stubbed(monkeypatch):
     return trained
 
 
+@pytest.mark.slow
 def test_tasks_are_gone_through_once_and_missing_ones_named(stubbed, tmp_path, capsys):
     arguments = ["S/16@i21k", "folder/other.npz"], ["fit.steps=3"], tmp_path, ["Pets", "DTD", "Caltech101"]
     results = run_vtab(*arguments)

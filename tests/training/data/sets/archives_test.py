@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.pictures import encoded
+from tests.test_case import rest_slow
 from training import recipes
 from training.data.loading import load_dataset
 from training.errors import InputError
@@ -63,7 +64,7 @@ def _examples(dataset, annotation):
     }
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("suffix", rest_slow(WRITERS))
 @pytest.mark.parametrize("max_failures", [0, 1])
 def test_the_names_of_archives_define_the_splits(suffix, max_failures, tmp_path):
     ranges = {"train": range(14), "val": range(14, 16), "test": range(16, 20)}

@@ -36,6 +36,7 @@ def photographs(tmp_path):
     return override(recipes.load("folder"), [f"data.directory={tmp_path}", *fields])
 
 
+@pytest.mark.slow
 def test_shards_hold_the_same_images(photographs, tmp_path):
     dataset = load_dataset(photographs.data)
     directory = tmp_path / "shards"
@@ -100,7 +101,7 @@ def test_a_shard_in_two_splits_is_refused(tmp_path):
 
 
 @pytest.mark.combination("read shards with fewer images than records.json lists", "refused; the shard is named")
-@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("cache", rest_slow([True, False]))
 def test_an_index_of_more_images_is_refused(tmp_path, cache):
     recipe, index = tiny_shards(tmp_path)
     name = "train-00001-of-00003.tfrecord"
