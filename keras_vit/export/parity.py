@@ -19,9 +19,10 @@ from keras_vit.preprocessing import preprocess_input
 _BATCH_SIZE = 16
 _MASK_BATCH_SIZE = 2
 """Batch size for segmentation. For 64 classes, the probabilities of two images of 1,024 x 2,048 pixels take 1 GB."""
-_ENCODER_FACTOR = 10
-"""The tolerance for outputs of the encoder, as a multiple of the tolerance for probabilities. Rounding differences grow
-from layer to layer: the tokens of a Ti/16 differ by 1.4e-5 between XLA and TensorFlow."""
+_FACTOR = 10
+"""The tolerance for outputs of the encoder and for maps of classes, as a multiple of the tolerance for probabilities of
+an image. Rounding differences grow from layer to layer: the tokens of a Ti/16 differ by 1.4e-5 between XLA and
+TensorFlow. A map has so many probabilities that the largest difference is larger."""
 PHOTOGRAPHS = pathlib.Path(__file__).parent / "photographs"
 
 
@@ -45,6 +46,7 @@ class Parity:
         predicted_classes: Sorted indices of the classes that the model predicts for these images or pixels.
         has_values: Whether the model returns values instead of probabilities. Then differences of values are divided by
             the largest absolute value.
+        has_pixels: Whether the probabilities are those of pixels.
     """
 
     images: int
@@ -53,16 +55,18 @@ class Parity:
     effect: float
     predicted_classes: list
     has_values: bool = False
+    has_pixels: bool = False
 
     def check(self, exact, tolerance, min_agreement):
         """Raises a `ValueError` if the export differs too much from the model.
 
         Args:
             exact: Whether every difference must be within `tolerance`.
-            tolerance: Maximum difference of a probability. For other outputs, ten times as much is allowed.
+            tolerance: Maximum difference of the probability of an image. For other outputs and for maps of classes, ten
+                times as much is allowed.
             min_agreement: Minimum `top_1_agreement` if `exact` is `False`.
         """
-        limit = tolerance if exact else np.finfo("float32").max / _ENCODER_FACTOR
+        limit = tolerance if exact else np.finfo("float32").max / _FACTOR
         limits = {name: limit * self._factor(name) for name in self.max_difference}
         wrong = [name for name, difference in self.max_difference.items() if not difference <= limits[name]]
         if wrong:
@@ -83,7 +87,7 @@ class Parity:
 
     def _factor(self, signature):
         """Multiple of the tolerance for an output of a signature."""
-        return 1 if signature in PREDICTING and not self.has_values else _ENCODER_FACTOR
+        return 1 if signature in PREDICTING and not (self.has_values or self.has_pixels) else _FACTOR
 
 
 def verified(write, model, folder, exact, tolerance, min_agreement):
@@ -180,7 +184,8 @@ def compare(model, pixels, answers):
     agreement = float(answer_kind.agreement(keras.tree.flatten(answers["serving_default"]), known, negatives))
     effect = float(np.min(np.divide(effects, scales)))
     predicted = answer_kind.predicted_classes(known)
-    return Parity(len(pixels), differences, agreement, effect, predicted, not answer_kind.has_probabilities)
+    kind = {"has_values": not answer_kind.has_probabilities, "has_pixels": answer_kind.returns_mask}
+    return Parity(len(pixels), differences, agreement, effect, predicted, **kind)
 
 
 def compare_masks(model, pixels, answers):
@@ -208,7 +213,8 @@ def compare_masks(model, pixels, answers):
             errors = [np.abs(scores - known_scores), expected.max(axis=-1) - known_scores]
             differences[name] = float(np.max(errors, initial=0))
         agreement = float((answers["serving_default"][batch][..., 0] == best).mean())
-        parities.append(Parity(len(known), differences, agreement, effect, np.unique(best).tolist()))
+        classes = np.unique(best).tolist()
+        parities.append(Parity(len(known), differences, agreement, effect, classes, has_pixels=True))
     return joined(parities)
 
 
@@ -223,6 +229,7 @@ def joined(parities):
         float(np.max([parity.effect for parity in parities])),
         sorted(set().union(*(parity.predicted_classes for parity in parities))),
         parities[0].has_values,
+        parities[0].has_pixels,
     )
 
 

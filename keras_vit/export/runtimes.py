@@ -92,10 +92,10 @@ def export_model(
     logits. For image decoding, labels and other signatures, use `keras_vit.export_saved_model`.
 
     Before the file is moved to `path`, the runtime loads it. Its outputs are compared with the model's outputs, for
-    batches of one image and of three images. Float32 files pass if no probability differs by more than `tolerance`, and
-    no other output by more than `10 * tolerance` of the largest.
-    Files of lower precision pass if the most probable classes agree for at least `min_agreement` of the images. If the
-    comparison fails, no file is written.
+    batches of one image and of three images. Float32 files pass if no probability of an image differs by more than
+    `tolerance`, no probability of a pixel by more than `10 * tolerance`, and no other output by more than
+    `10 * tolerance` of the largest. Files of lower precision pass if the most probable classes agree for at least
+    `min_agreement` of the images. If the comparison fails, no file is written.
 
     With `precision="int8"`, products of matrices and convolutions are computed with 8-bit integers (post-training
     quantization). The ranges of the integers are chosen by `images`, so pass a few hundred images like those that will
@@ -121,7 +121,7 @@ def export_model(
             variable. With `precision="int8"`, images are required.
         precision: `"float32"`; `"float16"`, for LiteRT and OpenVINO: half the size, with weights stored in float16; or
             `"int8"`: a quarter to a half of the size, with computations in 8 bits.
-        tolerance: Maximum difference of a probability, for float32 weights.
+        tolerance: Maximum difference of the probability of an image, for float32 weights.
         min_agreement: Minimum share of the images, in [0, 1], for which a file of lower precision must predict the same
             class as `model`. By default 0.95, or 0.9 for int8.
         overwrite: Whether existing files may be replaced.

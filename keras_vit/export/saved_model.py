@@ -118,10 +118,10 @@ def export_saved_model(
     The SavedModel is written to a temporary folder, loaded, and compared with the model on photographs. Only then is it
     moved to its final path. If the comparison fails, nothing is written. The outputs must agree as follows:
 
-    * No probability may differ by more than `tolerance`. For the other outputs, the difference divided by their
-      Euclidean norm may be at most `10 * tolerance`.
-    * In maps of classes, no score may differ by more than `tolerance`. If the SavedModel and the model choose different
-      classes for a pixel, the model's probabilities of the two classes may differ by at most `tolerance`.
+    * No probability of an image may differ by more than `tolerance`. For the other outputs, the difference divided by
+      their Euclidean norm may be at most `10 * tolerance`.
+    * In maps of classes, no score may differ by more than `10 * tolerance`. If the SavedModel and the model choose
+      different classes for a pixel, the model's probabilities of the two classes may differ by at most as much.
     * Values, depth, normals and logits of masks are divided by the largest, and may differ by `10 * tolerance`.
     * If weights or computations have a lower precision than float32, or Keras has quantized the model, only the most
       probable class is compared. The share of the images or pixels with the same class must be at least
@@ -151,9 +151,9 @@ def export_saved_model(
             and computations are in float32. The size on the disk is a quarter of that in
             float32, with a scale for each output channel. With `"bfloat16"`, the size is half of that in float32, and
             computations are in bfloat16.
-        tolerance: Maximum difference of a probability, for float32 weights. Other outputs may differ by ten times as
-            much. A large model may need a larger tolerance with JAX, torch or `jit_compile`, because other compilers
-            sum in another order.
+        tolerance: Maximum difference of the probability of an image, for float32 weights. Other outputs may differ by
+            ten times as much. A large model may need a larger tolerance with JAX, torch or `jit_compile`, because other
+            compilers sum in another order.
         min_agreement: Minimum share of the images, in [0, 1], for which an export of lower precision must predict the
             same class as `model`, or nearly the same values. For a segmentation model, it is a share of the pixels.
         images: Paths of image files for the comparison. By default, four photographs of this package are used. To judge

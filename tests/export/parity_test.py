@@ -77,6 +77,7 @@ def test_check():
             check(**differences)
     with pytest.raises(ValueError, match="'embed' by nan"):
         Parity(8, {"serving_default": 0.0, "embed": float("nan")}, 1.0, 1.0, [0]).check(False, 0.0, 0.0)
+    Parity(8, {"serving_default": 9e-5}, 1.0, 1.0, [0], has_pixels=True).check(True, 1e-5, 0.0)
     smaller = Parity(8, {"serving_default": 0.1}, 0.875, 1.0, [0])
     smaller.check(exact=False, tolerance=0.0, min_agreement=0.875)
     with pytest.raises(ValueError, match=r"87.5% of 8 images, but min_agreement=0.9 requires 90.0%"):

@@ -206,7 +206,7 @@ def test_recipe_says_what_was_published(name):
         "digits_vt_r18",
         "finetune_cifar10",
         "folder",
-        *("scenes_depth", "scenes_eomt", "segment_folder", "depth_folder"),
+        *("scenes_depth", "scenes_eomt", "scenes_semantic", "segment_folder", "depth_folder"),
         "shapes_vt_fpn",
     )
     assert (published is None) == (name in own), f"{name} must be either in PUBLISHED or in `own`"
