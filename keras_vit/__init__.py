@@ -7,6 +7,7 @@ from keras_vit.analysis.attention import (
     attention_rollout,
     local_attention_ratio,
     mean_attention_distance,
+    query_attention,
 )
 from keras_vit.analysis.embeddings import embedding_filters, position_similarity
 from keras_vit.analysis.features import features, nearest_neighbours
@@ -78,6 +79,7 @@ __all__ = [
     "preprocess_input",
     "pretraining",
     "profile",
+    "query_attention",
     "rematerialize",
     "save_weights",
     "set_output",

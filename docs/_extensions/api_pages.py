@@ -38,8 +38,9 @@ SECTIONS = {
     },
     "Analysis": {
         "keras_vit": [
-            *("features", "nearest_neighbours", "attention_maps", "attention_rollout", "mean_attention_distance"),
-            *("attention_entropy", "local_attention_ratio", "embedding_filters", "position_similarity"),
+            *("features", "nearest_neighbours", "attention_maps", "attention_rollout", "query_attention"),
+            *("mean_attention_distance", "attention_entropy", "local_attention_ratio"),
+            *("embedding_filters", "position_similarity"),
             *("token_maps", "token_lineage", "token_entropy", "foreground_share"),
         ],
         "keras_vit.analysis.plots": [name for name in vars(plots) if name.startswith("plot_")],

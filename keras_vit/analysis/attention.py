@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from keras_vit import graph, layers
 from keras_vit.analysis.inputs import Images, batches, check_unmerged, model_config
+from keras_vit.heads.eomt import EoMTHead
 
 
 def attention_maps(
@@ -171,6 +172,44 @@ def check_has_blocks(blocks, model):
             f"nested in it, pass that model."
         )
     return blocks
+
+
+def query_attention(model: keras.Model, images: ArrayLike) -> np.ndarray:
+    """Returns where each query of an `EoMTHead` looks: its attention to the patches in each block of the head.
+
+    The weights are the mean of all heads of the block. A mask shows which pixels belong to the object of a query, and
+    the attention shows which patches the query has read.
+
+    Args:
+        model: A `keras_vit.Segmenter` with an `EoMTHead`, or a model in which one is nested.
+        images: (B, H, W, C), as `model` expects them.
+
+    Returns:
+        (B, n, Q, h, w) for n blocks and Q queries, a float32 NumPy array. The weights of a query and a block sum to at
+        most one, because it also attends to the other queries and to the class token.
+
+    Raises:
+        TypeError: If `model` is not functional.
+        ValueError: If `model` has no `EoMTHead`, or images do not fit.
+
+    Example:
+
+    >>> import numpy as np, keras_vit
+    >>> head = keras_vit.heads.EoMTHead(num_queries=5, num_blocks=2)
+    >>> config = keras_vit.ViTConfig(patch_size=16, hidden_dim=24, num_layers=3, num_heads=2, mlp_dim=48)
+    >>> model = keras_vit.Segmenter(config, head, classes=4, input_shape=(64, 96, 3))
+    >>> keras_vit.query_attention(model, np.zeros((1, 64, 96, 3))).shape
+    (1, 2, 5, 4, 6)
+    """
+
+    def collect_weights(layer, arguments, _):
+        return layer.attention_weights(*arguments) if isinstance(layer, EoMTHead) else None
+
+    found = graph.collect(model, images, collect_weights)
+    if not found:
+        raise ValueError(f"{model.name!r} has no EoMTHead, so it has no queries.")
+    [weights] = found.values()
+    return graph.to_array(weights)
 
 
 def mean_attention_distance(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:

@@ -217,7 +217,7 @@ def plot_rollout(images, rollouts, columns=4):
     return figure
 
 
-def plot_token_maps(images, maps, num_tokens=8):
+def plot_token_maps(images, maps, num_tokens=8, title="token"):
     """Plots each image in a row with the maps of its visual tokens (Visual Transformers, arXiv 2006.03677, figure 6).
 
     Args:
@@ -225,6 +225,7 @@ def plot_token_maps(images, maps, num_tokens=8):
         maps: (N, L, h, w), one of the arrays of `keras_vit.token_maps`, or `keras_vit.token_lineage(...)[:, m]` for
             module m. Each map is divided by its largest value and enlarged bilinearly.
         num_tokens: Maximum number of tokens to plot.
+        title: Title of the columns, which are numbered.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -244,7 +245,7 @@ def plot_token_maps(images, maps, num_tokens=8):
         for ax, values in zip(row[1:], image_maps, strict=True):
             _show(ax, image * enlarge(values / values.max(), image.shape[:2])[..., None], smooth=True)
     for number, ax in enumerate(axes[0]):
-        ax.set_title(f"token {number}" if number else "input", size=10)
+        ax.set_title(f"{title} {number}" if number else "input", size=10)
     return figure
 
 

@@ -166,10 +166,7 @@ class EoMTHead(DenseHead):
         self.query.assign(store["query"])
 
     def call(self, patches, taps, images=None, training=None):
-        [tokens] = taps
-        query = ops.repeat(ops.cast(self.query, self.compute_dtype)[None], ops.shape(tokens)[0], axis=0)
-        tokens = ops.concatenate([query, ops.cast(tokens, self.compute_dtype)], axis=1)
-        positions = None if self.positions is None else self.positions(patches)
+        tokens, positions = self._with_queries(patches, taps)
         predictions, probabilities, steps = [], None, self.annealing_steps
         if training and steps is not None:
             probabilities = self._mask_probabilities(steps)
@@ -182,6 +179,32 @@ class EoMTHead(DenseHead):
             tokens = block(tokens, positions, attention_mask, training=training)
         masks, queries = zip(*predictions, self._predict(tokens, patches), strict=True)
         return (ops.concatenate(masks, axis=-1), ops.concatenate(queries, axis=1)) if training else (*masks, *queries)
+
+    def attention_weights(self, patches, taps, images=None):
+        """The weights with which each query attends to each patch in the n blocks, the mean of all heads.
+
+        Args:
+            patches, taps, images: As in `call`.
+
+        Returns:
+            (B, n, Q, h, w). The weights of a query and a block sum to at most one, because it also attends to the other
+            queries and to the class token.
+        """
+        tokens, positions = self._with_queries(patches, taps)
+        height, width = ops.shape(patches)[1:3]
+        maps = []
+        for block in self.blocks:
+            weights = ops.mean(block.attention_weights(tokens, positions), axis=1)
+            maps.append(weights[:, : self.num_queries, -height * width :])
+            tokens = block(tokens, positions, training=False)
+        return ops.reshape(ops.stack(maps, axis=1), (-1, len(maps), self.num_queries, height, width))
+
+    def _with_queries(self, patches, taps):
+        """The queries and the tokens, (B, Q + T, D), and their rotary positions."""
+        [tokens] = taps
+        query = ops.repeat(ops.cast(self.query, self.compute_dtype)[None], ops.shape(tokens)[0], axis=0)
+        tokens = ops.concatenate([query, ops.cast(tokens, self.compute_dtype)], axis=1)
+        return tokens, None if self.positions is None else self.positions(patches)
 
     def _predict(self, tokens, patches):
         """Logits of the masks, (B, s h, s w, Q), and normalised queries, (B, Q, D)."""

@@ -141,3 +141,22 @@ def test_refusals(analysis, model):
     twice = keras.Model(model.input, model(model(model.input)[:, None, None, :3] + model.input))
     with pytest.raises(ValueError, match=r"runs more than once.* or choose another layer"):
         analysis(twice, images)
+
+
+def test_attention_of_queries():
+    config = keras_vit.ViTConfig((4, 5), 24, num_layers=3, num_heads=2, mlp_dim=20)
+    head = keras_vit.heads.EoMTHead(num_queries=3, num_blocks=2, num_upscales=0)
+    model = randomize(keras_vit.Segmenter(config, head, classes=4, input_shape=(12, 15, 3)))
+    w, images = canonical_weights(model), random_inputs((12, 15, 3))[0]
+    z = reference.encoder_block(reference.embed(images.astype("float64"), w), reference.part(w, "encoder_block_0"))
+    z = np.concatenate([np.repeat(w["head/query"][None], len(z), axis=0), z], axis=1)
+    found = keras_vit.query_attention(model, images)
+    assert found.shape == (len(images), 2, 3, 3, 3)
+    for i in range(2):
+        block = reference.part(w, f"head/encoder_block_{i + 1}")
+        inputs = reference.norm(z, block, "attention_norm")
+        weights = _attention(inputs, inputs, reference.part(block, "attention")).mean(axis=1)
+        assert_close(found[:, i].reshape(-1, 3, 9), weights[:, :3, -9:])
+        z = reference.encoder_block(z, block)
+    with pytest.raises(ValueError, match="has no EoMTHead"):
+        keras_vit.query_attention(tiny_model(num_layers=1), random_inputs(SHAPE)[0])

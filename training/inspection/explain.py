@@ -14,10 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vit
+from keras_vit import graph
 from keras_vit.analysis import plots
 from keras_vit.analysis.embeddings import num_filters
 from keras_vit.architectures import VTResNetConfig, read_architecture
 from keras_vit.data.decoding import image_decoder
+from keras_vit.heads import segments
 from keras_vit.outputs import output_of
 from training import recipes
 from training.data.images import read_image
@@ -39,6 +41,7 @@ _NUM_SEARCHED = 2000  # Maximum number of training images that are searched for 
 _MOST_ROWS = 12  # Maximum number of rows in the figures of neighbours and tokens. The data files contain all rows.
 _MOST_PAIRS = 40  # Maximum number of pairs in the figure of rollouts. The data file contains all pairs.
 _NUM_FILTERS = 28
+_MOST_OBJECTS = 3  # Maximum number of objects of a picture in the figure of queries.
 _ANOTHER_FOLDER = "Name another folder with --path."
 
 
@@ -88,6 +91,8 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
     if _has_tokens(subject):
         _write_tokens(findings, subject, pictures)
     else:
+        if output_of(subject.model).kind == "masks":
+            _write_queries(findings, subject, pictures)
         _write_positions(findings, [subject, *compared])
         _write_heads(findings, [subject, *compared], pictures, examples)
         compute = functools.partial(subject.analyse, keras_vit.attention_rollout)
@@ -165,10 +170,11 @@ def _subjects(sources, image_size):
     for name, path, source in zip(names, paths, sources, strict=True):
         # `open_source` would refuse models that expect normalised pixels.
         model = load_model(path) if path.suffix == ".keras" else open_source(source).model
-        if output_of(model).kind == "class_map":
-            raise InputError(f"explain works with classifiers only, and {source} is a semantic segmentation model.")
+        config = keras_vit.describe(model).config
+        if output_of(model).kind == "class_map" and not isinstance(config, keras_vit.ViTConfig):
+            raise InputError(f"explain works with classifiers and with heads on a ViT. {source} is neither of them.")
         try:
-            decode, config = image_decoder(model, image_size), keras_vit.describe(model).config
+            decode = image_decoder(model, image_size)
             subjects.append(Subject(name, model, decode, _stride(config)))
         except ValueError as error:
             message = str(error).replace("image_size=(height, width)", "--image-size H W")
@@ -229,6 +235,26 @@ def _write_tokens(findings, subject, pictures):
         np.savez_compressed(findings.folder / "tokens.npz", names=np.array(pictures.names), lineage=lineage)
         figure = plots.plot_token_maps(pictures.pixels[:_MOST_ROWS], lineage[:_MOST_ROWS, -1])
         findings.save("tokens", figure, "each picture beside the origin of its visual tokens")
+
+
+def _write_queries(findings, subject, pictures):
+    """Writes the attention of the queries of the most certain objects in each picture."""
+    with findings.trying("queries"):
+        attention = _in_batches(functools.partial(subject.analyse, keras_vit.query_attention), pictures.pixels)
+        masks, objects = subject.model.predict(subject.prepared(pictures.pixels), _BATCH_SIZE, verbose=0).values()
+        _, classes, scores = map(graph.to_array, segments.instances(masks, objects))
+        names = np.array(pictures.names)
+        arrays = {"attention": attention, "classes": classes, "scores": scores, "names": names}
+        np.savez_compressed(findings.folder / "queries.npz", **arrays)
+        best = np.argsort(-scores, axis=1)[:, :_MOST_OBJECTS]
+        chosen = [(picture, query) for picture, row in enumerate(best.tolist()) for query in row][:_MOST_ROWS]
+        shown = []
+        for picture, query in chosen:
+            image = pictures.pixels[picture]
+            inside = plots.enlarge(masks[picture, ..., query], image.shape[:2]) > 0
+            shown.append(np.where(inside[..., None], image, image // 4))
+        maps = np.stack([attention[picture, :, query] for picture, query in chosen])
+        findings.save("queries", plots.plot_token_maps(shown, maps, title="block"), "objects and attention of queries")
 
 
 def _write_filters(findings, subject):

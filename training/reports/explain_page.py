@@ -231,6 +231,11 @@ _CAPTIONS = {
         "Each picture is shown beside one map for each token of the last module. The map shows where in the picture "
         "the token comes from, directly or through other tokens (Visual Transformers, arXiv 2006.03677, figure 6).",
     ),
+    "queries": (
+        "Attention of queries",
+        "The objects with the highest scores in each picture, and the attention of each object's query to the patches "
+        "in the last blocks, the mean of all heads. Each map is divided by its largest value.",
+    ),
     "attention_distance": (
         "Attention distance, compared",
         "The mean distance in pixels between a patch and the patches that it attends to, without the class token (ViT, "

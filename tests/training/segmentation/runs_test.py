@@ -194,7 +194,7 @@ def test_what_is_for_classifiers_is_refused(brief_run, tmp_path, monkeypatch, ca
         error = capsys.readouterr().err
         reasons = (
             "Received: task=segmentation, for which these commands are available: train, records, evaluate, ",
-            "works with classifiers only",
+            "works with classifiers and with heads on a ViT",
             "but no masks",
             "data.label is only used with task=classification",
             "model.function=VTFPN or PanopticFPN are for task=segmentation",
