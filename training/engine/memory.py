@@ -11,7 +11,7 @@ import keras_vit
 
 
 def activations(recipe, model, engine, with_attention=True):
-    """Estimated bytes of encoder activations that a device keeps for the backward pass. `None` without an encoder.
+    """Estimated bytes of a trained encoder's activations that a device keeps for the backward pass, or `None`.
 
     T tokens, D hidden width, K heads, M width of the MLP. A block keeps T (8 D + 2 M) + K T^2 numbers per image (arXiv
     2205.05198, equation 2, without the masks of dropout). With SwiGLU, 3 M replaces 2 M. Every device keeps
@@ -21,7 +21,7 @@ def activations(recipe, model, engine, with_attention=True):
     not keep them.
     """
     config, model_devices = keras_vit.describe(model).config, recipe.distribution.model_devices
-    if not isinstance(config, keras_vit.ViTConfig):
+    if not isinstance(config, keras_vit.ViTConfig) or recipe.model.has_frozen_encoder:
         return None
     block_inputs = keras.tree.flatten(model.get_layer("encoder_block_0").input)  # Axial blocks have two inputs.
     _, tokens, width = block_inputs[0].shape

@@ -51,6 +51,7 @@ def test_a_step_that_cannot_fit_is_refused_before_it_begins(model, tmp_path, mon
     assert [is_too_large(recipe, model, ONE_DEVICE, free) for free in (least - 1, least, None)] == [True, False, False]
     frozen = override(recipe, ["model.freeze_up_to=encoder_block_0"])
     assert not is_too_large(frozen, model, ONE_DEVICE, 1)
+    assert activations(recipes.load("segment_folder"), model, ONE_DEVICE) is None  # Its encoder is frozen.
     monkeypatch.setattr(train, "free_memory", lambda: 1)
     with pytest.raises(InputError, match=r"The memory is not enough .*fit\.batch_size=.* Start a new run with"):
         train.train(recipe, tmp_path)
