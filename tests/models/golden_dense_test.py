@@ -9,11 +9,13 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import keras_vit
 from keras_vit.heads import segments
 from keras_vit.weights.formats import dense
-from tests.test_case import TENSORFLOW, assert_close, to_numpy
+from tests.reference import vit as reference
+from tests.test_case import TENSORFLOW, assert_close, canonical_weights, to_numpy
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "modern"
 SCALE = 5
@@ -116,6 +118,28 @@ def test_heads_of_dinov2(kind, size, tmp_path_factory):
             keras_vit.from_pretrained(source, max_depth=80)
         with pytest.raises(ValueError, match="Pass max_depth=10 for NYU"):
             keras_vit.from_pretrained(source, encoder=encoder)
+
+
+@pytest.mark.parametrize("num_taps", [1, 4])
+def test_segmentation_heads_of_dinov2(num_taps, tmp_path, tmp_path_factory):
+    """`BNHead` in NumPy: the normalised patches of the last blocks, a batch norm, and a linear layer."""
+    encoder, rng = dinov2(tmp_path_factory.getbasetemp() / "dinov2"), np.random.default_rng(num_taps)
+    w = {f"bn.{name}": rng.normal(size=32 * num_taps) for name in ("weight", "bias", "running_mean")}
+    w |= {"bn.running_var": rng.uniform(0.5, 2, 32 * num_taps), "bn.num_batches_tracked": np.array([7.0])}
+    w |= {"conv_seg.weight": rng.normal(size=(5, 32 * num_taps, 1, 1)), "conv_seg.bias": rng.normal(size=5)}
+    arrays = {f"decode_head.{name}": array.astype("float32") for name, array in w.items()}
+    safetensors.numpy.save_file(arrays, tmp_path / "head.safetensors")
+    model = keras_vit.from_pretrained(tmp_path / "head.safetensors", encoder=encoder, input_shape=(24, 40, 3))
+    images, weights = rng.normal(size=(2, 24, 40, 3)).astype("float32"), canonical_weights(model)
+    blocks = outputs(model, images, *(f"encoder_block_{i}" for i in range(4 - num_taps, 4)))
+    maps = np.concatenate(
+        [reference.norm(x.astype("float64"), weights, "encoder_norm")[:, 1:] for x in blocks], axis=-1
+    )
+    maps = (maps - w["bn.running_mean"]) / np.sqrt(w["bn.running_var"] + 1e-5) * w["bn.weight"] + w["bn.bias"]
+    logits = maps @ w["conv_seg.weight"][:, :, 0, 0].T + w["conv_seg.bias"]
+    found = outputs(model, images, "predictions")[0]
+    assert_close(found.reshape(logits.shape) / SCALE**2, logits / SCALE**2)
+    assert model(images).shape == (2, 24, 40, 5)
 
 
 @functools.cache
