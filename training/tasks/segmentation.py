@@ -21,7 +21,6 @@ class Task(task.Task):
     metric = task.Metric("mean_iou", "mean IoU")
     annotation = "mask"
     factory = "Segmenter"
-    factory = "Segmenter"
     commands = ("records", "evaluate", "predict", "export")
     published_results = ("mean_iou", "pixel_accuracy")
 
