@@ -12,7 +12,7 @@ from keras_vit.architectures.base import optional
 from keras_vit.checks import check_count, check_positive_integer
 from keras_vit.encoder import encoder_block, encoder_norm, rotary_positions
 from keras_vit.heads.dense_head import DenseHead, patch_map
-from keras_vit.layers.ops.activations import gelu_exact
+from keras_vit.layers.ops.activations import activate
 from keras_vit.layers.ops.fixed_seed import FixedSeed
 from keras_vit.layers.ops.maps import as_pixels
 from keras_vit.layers.ops.resizing import resize_bilinear
@@ -173,11 +173,11 @@ class EoMTHead(DenseHead):
         for i, block in enumerate(self.blocks):
             attention_mask = None
             if training:
-                predictions.append(self._predict(tokens, patches))
+                predictions.append(self._predict(tokens, patches, training))
                 if probabilities is not None:
                     attention_mask = self._attention_mask(predictions[-1][0], tokens, patches, probabilities[i])
             tokens = block(tokens, positions, attention_mask, training=training)
-        masks, queries = zip(*predictions, self._predict(tokens, patches), strict=True)
+        masks, queries = zip(*predictions, self._predict(tokens, patches, training), strict=True)
         return (ops.concatenate(masks, axis=-1), ops.concatenate(queries, axis=1)) if training else (*masks, *queries)
 
     def attention_weights(self, patches, taps, images=None):
@@ -206,15 +206,15 @@ class EoMTHead(DenseHead):
         tokens = ops.concatenate([query, ops.cast(tokens, self.compute_dtype)], axis=1)
         return tokens, None if self.positions is None else self.positions(patches)
 
-    def _predict(self, tokens, patches):
+    def _predict(self, tokens, patches, training):
         """Logits of the masks, (B, s h, s w, Q), and normalised queries, (B, Q, D)."""
         tokens = self.norm(tokens)
         pixels, queries = patch_map(tokens, patches), tokens[:, : self.num_queries]
         for transposed, depthwise, norm in self.upscales:
-            pixels = norm(depthwise(gelu_exact(transposed(pixels))))
+            pixels = norm(depthwise(activate("gelu_exact", transposed(pixels), training)))
         filters = queries
         for i, dense in enumerate(self.mask_mlp):
-            filters = dense(gelu_exact(filters) if i else filters)
+            filters = dense(activate("gelu_exact", filters, training) if i else filters)
         masks = ops.matmul(as_pixels(pixels), ops.swapaxes(filters, 1, 2))
         return ops.reshape(masks, (-1, *ops.shape(pixels)[1:3], self.num_queries)), queries
 
