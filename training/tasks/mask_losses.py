@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.ops.fixed_seed import FixedSeed
+from training.errors import InputError
 from training.tasks.matching import gather, match
 
 _CLASS, _MASK = 2, 5  # Weights of the class, and of each of the two losses of a mask, in costs and losses.
@@ -71,25 +72,32 @@ class MaskObjective:
         segments, classes = (ops.cast(labels[name], "int32") for name in ("segments", "classes"))
         masks, objects = (ops.cast(outputs[name], "float32") for name in ("masks", "objects"))
         batch_size, (num_objects, num_classes) = ops.shape(masks)[0], (classes.shape[1], objects.shape[2])
+        if num_objects > self.num_queries:
+            raise InputError(
+                f"Each object of an image needs a query of its own. Received: images with up to {num_objects} objects, "
+                f"a model with {self.num_queries} queries. Choose a model with at least {num_objects} queries."
+            )
         objects = ops.reshape(objects, (batch_size, -1, self.num_queries, num_classes))  # (B, n, Q, C + 1)
         pixels = ops.vectorized_map(
             lambda numbers: ops.segment_sum(ops.ones_like(numbers), numbers, num_objects + 1),
             ops.reshape(segments, (batch_size, -1)),
         )
         is_object = (pixels[:, 1:] > 0) & (classes >= 0)
-        classes = ops.where(is_object, classes, 0)
-        queries = self._match(segments, classes, is_object, *map(ops.stop_gradient, (masks, objects)))
+        chosen = _first(is_object)  # The others would take time, but have no loss.
+        is_object, classes = (ops.take_along_axis(each, chosen, axis=1) for each in (is_object, classes))
+        classes, numbers = ops.where(is_object, classes, 0), chosen + 1
+        queries = self._match(segments, numbers, classes, is_object, *map(ops.stop_gradient, (masks, objects)))
         class_losses = self._class_losses(classes, is_object, queries, objects)
-        mask_losses = self._mask_losses(segments, is_object, queries, masks)
+        mask_losses = self._mask_losses(segments, numbers, is_object, queries, masks)
         count, batch_size = ops.sum(ops.cast(is_object, "float32")), ops.cast(batch_size, "float32")
         weight = count + _NO_OBJECT * (batch_size * self.num_queries - count)
         return batch_size * (_CLASS * class_losses / weight + _MASK * mask_losses / ops.maximum(count, 1.0))
 
-    def _match(self, segments, classes, is_object, masks, objects):
+    def _match(self, segments, numbers, classes, is_object, masks, objects):
         """The query of each object in each prediction, int32 (B, n, M)."""
         batch_size, num_predictions = ops.shape(objects)[0], objects.shape[1]
         points = self.draw((batch_size, num_predictions, self.num_points, 2))
-        truth = _true_masks(segments, classes.shape[1], points[:, :, None])  # (B, n, M, P)
+        truth = _true_masks(segments, numbers, points[:, :, None])  # (B, n, M, P)
         maps, offset = ops.reshape(masks, (batch_size, -1, self.num_queries)), ops.arange(num_predictions)[:, None]
         logits = sum(
             weight[..., None] * gather(maps, index * num_predictions + offset)
@@ -101,9 +109,9 @@ class MaskObjective:
         mask_costs = cross_entropy / self.num_points + _dice_loss(ops.matmul(truth, shares), areas)
         probabilities = ops.transpose(ops.softmax(objects), (0, 3, 1, 2))  # (B, C + 1, n, Q)
         class_costs = -ops.transpose(gather(probabilities, classes), (0, 2, 1, 3))
-        costs = ops.reshape(_CLASS * class_costs + _MASK * mask_costs, (-1, *mask_costs.shape[2:]))
+        costs = ops.reshape(_CLASS * class_costs + _MASK * mask_costs, (-1, *ops.shape(mask_costs)[2:]))
         queries = match(costs, ops.repeat(is_object, num_predictions, axis=0))
-        return ops.reshape(queries, (batch_size, num_predictions, -1))
+        return ops.reshape(queries, (batch_size, num_predictions, ops.shape(numbers)[1]))
 
     def _class_losses(self, classes, is_object, queries, objects):
         """The weighted cross-entropies, summed over the queries of all predictions, (B,)."""
@@ -114,9 +122,9 @@ class MaskObjective:
         losses = ops.sparse_categorical_crossentropy(targets, objects, from_logits=True)
         return ops.sum(ops.where(targets == no_object, _NO_OBJECT, 1.0) * losses, axis=(1, 2))
 
-    def _mask_losses(self, segments, is_object, queries, masks):
+    def _mask_losses(self, segments, numbers, is_object, queries, masks):
         """The losses of the masks of objects, summed over the objects of all predictions, (B,)."""
-        num_predictions, num_objects = queries.shape[1:]
+        num_predictions, num_objects = ops.shape(queries)[1:]
         channels = (queries + self.num_queries * ops.arange(num_predictions, dtype="int32")[:, None])[..., None]
         size, num_channels = masks.shape[1:3], masks.shape[3]
         maps = ops.reshape(masks, (ops.shape(masks)[0], -1))
@@ -131,7 +139,7 @@ class MaskObjective:
         _, chosen = ops.top_k(-ops.abs(ops.stop_gradient(logits_at(points))), num_uncertain)
         random = self.draw((*shape, self.num_points - num_uncertain, 2))
         points = ops.concatenate([ops.take_along_axis(points, chosen[..., None], axis=3), random], axis=3)
-        truth, logits = _true_masks(segments, num_objects, points), logits_at(points)  # (B, n, M, P)
+        truth, logits = _true_masks(segments, numbers, points), logits_at(points)  # (B, n, M, P)
         shares = ops.sigmoid(logits)
         areas = ops.sum(truth, axis=3) + ops.sum(shares, axis=3)
         losses = ops.mean(ops.softplus(logits) - truth * logits, axis=3)
@@ -143,9 +151,21 @@ def _dice_loss(intersection, areas):
     return 1 - (2 * intersection + 1) / (areas + 1)
 
 
-def _true_masks(segments, num_objects, points):
-    """The masks of objects at points (B, ..., M or 1, P, 2), interpolated: (B, ..., M, P)."""
-    size, numbers = segments.shape[1:], ops.arange(1, num_objects + 1, dtype="int32")[:, None]
+def _first(is_object):
+    """Indices of the objects of each image, before those of padding, int32 (B, m).
+
+    On TensorFlow, m is the largest number of objects of an image. Shapes of JAX cannot depend on values, so m = M.
+    """
+    num_objects = is_object.shape[1]
+    order = ops.argsort(ops.where(is_object, 0, num_objects) + ops.arange(num_objects, dtype="int32"), axis=1)
+    if keras.backend.backend() == "jax":
+        return order
+    return order[:, : ops.maximum(ops.max(ops.sum(ops.cast(is_object, "int32"), axis=1)), 1)]
+
+
+def _true_masks(segments, numbers, points):
+    """The masks of objects at points (B, n, M or 1, P, 2), interpolated: (B, n, M, P)."""
+    size, numbers = segments.shape[1:], numbers[:, None, :, None]
     segments = ops.reshape(segments, (ops.shape(segments)[0], -1))
     neighbors = _neighbors(points, size)
     return sum(weight * ops.cast(gather(segments, index) == numbers, "float32") for index, weight in neighbors)

@@ -4,8 +4,6 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from training.errors import InputError
-
 if keras.backend.backend() == "jax":
     import jax
 
@@ -22,21 +20,13 @@ def match(costs, is_object):
     queries, there are about M^2 / 2 iterations. If they prefer different queries, there are few.
 
     Args:
-        costs: (N, M, Q). NaN and infinity are replaced by 1e9, and minus infinity by -1e9.
+        costs: (N, M, Q), with M <= Q. NaN and infinity are replaced by 1e9, and minus infinity by -1e9.
         is_object: bool (N, M). `False` for padding, which gets no query.
 
     Returns:
         The query of each object, int32 (N, M). 0 for padding.
-
-    Raises:
-        InputError: If M > Q.
     """
-    num_objects, num_queries = costs.shape[1:]
-    if num_objects > num_queries:
-        raise InputError(
-            f"Each object of an image needs a query of its own. Received: images with up to {num_objects} objects, a "
-            f"model with {num_queries} queries. Choose a model with at least {num_objects} queries."
-        )
+    num_objects, num_queries = ops.shape(costs)[1:]
     costs = ops.nan_to_num(costs, nan=_NOT_FINITE, posinf=_NOT_FINITE, neginf=-_NOT_FINITE)
     is_best = _is(ops.argmin(costs, axis=-1), num_queries) & is_object[:, :, None]
     owners = ops.where(ops.any(is_best, axis=1), ops.cast(ops.argmax(is_best, axis=1), "int32"), -1)
@@ -76,7 +66,7 @@ def _reassign(state):
     is_start = _is(query, start + 1) & begins[:, None]
     return state | {
         "owners": ops.where(is_start, added[:, None], owners),
-        "is_waiting": is_waiting & ~(begins[:, None] & _is(added, is_waiting.shape[1])),
+        "is_waiting": is_waiting & ~(begins[:, None] & _is(added, ops.shape(is_waiting)[1])),
         "distances": ops.where(begins[:, None], float("inf"), state["distances"]),
         "is_final": ops.where(begins[:, None], is_start, state["is_final"]),
         "query": query,

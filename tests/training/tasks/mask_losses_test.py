@@ -13,6 +13,7 @@ from tests.differentiation import compiled, value_and_gradients
 from tests.reference import mask_loss
 from tests.test_case import assert_close, rest_slow
 from training.engine.step import TrainedModel
+from training.errors import InputError
 from training.tasks.mask_losses import MaskObjective
 
 pytestmark = pytest.mark.each_backend
@@ -28,18 +29,18 @@ class Drawn(MaskObjective):
         self.points = points
 
     def draw(self, shape):
-        [points] = [points for points in self.points if points.shape == tuple(shape)]
+        [points] = [points for points in self.points if points.shape[-2:] == tuple(shape)[-2:]]
         return ops.convert_to_tensor(points)
 
 
 def batch():
-    """Labels and outputs. Of image 0, object 2 has no pixels, and object 3 no class. Image 2 has no objects."""
+    """Labels and outputs. Of image 0, object 1 has no class, and object 2 no pixels. Image 2 has no objects."""
     rng = np.random.default_rng(0)
     segments, classes = np.zeros((B, H, W), "int32"), rng.integers(0, C, (B, M)).astype("int32")
     segments[0, 2:7, 3:9], segments[0, 8:] = 1, 3
     segments[1, :3, :4], segments[1, 3:9, :5], segments[1, 5:, 6:] = 3, 2, 1
     segments[3, 4:8, 2:6], segments[3, 9:, 1:3] = 1, 2
-    classes[0, 2] = classes[3, 2] = -1
+    classes[0, 0] = classes[3, 2] = -1
     outputs = rng.normal(size=(B, h, w, n * Q)), rng.normal(size=(B, n * Q, C + 1))
     shapes = (B, n, P, 2), (B, n, M, 3 * P, 2), (B, n, M, P // 4, 2)
     points = [rng.random(shape, "float32") for shape in shapes]
@@ -59,13 +60,15 @@ def test_losses_equal_the_equations_and_have_finite_gradients():
         predictions = []
         for number, part in enumerate(slice(start, start + Q) for start in range(0, n * Q, Q)):
             masks, objects = outputs[0][i, :, :, part].transpose(2, 0, 1), outputs[1][i, part]
-            predictions.append((masks, objects, points[0][i, number], *(each[i, number, valid] for each in points[1:])))
+            predictions.append((masks, objects, points[0][i, number], *(each[i, number, : len(valid)] for each in points[1:])))
         images.append((truth, predictions))
     assert [len(truth[1]) for truth, _ in images] == [1, 3, 0, 2]
     found, (masks, objects) = value_and_gradients(losses, *outputs)
     assert_close(found, B * mask_loss.losses(images))
     assert np.isfinite(masks).all()
     assert np.isfinite(objects).all()
+    with pytest.raises(InputError, match=r"up to 3 objects, a model with 2 queries\. Choose a model with at least 3"):
+        MaskObjective(2, None)(labels, dict(zip(("masks", "objects"), outputs, strict=True)))
     assert objects.any(axis=-1).all()  # The classes of all queries are learned, and the masks of those with an object.
     num_learned = masks.any(axis=(1, 2)).reshape(B, n, Q).sum(axis=-1)
     np.testing.assert_array_equal(num_learned, [[1, 1], [3, 3], [0, 0], [2, 2]])

@@ -6,7 +6,6 @@ import scipy.optimize
 from keras import ops
 
 from tests.differentiation import compiled
-from training.errors import InputError
 from training.tasks.matching import match
 
 pytestmark = pytest.mark.each_backend
@@ -52,8 +51,3 @@ def test_costs_that_are_not_finite_are_avoided():
     is_kept = is_object & (np.arange(N) != 2)[:, None]
     np.testing.assert_array_equal(found[:, :2][is_kept[:, :2]], np.tile([0, Q - 1], (N, 1))[is_kept[:, :2]])
     assert len(set(found[2][is_object[2]])) == is_object[2].sum()
-
-
-def test_each_object_needs_a_query():
-    with pytest.raises(InputError, match=r"up to 7 objects, a model with 5 queries\. Choose a model with at least 7"):
-        match(np.zeros((N, M, 5), "float32"), np.ones((N, M), bool))
