@@ -12,7 +12,7 @@ from training.tasks import task
 from training.tasks.pixel_losses import MeanIoU, PixelCrossEntropy
 
 
-class Task(task.Task):
+class Task(task.DenseTask):
     """The task of classifying pixels. The labels of a batch are masks, uint8 (B, H, W), at the model's input size.
 
     With an EoMT head, the task is a `TaskWithQueries`.
@@ -56,12 +56,6 @@ class Task(task.Task):
     def report(self, run, dataset, state, evaluation, model):
         write_segmentation_report(run, self.recipe, state, evaluation, model)
         return self.results(evaluation)
-
-    def predict_options(self, run):
-        return ("--to", str(run.figures / "samples"))
-
-    def next_commands(self, folder, samples):
-        return [f"predict {folder} {samples}/* --to predictions"]
 
 
 class TaskWithQueries(Task):
