@@ -161,7 +161,7 @@ def _load_depth_folder(data, record):
 
 
 def _load_coco(annotation, data, record):
-    folder, objects = read_coco(data)
+    folder, objects, is_thing = read_coco(data)
     if annotation == "mask" and len(folder.class_names) > MAX_CLASSES:
         raise InputError(
             f"A mask has at most {MAX_CLASSES} classes, but {data.directory} has {len(folder.class_names)} categories."
@@ -174,7 +174,8 @@ def _load_coco(annotation, data, record):
     specs = {"segments": tf.TensorSpec([None, None, 1], tf.int32), "segment_classes": tf.TensorSpec([None], tf.int64)}
     read_segments = _python_reader(lambda index: objects[index].segments(), specs)
     most = max(len(each.classes) for each in objects if each is not None)
-    return _from_files(folder, data, _too_few(folder, data), lambda index: pad_segments(read_segments(index), most))
+    dataset = _from_files(folder, data, _too_few(folder, data), lambda index: pad_segments(read_segments(index), most))
+    return dataclasses.replace(dataset, is_thing=is_thing)
 
 
 def _python_reader(read, specs):
