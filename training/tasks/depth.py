@@ -20,7 +20,7 @@ class Task(task.DenseTask):
     predicted = "values"
     commands = ("evaluate", "predict", "export")
     published_results = ("abs_rel", "rmse", "delta_1")
-    factory = "DepthEstimator"
+    factory, output = "DepthEstimator", "depth"
 
     def read_label(self, sample, num_classes):
         """float32 (H, W, 1)"""

@@ -32,7 +32,7 @@ class Instances(task.DenseTask):
     annotation = "segments"
     commands = ("evaluate", "predict", "export")
     published_results: tuple[str, ...] = ("mask_ap", "mask_ap50")
-    factory = "Segmenter"
+    factory, output = "Segmenter", "masks"
     has_background = True
 
     def read_label(self, sample, num_classes):

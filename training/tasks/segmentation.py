@@ -20,7 +20,7 @@ class Task(task.DenseTask):
 
     metric = task.Metric("mean_iou", "mean IoU")
     annotation = "mask"
-    factory = "Segmenter"
+    factory, output = "Segmenter", "class_map"
     commands = ("records", "evaluate", "predict", "export")
     published_results = ("mean_iou", "pixel_accuracy")
 
@@ -64,7 +64,7 @@ class TaskWithQueries(Task):
     prepare = query_tasks.Panoptic.prepare
     build_objective = query_tasks.Panoptic.build_objective
     build_metric = query_tasks.Panoptic.build_metric
-    has_background = False
+    has_background, output = False, "masks"
 
     def read_label(self, sample, num_classes):
         return query_tasks.segments_of_classes(sample["mask"][..., 0], num_classes)

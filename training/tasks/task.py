@@ -146,7 +146,13 @@ class Task(abc.ABC):
 
 
 class DenseTask(Task):
-    """A task whose models predict something for each pixel. Their predictions are shown as pictures."""
+    """A task whose models predict something for each pixel. Their predictions are shown as pictures.
+
+    Attributes:
+        output: Kind of the model's output, as in `keras_vit.Output`.
+    """
+
+    output: str
 
     def predict_options(self, run):
         return ("--to", str(run.figures / "samples"))

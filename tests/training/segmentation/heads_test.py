@@ -176,6 +176,13 @@ def test_what_does_not_fit_is_refused(changes, message):
         override(recipes.load("segment_folder"), changes)
 
 
+@pytest.mark.parametrize("task", ["segmentation", "panoptic_segmentation", "depth"])
+def test_weights_of_other_outputs_are_refused(task, encoder):
+    changes = ["model.encoder=none", "model.head=none", "data.views=1", f"model.weights={encoder}", f"task={task}"]
+    with pytest.raises(InputError, match=r"predicts classes, but the task needs .* set model\.encoder and model\.head"):
+        build_model(override(on_encoder(encoder), changes), 3)
+
+
 def test_recipes_can_be_written_and_read(encoder):
     recipe = on_encoder(encoder, "model.head=dpt", "model.head_arguments.features=8")
     fields = json.loads(json.dumps(to_dict(recipe)))
