@@ -48,16 +48,14 @@ def load_dataset(data, annotation="label", disjoint=True, record=None):
     """
     loaders = _LOADERS.get(data.dataset) or _tfds_loaders(data)
     if annotation not in loaders:
-        found = " or ".join(_TITLES[name] for name in loaders)
+        found, missing = " or ".join(_TITLES.get(name, name) for name in loaders), _TITLES.get(annotation, annotation)
         others = [name for name, its_loaders in _LOADERS.items() if annotation in its_loaders]
         if annotation == "label":
             others.append("the name of a data set of TFDS")
-        elif annotation == "mask":
-            others.append("a data set of TFDS with data.mask=<feature that contains its masks>")
-        elif annotation == "depth":
-            others.append("a data set of TFDS with data.depth=<feature that contains its depth>")
+        elif annotation in ("mask", "depth"):
+            others.append(f"a data set of TFDS with data.{annotation}=<feature that contains its {missing}>")
         raise InputError(
-            f"data.dataset={data.dataset} has {found}, but no {_TITLES[annotation]}. Choose a recipe for {found}, or "
+            f"data.dataset={data.dataset} has {found}, but no {missing}. Choose a recipe for {found}, or "
             f"one of these data sets: {', '.join(others)}"
         )
     return _finish(loaders[annotation](data, record), data, annotation, disjoint, record)
@@ -305,15 +303,7 @@ def _tfds_loaders(data):
     return {name: functools.partial(load_tfds, name) for name in names}
 
 
-_TITLES = {
-    "label": "classes",
-    "labels": "labels",
-    "values": "values",
-    "mask": "masks",
-    "segments": "segments",
-    "depth": "depth",
-    "boxes": "boxes",
-}
+_TITLES = {"label": "classes", "mask": "masks"}  # Others are titles themselves.
 _LOADERS: dict[str, dict[str, Callable]] = {
     "archives": {name: functools.partial(_load_table, read_archives, name) for name in ANNOTATIONS},
     "coco": {name: functools.partial(_load_coco, name) for name in ("mask", "segments")},
