@@ -62,8 +62,9 @@ class FrozenEncoder:
         folder = pathlib.Path(self._run.folder).parent / "features" / fingerprint(self._facts(split, num_views))
         title = f"{split} images" if num_views == 1 else f"views of {split} images"
         limits = num_views, recipe.data.cache_limit * 1e9
-        compute = predictor(self._encoder)
-        return cached_features(folder, source, make_example, compute, recipe.fit.batch_size, *limits, title)
+        return cached_features(
+            folder, source, make_example, predictor(self._encoder), recipe.fit.batch_size, *limits, title
+        )
 
     def _facts(self, split, num_views):
         """Everything on which the features and labels of a split depend."""
