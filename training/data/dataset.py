@@ -18,7 +18,7 @@ class Dataset:
     `find_overlap` returns a message about images that are in two splits, or `None`. `list_contents` returns the
     contents of the splits. Both are called only if they are needed, because shards are read for them. `no_test_split`
     is a message for data sets without a test split. If the labels are values or depth, `class_names` are their
-    names, and `units` their units."""
+    names, and `units` their units. `is_thing` says of each class whether it is one of things or of stuff."""
 
     class_names: tuple[str, ...]
     splits: dict[str, IndexedSource | StreamedSource]
@@ -26,6 +26,7 @@ class Dataset:
     list_contents: Callable[[], Contents] = lambda: Contents({})
     no_test_split: str = ""
     units: tuple[str, ...] | None = None
+    is_thing: tuple[bool, ...] | None = None
 
     @functools.cached_property
     def contents(self):

@@ -123,7 +123,9 @@ def _make_room(folder, size, limit):
             f"data.views, smaller images, or a higher data.cache_limit. With model.train_encoder=true, no features are "
             f"kept."
         )
-    others = sorted((path for path in folder.parent.iterdir() if path != folder), key=lambda path: path.stat().st_mtime)
+    others = sorted(
+        (path for path in folder.parent.glob("*/") if path != folder), key=lambda path: path.stat().st_mtime
+    )
     sizes = [sum(file.stat().st_size for file in other.iterdir()) for other in others]
     while others and sum(sizes) + size > limit:
         print(f"Removing older features: {others[0]}")

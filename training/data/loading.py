@@ -48,16 +48,14 @@ def load_dataset(data, annotation="label", disjoint=True, record=None):
     """
     loaders = _LOADERS.get(data.dataset) or _tfds_loaders(data)
     if annotation not in loaders:
-        found = " or ".join(_TITLES[name] for name in loaders)
+        found, missing = " or ".join(_TITLES.get(name, name) for name in loaders), _TITLES.get(annotation, annotation)
         others = [name for name, its_loaders in _LOADERS.items() if annotation in its_loaders]
         if annotation == "label":
             others.append("the name of a data set of TFDS")
-        elif annotation == "mask":
-            others.append("a data set of TFDS with data.mask=<feature that contains its masks>")
-        elif annotation == "depth":
-            others.append("a data set of TFDS with data.depth=<feature that contains its depth>")
+        elif annotation in ("mask", "depth"):
+            others.append(f"a data set of TFDS with data.{annotation}=<feature that contains its {missing}>")
         raise InputError(
-            f"data.dataset={data.dataset} has {found}, but no {_TITLES[annotation]}. Choose a recipe for {found}, or "
+            f"data.dataset={data.dataset} has {found}, but no {missing}. Choose a recipe for {found}, or "
             f"one of these data sets: {', '.join(others)}"
         )
     return _finish(loaders[annotation](data, record), data, annotation, disjoint, record)
@@ -161,7 +159,7 @@ def _load_depth_folder(data, record):
 
 
 def _load_coco(annotation, data, record):
-    folder, objects = read_coco(data)
+    folder, objects, is_thing = read_coco(data)
     if annotation == "mask" and len(folder.class_names) > MAX_CLASSES:
         raise InputError(
             f"A mask has at most {MAX_CLASSES} classes, but {data.directory} has {len(folder.class_names)} categories."
@@ -174,7 +172,8 @@ def _load_coco(annotation, data, record):
     specs = {"segments": tf.TensorSpec([None, None, 1], tf.int32), "segment_classes": tf.TensorSpec([None], tf.int64)}
     read_segments = _python_reader(lambda index: objects[index].segments(), specs)
     most = max(len(each.classes) for each in objects if each is not None)
-    return _from_files(folder, data, _too_few(folder, data), lambda index: pad_segments(read_segments(index), most))
+    dataset = _from_files(folder, data, _too_few(folder, data), lambda index: pad_segments(read_segments(index), most))
+    return dataclasses.replace(dataset, is_thing=is_thing)
 
 
 def _python_reader(read, specs):
@@ -304,15 +303,7 @@ def _tfds_loaders(data):
     return {name: functools.partial(load_tfds, name) for name in names}
 
 
-_TITLES = {
-    "label": "classes",
-    "labels": "labels",
-    "values": "values",
-    "mask": "masks",
-    "segments": "segments",
-    "depth": "depth",
-    "boxes": "boxes",
-}
+_TITLES = {"label": "classes", "mask": "masks"}  # Others are titles themselves.
 _LOADERS: dict[str, dict[str, Callable]] = {
     "archives": {name: functools.partial(_load_table, read_archives, name) for name in ANNOTATIONS},
     "coco": {name: functools.partial(_load_coco, name) for name in ("mask", "segments")},

@@ -62,12 +62,14 @@ class FrozenEncoder:
         folder = pathlib.Path(self._run.folder).parent / "features" / fingerprint(self._facts(split, num_views))
         title = f"{split} images" if num_views == 1 else f"views of {split} images"
         limits = num_views, recipe.data.cache_limit * 1e9
-        compute = predictor(self._encoder)
-        return cached_features(folder, source, make_example, compute, recipe.fit.batch_size, *limits, title)
+        return cached_features(
+            folder, source, make_example, predictor(self._encoder), recipe.fit.batch_size, *limits, title
+        )
 
     def _facts(self, split, num_views):
         """Everything on which the features and labels of a split depend."""
         recipe, layers = self._task.recipe, {layer.name for layer in self._encoder.layers}
+        data = dataclasses.replace(recipe.data, views=1, cache_limit=1)  # They do not change the features of a view.
         weights = canonical_arrays(self._model).items()
         return {
             "version": keras_vit.__version__,
@@ -76,7 +78,7 @@ class FrozenEncoder:
             "pixels": keras_vit.describe(self._model).pixels,
             "image": self._model.input_shape,
             "precision": recipe.fit.precision,
-            "data": [recipe.task, recipe.data, self._dataset.splits[split].size, split, num_views],
-            "contents": [item.digest for item in self._dataset.contents.items.get(split, ())],
+            "data": [recipe.task, data, self._dataset.class_names, self._dataset.splits[split].size, split, num_views],
+            "contents": [(item.digest, item.label) for item in self._dataset.contents.items.get(split, ())],
             "changes": [recipe.augment, recipe.seed] if split == "train" else None,
         }

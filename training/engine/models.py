@@ -11,6 +11,7 @@ from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.models import KINDS
 from keras_vit.models.building import SharedArguments
 from keras_vit.models.dense import encoder_and_head
+from keras_vit.outputs import output_of
 from keras_vit.preprocessing import SETTINGS, preprocessing_layer
 from keras_vit.weights.adapt import check_stem
 from keras_vit.weights.opening import entry_of_source, open_checkpoint
@@ -89,6 +90,11 @@ def _build_dense(options, task, arguments, built):
         model = getattr(keras_vit, task.factory)(encoder, head, **arguments, **options.arguments)
     else:
         model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
+        if (kind := output_of(model).kind) != task.output:
+            raise ValueError(
+                f"model.weights={options.weights} predicts {kind}, but the task needs {task.output}. For a new head on "
+                f"its encoder, set model.encoder and model.head instead of model.weights."
+            )
     if options.has_frozen_encoder:
         head = model.get_layer("head")
         encoder, _ = encoder_and_head(model)

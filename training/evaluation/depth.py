@@ -168,7 +168,9 @@ def evaluate(model, dataset, splits, recipe, limits, is_relative=False):
             error = float(np.abs(relative).mean())
             pictures.add(first + row, error, images[row], np.where(known, true, 0), depths[0])
     if not best_constant.count:
-        raise InputError(f"No depth is between {limits[0]:g} and {limits[1]:g}. Choose limits in the data set's unit.")
+        raise InputError(
+            f"No depth is between {limits[0]:g} and {limits[1]:g} m. Correct data.depth_scale or max_depth."
+        )
     means = {name: dict(zip(ERRORS, np.mean(rows, axis=0).tolist(), strict=True)) for name, rows in errors.items()}
     known = means, best_constant.count, tuple(model.input_shape[1:3]), dataset.units[0] if dataset.units else ""
     return Depth(*known, best_constant.result(), histogram, pictures.examples, pictures.worst)

@@ -112,7 +112,8 @@ class _Unreadable:
 def _read_output(folder, outputs):
     """What the output of a SavedModel means, from its `keras_vit.json`. `outputs` are those of its signature."""
     try:
-        return json.loads((folder / "keras_vit.json").read_text(encoding="utf-8"))["output"]
+        facts = json.loads((folder / "keras_vit.json").read_text(encoding="utf-8"))
+        return facts["output"] | {"is_inverse": (facts.get("config") or {}).get("is_inverse", False)}
     except (OSError, ValueError, KeyError):  # The file was removed.
         return {"kind": "class_map" if "mask" in outputs else "classes"}
 

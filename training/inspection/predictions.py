@@ -284,13 +284,17 @@ class Depth(Pixels):
     columns = ("minimum", "median", "maximum")
     folder = "depth"
 
+    def __init__(self, folder, output, *arguments):
+        super().__init__(folder, output, *arguments)
+        self.title = "inverse depth" if output.get("is_inverse") else "depth"
+
     def row(self, outputs):
         depth = outputs["depth"]
         return dict(zip(self.columns, _numbers([depth.min(), np.median(depth), depth.max()]), strict=True))
 
     def summary(self, outputs):
         low, median, high = self.row(outputs).values()
-        return f"depth {low:.4g} to {high:.4g} ({self._unit}), median {median:.4g}"
+        return f"{self.title} {low:.4g} to {high:.4g} ({self._unit}), median {median:.4g}"
 
     @property
     def _unit(self):
@@ -299,10 +303,10 @@ class Depth(Pixels):
     def draw(self, pixels, outputs):
         depth = outputs["depth"]
         high = max(float(np.quantile(depth, 0.99)), 1e-6)
-        scale = depth_scale(max(float(np.quantile(depth, 0.01)), 1e-3 * high) * 0.99, high)
+        scale = depth_scale(max(float(np.quantile(depth, 0.01)), 1e-3 * high) * 0.99, high, self.title != "depth")
         colors = PIL.Image.fromarray(scale.to_rgba(depth, bytes=True)[..., :3])
         buffer = io.BytesIO()
-        plot_color_bars({f"depth ({self._unit})": scale}).savefig(buffer)
+        plot_color_bars({f"{self.title} ({self._unit})": scale}).savefig(buffer)
         legend = PIL.Image.open(buffer).convert("RGB")
         size = max(colors.width, legend.width), colors.height + legend.height
         drawn = PIL.Image.new("RGB", size, "white")

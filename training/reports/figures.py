@@ -77,9 +77,10 @@ def plot_precision(curves):
     return figure
 
 
-def depth_scale(low, high):
+def depth_scale(low, high, is_inverse=False):
     """The colours of depths from `low` to `high`: near is light. Equal ratios have equal differences of colour."""
-    return ScalarMappable(LogNorm(low, high), _HEAT.reversed().with_extremes(bad=_UNKNOWN))
+    heat = _HEAT if is_inverse else _HEAT.reversed()
+    return ScalarMappable(LogNorm(low, high), heat.with_extremes(bad=_UNKNOWN))
 
 
 def plot_color_bars(scales):

@@ -1,15 +1,18 @@
 """Estimation of depth: each pixel has a distance. Shapes: B batch, H W image."""
 
+from typing import Any
+
+from keras_vit import describe
 from training.evaluation.depth import evaluate
 from training.reports.depth import write_depth_report
 from training.reports.text import depth_text
 from training.tasks import task
 from training.tasks.depth_losses import AbsRel, ScaleShiftInvariantLoss, SiLogLoss
 
-_LIMITS = (1e-3, 100.0)  # In metres.
+_LIMITS = (1e-3, 100.0)  # In metres, if the model has no limits.
 
 
-class Task(task.Task):
+class Task(task.DenseTask):
     """The task of estimating depth. The labels of a batch are depths, float32 (B, H, W, 1). 0 is unknown."""
 
     metric = task.Metric("abs_rel", "AbsRel", is_higher_better=False)
@@ -17,38 +20,28 @@ class Task(task.Task):
     predicted = "values"
     commands = ("evaluate", "predict", "export")
     published_results = ("abs_rel", "rmse", "delta_1")
-    factory = "DepthEstimator"
-
-    @property
-    def _is_relative(self):
-        return bool(self.recipe.model.arguments.get("is_inverse", False))
-
-    @property
-    def _limits(self):
-        return _LIMITS[0], self.recipe.model.arguments.get("max_depth") or _LIMITS[1]
+    factory, output = "DepthEstimator", "depth"
 
     def read_label(self, sample, num_classes):
         """float32 (H, W, 1)"""
         return sample["depth"]
 
-    def label_text(self, annotation, class_names):
-        known = annotation[annotation > 0]
-        return f"{known.min():.3g} to {known.max():.3g}" if known.size else "unknown"
-
     def head_arguments(self, num_classes, with_logits):
         return {}
 
     def build_objective(self, learner, dataset):
-        return ScaleShiftInvariantLoss() if self._is_relative else SiLogLoss()
+        return ScaleShiftInvariantLoss() if _is_relative_and_limits(learner)[0] else SiLogLoss()
 
     def build_metric(self, learner, dataset):
-        return AbsRel(self._limits[1] if self._is_relative else None, name=self.metric.name)
+        is_relative, limits = _is_relative_and_limits(learner)
+        return AbsRel(limits[1] if is_relative else None, name=self.metric.name)
 
     def finish(self, model, dataset):
         """The layers and the config of the model say what its output means."""
 
     def evaluate(self, model, dataset, splits):
-        return evaluate(model, dataset, splits, self.recipe, self._limits, self._is_relative)
+        is_relative, limits = _is_relative_and_limits(model)
+        return evaluate(model, dataset, splits, self.recipe, limits, is_relative)
 
     def evaluation_text(self, evaluation):
         return depth_text(evaluation)
@@ -63,8 +56,8 @@ class Task(task.Task):
         write_depth_report(run, self.recipe, state, evaluation, model, (self.metric.name, "AbsRel (%)", 100))
         return self.results(evaluation)
 
-    def predict_options(self, run):
-        return ("--to", str(run.figures / "samples"))
 
-    def next_commands(self, folder, samples):
-        return [f"predict {folder} {samples}/* --to predictions"]
+def _is_relative_and_limits(model):
+    """Whether a model returns inverse depth, and the lowest and highest depth of its evaluation."""
+    config: Any = describe(model).config
+    return config.is_inverse, (_LIMITS[0], config.max_depth or _LIMITS[1])

@@ -21,7 +21,7 @@ from training.tasks.pixel_losses import MeanIoU
 _POINTS = 0.49  # Points in the loss per pixel of a mask: 12544 for 160 x 160 pixels (EoMT at 640 pixels).
 
 
-class Instances(task.Task):
+class Instances(task.DenseTask):
     """The task of finding objects and their pixels.
 
     The labels of a batch are a dictionary: `segments`, int32 (B, H, W), and `classes`, int32 (B, M), as in
@@ -32,15 +32,12 @@ class Instances(task.Task):
     annotation = "segments"
     commands = ("evaluate", "predict", "export")
     published_results: tuple[str, ...] = ("mask_ap", "mask_ap50")
-    factory = "Segmenter"
+    factory, output = "Segmenter", "masks"
     has_background = True
 
     def read_label(self, sample, num_classes):
         segments, classes = sample["segments"][..., 0], sample["segment_classes"]
         return {"segments": tf.cast(segments, tf.int32), "classes": tf.cast(classes, tf.int32)}
-
-    def label_text(self, annotation, class_names):
-        return ", ".join(class_names[index] for index in np.unique(annotation) if index >= 0) or "no object"
 
     def head_arguments(self, num_classes, with_logits):
         return {"classes": num_classes}
@@ -82,12 +79,6 @@ class Instances(task.Task):
         write_masks_report(run, self.recipe, state, evaluation, model, quality)
         return self.results(evaluation)
 
-    def predict_options(self, run):
-        return ("--to", str(run.figures / "samples"))
-
-    def next_commands(self, folder, samples):
-        return [f"predict {folder} {samples}/* --to predictions"]
-
 
 class Panoptic(Instances):
     """The task of dividing an image into segments of things and stuff."""
@@ -98,12 +89,16 @@ class Panoptic(Instances):
 
     def evaluate(self, model, dataset, splits):
         size, label = tuple(model.input_shape[1:3]), self._evaluation_label(dataset)
-        is_thing = np.ones(len(dataset.class_names), bool)
+        is_thing = np.array(dataset.is_thing or [True] * len(dataset.class_names))
 
         def panoptic(masks, objects):
             full = segments.resized(masks[None], size)
             regions, classes, scores = (np.asarray(x)[0] for x in segments.panoptic(full, objects[None]))
-            return regions, [(query, classes[query]) for query in np.flatnonzero(scores).tolist()]
+            pairs = [(query, classes[query]) for query in np.flatnonzero(scores).tolist()]
+            first = {label: query for query, label in reversed(pairs) if not is_thing[label]}
+            for query, label in pairs:  # All stuff of a class is one segment.
+                regions = np.where(regions == query, first.get(label, query), regions)
+            return regions, pairs
 
         return evaluate_panoptic(model, dataset, splits, self.recipe, label, panoptic, is_thing)
 
@@ -133,6 +128,8 @@ class SegmentsMeanIoU(MeanIoU):
             0.5. If not, these pixels are void.
     """
 
+    void = -1  # There can be more than 255 classes.
+
     def __init__(self, num_classes, num_queries, has_background=False, name="mean_iou", dtype=None):
         super().__init__(num_classes + has_background, name=name, dtype=dtype)
         self.num_queries, self.has_background = num_queries, has_background
@@ -140,8 +137,8 @@ class SegmentsMeanIoU(MeanIoU):
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch of labels and outputs, as in `training.tasks.mask_losses.MaskObjective`."""
         labels, classes = (ops.cast(y_true[name], "int32") for name in ("segments", "classes"))
-        rest = self.num_classes - 1 if self.has_background else VOID
-        table = ops.pad(ops.where(classes < 0, VOID, classes), ((0, 0), (1, 0)), constant_values=rest)
+        rest = self.num_classes - 1 if self.has_background else self.void
+        table = ops.pad(classes, ((0, 0), (1, 0)), constant_values=rest)
         flat = ops.reshape(labels, (ops.shape(labels)[0], -1))
         true = ops.reshape(ops.take_along_axis(table, flat, axis=1), ops.shape(labels))
         masks, objects = y_pred["masks"][..., -self.num_queries :], y_pred["objects"][:, -self.num_queries :]

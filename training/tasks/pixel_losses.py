@@ -34,6 +34,9 @@ class MeanIoU(keras.metrics.Metric):
         num_classes: Number C of classes.
     """
 
+    void = VOID
+    """The label of void pixels"""
+
     def __init__(self, num_classes, name="mean_iou", dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.num_classes = num_classes
@@ -42,7 +45,7 @@ class MeanIoU(keras.metrics.Metric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch of labels (B, H, W) and logits (B, H, W, C). Images of weight 0 are not counted."""
-        is_known = y_true != VOID
+        is_known = y_true != self.void
         if sample_weight is not None:
             is_known = ops.logical_and(is_known, ops.reshape(sample_weight, (-1, 1, 1)) > 0)
         known = ops.cast(is_known, self.dtype)[..., None]

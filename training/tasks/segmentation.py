@@ -12,7 +12,7 @@ from training.tasks import task
 from training.tasks.pixel_losses import MeanIoU, PixelCrossEntropy
 
 
-class Task(task.Task):
+class Task(task.DenseTask):
     """The task of classifying pixels. The labels of a batch are masks, uint8 (B, H, W), at the model's input size.
 
     With an EoMT head, the task is a `TaskWithQueries`.
@@ -20,7 +20,7 @@ class Task(task.Task):
 
     metric = task.Metric("mean_iou", "mean IoU")
     annotation = "mask"
-    factory = "Segmenter"
+    factory, output = "Segmenter", "class_map"
     commands = ("records", "evaluate", "predict", "export")
     published_results = ("mean_iou", "pixel_accuracy")
 
@@ -57,12 +57,6 @@ class Task(task.Task):
         write_segmentation_report(run, self.recipe, state, evaluation, model)
         return self.results(evaluation)
 
-    def predict_options(self, run):
-        return ("--to", str(run.figures / "samples"))
-
-    def next_commands(self, folder, samples):
-        return [f"predict {folder} {samples}/* --to predictions"]
-
 
 class TaskWithQueries(Task):
     """The task of classifying pixels with an EoMT head: each class is a segment (`training.tasks.masks`)."""
@@ -70,7 +64,7 @@ class TaskWithQueries(Task):
     prepare = query_tasks.Panoptic.prepare
     build_objective = query_tasks.Panoptic.build_objective
     build_metric = query_tasks.Panoptic.build_metric
-    has_background = False
+    has_background, output = False, "masks"
 
     def read_label(self, sample, num_classes):
         return query_tasks.segments_of_classes(sample["mask"][..., 0], num_classes)

@@ -143,3 +143,19 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def next_commands(self, folder, samples):
         """Commands to try after a run, without `python -m training`. `folder` and `samples` are quoted for a shell."""
+
+
+class DenseTask(Task):
+    """A task whose models predict something for each pixel. Their predictions are shown as pictures.
+
+    Attributes:
+        output: Kind of the model's output, as in `keras_vit.Output`.
+    """
+
+    output: str
+
+    def predict_options(self, run):
+        return ("--to", str(run.figures / "samples"))
+
+    def next_commands(self, folder, samples):
+        return [f"predict {folder} {samples}/* --to predictions"]

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from training.data import feature_cache
-from training.data.feature_cache import cached_features, fingerprint
+from training.data.feature_cache import cached_features
 from training.data.sources import BatchShard, IndexedSource
 from training.errors import InputError
 
@@ -83,10 +83,3 @@ def test_the_size_is_limited(tmp_path, capsys):
 def test_large_features_are_refused(tmp_path):
     with pytest.raises(InputError, match="too large to keep in float16"):
         compute(tmp_path / "a", lambda images: {"tap_0": images * 1e5})
-
-
-def test_a_fingerprint_depends_on_each_fact():
-    facts = {"weights": 3, "data": ("scenes", 2), "image": [96, 96]}
-    names = {fingerprint(facts), *(fingerprint(facts | {name: "other"}) for name in facts)}
-    assert len(names) == 4
-    assert fingerprint(dict(reversed(facts.items()))) == fingerprint(facts)

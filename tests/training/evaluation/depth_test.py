@@ -65,7 +65,7 @@ def test_metric_depth():
     np.testing.assert_array_equal(image[..., 0], predicted[index])
     np.testing.assert_array_equal(shown, np.where((true[index] > LOW) & (true[index] < HIGH), true[index], 0))
     np.testing.assert_array_equal(clipped, np.clip(image[..., 0], *LIMITS))
-    with pytest.raises(InputError, match=r"No depth is between 0.5 and 10. Choose limits"):
+    with pytest.raises(InputError, match=r"No depth is between 0.5 and 10 m. Correct"):
         evaluation_of(1000 * true, predicted)
 
 

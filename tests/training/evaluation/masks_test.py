@@ -1,8 +1,10 @@
 """Objects: average precision equals that of annotations in COCO's format, panoptic quality equals a transcription."""
 
 import contextlib
+import dataclasses
 import io
 
+import keras
 import numpy as np
 import pytest
 import sklearn.metrics
@@ -14,6 +16,7 @@ from tests.reference.panoptic_quality import panoptic_quality
 from tests.training.evaluation.samples import evaluate_samples
 from training.evaluation.masks import evaluate_instances, evaluate_panoptic
 from training.reports.text import masks_text
+from training.tasks.masks import Panoptic
 
 NAMES = ("person", "car", "sky")
 SIZE = (50, 70)
@@ -119,6 +122,24 @@ def test_void_and_crowds(truth, prediction, overlap, counts):
     ).matches
     assert found.overlaps[0] == pytest.approx(overlap)
     assert (found.counts[0, 0], found.counts[1:, 0].sum(), found.counts[0, -1]) == counts
+
+
+@pytest.mark.parametrize(("is_thing", "quality"), [(None, 0), ((True, False), 1)])
+def test_stuff_of_a_class_is_one_segment(is_thing, quality):
+    """Two queries predict the halves of a segment."""
+    pixels = np.sign(np.arange(8) - 3.5).reshape(1, 1, 8, 1).repeat(4, axis=1).astype("float32")
+    columns = {"image": 9 * pixels, "segments": np.ones_like(pixels, "int32"), "segment_classes": np.array([[1]])}
+
+    def outputs_of(images):
+        objects = keras.ops.zeros_like(images[:, :2, :3, 0]) + np.array([0, 9, 0], "float32")
+        return {"masks": keras.ops.concatenate([images, -images], axis=-1), "objects": objects}
+
+    def evaluate(model, dataset, splits, recipe):
+        return Panoptic(recipe).evaluate(model, dataclasses.replace(dataset, is_thing=is_thing), splits)
+
+    evaluation = evaluate_samples(evaluate, columns, outputs_of, ("tree", "sky"))
+    assert evaluation.totals["PQ"] == quality
+    np.testing.assert_equal(evaluation.groups["stuff"][0], quality or np.nan)
 
 
 def test_images_without_objects():

@@ -114,6 +114,11 @@ def test_depth(units, factor, folder, tmp_path):
     unit = units[0] if units else "relative"
     assert text == f"depth 0 to 4.75 ({unit}), median 2.375; {tmp_path}/to/photo.png"
     assert prediction.row({"depth": depth}) == {"minimum": 0, "median": 2.375, "maximum": 4.75}
+    inverse = PREDICTIONS["depth"](folder, {"units": None, "is_inverse": True}, 5, None, 0.5)
+    assert inverse.summary({"depth": depth}).startswith("inverse depth 0 to 4.75 (relative)")
+    for shown, near in ((prediction, 0), (inverse, 7)):  # Near is light.
+        light = np.asarray(shown.draw(None, {"depth": depth}))[:8, :12].mean(axis=(1, 2))
+        assert light.argmax() == near
     with PIL.Image.open(tmp_path / "to" / "depth" / "photo.png") as image:
         assert image.mode == "I;16"
         np.testing.assert_array_equal(np.asarray(image), np.rint(depth * factor))

@@ -1,5 +1,6 @@
 """Heads for pixels, trained from recipes: on a frozen encoder, with queries, and for depth."""
 
+import dataclasses
 import json
 
 import keras
@@ -9,12 +10,18 @@ import pytest
 import keras_vit
 from tests.test_case import canonical_weights, rest_slow
 from training import recipes
+from training.data.contents import Contents, Item
 from training.data.sets import scenes
+from training.engine import frozen
 from training.engine import train as module
+from training.engine.models import build_model
 from training.engine.train import train
 from training.errors import InputError
 from training.recipe.assignments import override
 from training.recipe.config import to_dict
+from training.runs.folder import Run
+from training.tasks import TASKS
+from training.tasks.depth_losses import ScaleShiftInvariantLoss, SiLogLoss
 
 pytestmark = pytest.mark.filterwarnings("ignore:Even though the .tf.config", "ignore:The structure of .inputs")
 CONFIG = keras_vit.ViTConfig(16, 24, num_layers=4, num_heads=2, mlp_dim=32)
@@ -58,9 +65,9 @@ def test_a_frozen_encoder_keeps_its_weights(head, encoder, tmp_path, capsys):
         arguments += ["model.head_arguments.num_queries=7", "model.head_arguments.num_blocks=1"]
     run, evaluation = train(on_encoder(encoder, *arguments), folder=tmp_path / "run")
     found, before = weights_of(run), canonical_weights(keras.saving.load_model(encoder))
-    frozen = [path for path in found if path in before and not path.startswith("predictions")]
-    assert len(frozen) > 30
-    assert all((found[path] == before[path]).all() for path in frozen)
+    unchanged = [path for path in found if path in before and not path.startswith("predictions")]
+    assert len(unchanged) > 30
+    assert all((found[path] == before[path]).all() for path in unchanged)
     assert found["predictions/kernel"].any()
     own = [path for path in found if path.startswith("head/encoder_block_3/") and "key/bias" not in path]
     assert len(own) == (head == "eomt") * 15
@@ -68,6 +75,25 @@ def test_a_frozen_encoder_keeps_its_weights(head, encoder, tmp_path, capsys):
     assert 0 <= evaluation.mean_iou <= 1
     assert run.report.is_file()
     assert capsys.readouterr().out.count("Computing the features") == 1
+
+
+def test_features_are_computed_again_if_annotations_change(encoder, monkeypatch):
+    """They are kept if only the limit and the number of views change."""
+    monkeypatch.setattr(frozen, "cached_features", lambda folder, *_: folder.name)
+    model, dataset, names = build_model(on_encoder(encoder), 6), TASKS["segmentation"](on_encoder(encoder)).load(), []
+    for label, field in (("a", "views=2"), ("a", "views=3"), ("a", "cache_limit=9"), ("b", "views=2")):
+        contents = Contents({"test": (Item("1.png", 3, "digest of the image", label),)})
+        changed = dataclasses.replace(dataset, list_contents=lambda contents=contents: contents)
+        task = TASKS["segmentation"](on_encoder(encoder, f"data.{field}"))
+        names.append(frozen.FrozenEncoder(model, task, changed, Run("runs/run")).features("test", dict, dict))
+    assert names[0] == names[1] == names[2] != names[3]
+
+
+def test_the_loss_of_depth_is_that_of_the_model():
+    """Weights of relative depth are not trained as metres."""
+    for fields, loss in (({"is_inverse": True, "activation": "relu"}, ScaleShiftInvariantLoss), ({}, SiLogLoss)):
+        model = keras_vit.DepthEstimator(CONFIG, "linear", input_shape=(96, 96, 3), **fields)
+        assert type(TASKS["depth"](recipes.load("depth_folder")).build_objective(model, None)) is loss
 
 
 @pytest.mark.slow
@@ -148,6 +174,13 @@ def test_recipes_of_scenes(name, results, tmp_path):
 def test_what_does_not_fit_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         override(recipes.load("segment_folder"), changes)
+
+
+@pytest.mark.parametrize("task", ["segmentation", "panoptic_segmentation", "depth"])
+def test_weights_of_other_outputs_are_refused(task, encoder):
+    changes = ["model.encoder=none", "model.head=none", "data.views=1", f"model.weights={encoder}", f"task={task}"]
+    with pytest.raises(InputError, match=r"predicts classes, but the task needs .* set model\.encoder and model\.head"):
+        build_model(override(on_encoder(encoder), changes), 3)
 
 
 def test_recipes_can_be_written_and_read(encoder):

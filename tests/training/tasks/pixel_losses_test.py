@@ -7,6 +7,7 @@ import scipy.special
 from sklearn.metrics import jaccard_score
 
 from training.data.masks import VOID
+from training.tasks.masks import SegmentsMeanIoU
 from training.tasks.pixel_losses import MeanIoU, PixelCrossEntropy
 
 B, H, W, C = 4, 3, 5, 6
@@ -48,6 +49,17 @@ def test_mean_iou_is_that_of_all_pixels_of_all_batches():
     assert float(metric.result()) == pytest.approx(jaccard_score(true, predicted, average="macro"), rel=1e-5)
     metric.reset_state()
     assert float(metric.result()) == 0
+
+
+@pytest.mark.parametrize(("has_background", "expected"), [(False, 1 / 3), (True, 1 / 8)])
+def test_mean_iou_of_segments(has_background, expected):
+    """Of 300 classes, class 255 is not void. Ignored objects are void, and pixels without an object may be."""
+    labels = {"segments": np.array([[[1, 2, 3, 0]]]), "classes": np.array([[255, 7, -1]])}
+    masks = np.array([[[[9, -9], [-9, 9], [9, -9], [9, -9]]]], "float32")  # Class 255, but class 8 in the second pixel.
+    outputs = {"masks": masks, "objects": 99 * np.eye(301, dtype="float32")[[[255, 8]]]}
+    metric = SegmentsMeanIoU(300, 2, has_background)
+    metric.update_state(labels, outputs)
+    assert float(metric.result()) == pytest.approx(expected)
 
 
 def test_a_metric_has_a_config():

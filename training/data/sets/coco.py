@@ -73,7 +73,8 @@ def read_coco(data):
             `data.max_failures`.
 
     Returns:
-        A `FolderSplits`, whose labels are indices in a list, and the list of `Objects`.
+        A `FolderSplits`, whose labels are indices in a list; the list of `Objects`; and whether each class is one of
+        things.
 
     Raises:
         InputError: If the annotations cannot be used. The message says what was found and what is expected.
@@ -85,7 +86,7 @@ def read_coco(data):
     if not files:
         raise InputError(f"data.directory={data.directory} has no file {data.annotations}. {_LAYOUT}")
     categories, records, pairs = _read_files(root, files)
-    classes = {identity: index for index, (identity, _) in enumerate(categories)}
+    classes = {identity: index for index, (identity, *_) in enumerate(categories)}
 
     def read(index, size):
         return _read_objects(records[index], classes, size)
@@ -99,14 +100,19 @@ def read_coco(data):
         )
     fractions = (data.test_fraction, data.validation_fraction)
     expected = f"image with an annotation that can be used. {_LAYOUT}"
-    class_names = tuple(name for _, name in categories)
+    class_names, is_thing = (tuple(each[i] for each in categories) for i in (1, 2))
     folder = split_pairs(root, pairs, usable, unreadable | problems, fractions, expected, class_names=class_names)
     found = {index: usable[path][0] for images in pairs.values() for path, index in images.items() if path in usable}
-    return folder, [found.get(index) for index in range(len(records))]
+    return folder, [found.get(index) for index in range(len(records))], is_thing
 
 
 def _read_files(root, files):
-    """Returns the categories (id, name), a list of `_Record`s, and {split: {path of an image: index in this list}}."""
+    """Reads JSON files.
+
+    Returns:
+        The categories (id, name, whether they are things), a list of `_Record`s, and {split: {path of an image: index
+        in this list}}.
+    """
     splits = splits_in_names(root, files)
     if "test" not in splits.values():
         splits = {file: "test" if split == "validation" else split for file, split in splits.items()}
@@ -125,10 +131,11 @@ def _read_files(root, files):
 
 
 def _read_file(root, file):
-    """Returns the categories (id, name) of a JSON file, and {path of an image: `_Record`, or `None`}."""
+    """Returns the categories of a JSON file, as `_read_files` does, and {path of an image: `_Record`, or `None`}."""
     try:
         content = json.loads(file.read_bytes())
-        categories = sorted((category["id"], str(category["name"])) for category in content["categories"])
+        found = ((each["id"], str(each["name"]), bool(each.get("isthing", True))) for each in content["categories"])
+        categories = sorted(found)
         images = {image["id"]: image for image in content["images"]}
         annotations = collections.defaultdict(list)
         for annotation in content["annotations"]:

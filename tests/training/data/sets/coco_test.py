@@ -15,7 +15,11 @@ from training.errors import InputError
 from training.recipe.images import Data
 
 SIZE = (14, 19)
-CATEGORIES = [{"id": 90, "name": "dog"}, {"id": 2, "name": "cat"}, {"id": 7, "name": "sky"}]  # cat, sky, dog
+CATEGORIES = [
+    {"id": 90, "name": "dog"},
+    {"id": 2, "name": "cat"},
+    {"id": 7, "name": "sky", "isthing": 0},
+]  # cat, sky, dog
 BLOB = np.zeros(SIZE, "uint8")
 BLOB[3:9, 4:12] = np.random.default_rng(0).random((6, 8)) < 0.6
 BLOB[13, 18] = 1
@@ -116,7 +120,9 @@ def test_panoptic_segments(tmp_path):
     infos = [{"id": number, "category_id": category, "iscrowd": crowd} for number, category, crowd in entries]
     write_panoptic(tmp_path, colors, infos)
     fields = {"annotations": "annotations/panoptic_*.json"}
-    sample = load(tmp_path, **fields).splits["train"].read(np.int64(0))
+    dataset = load(tmp_path, **fields)
+    sample = dataset.splits["train"].read(np.int64(0))
+    assert dataset.is_thing == (True, False, True)
     np.testing.assert_array_equal(sample["segments"][..., 0], np.select(parts, [1, 2, 3]))
     assert sample["segment_classes"].numpy().tolist() == [1, -1, 2]
     mask = load(tmp_path, "mask", **fields).splits["train"].read(np.int64(0))["mask"]
