@@ -9,7 +9,6 @@ recipe. The command writes the mask AP of the test and validation images into FO
 trainings whose file exists. It needs the extras `training` and `peers`.
 """
 
-from tests.peers.first_imports import torch, transformers  # isort: skip
 import argparse
 import contextlib
 import dataclasses
@@ -18,6 +17,9 @@ import pathlib
 import time
 
 import numpy as np
+import timm  # noqa: F401 (It must be imported before TensorFlow, which would crash otherwise.)
+import torch
+import transformers
 
 import keras_vit
 from training import recipes

@@ -60,7 +60,9 @@ def test_losses_equal_the_equations_and_have_finite_gradients():
         predictions = []
         for number, part in enumerate(slice(start, start + Q) for start in range(0, n * Q, Q)):
             masks, objects = outputs[0][i, :, :, part].transpose(2, 0, 1), outputs[1][i, part]
-            predictions.append((masks, objects, points[0][i, number], *(each[i, number, : len(valid)] for each in points[1:])))
+            predictions.append(
+                (masks, objects, points[0][i, number], *(each[i, number, : len(valid)] for each in points[1:]))
+            )
         images.append((truth, predictions))
     assert [len(truth[1]) for truth, _ in images] == [1, 3, 0, 2]
     found, (masks, objects) = value_and_gradients(losses, *outputs)
