@@ -72,6 +72,7 @@ class DPTHead(DenseHead):
         self.features = check_positive_integer("features", features)
         self.widths = None if widths is None else [check_positive_integer("widths", width) for width in widths]
         self.readout = readout if readout is None else check_choice("readout", readout, ("gelu_exact", "gelu_tanh"))
+        self.use_class_token = self.readout is not None
         self.output_kind = check_choice("output", output, ("relu", "linear", "image", "double"))
         for name, values in (("taps", self.taps), ("widths", self.widths)):
             if values is not None and len(values) != self.NUM_TAPS:

@@ -59,7 +59,7 @@ def class_scores(
     (64, 100, 5)
     """
     kind, image = output_of(model).kind, np.asarray(image, "float32")
-    if kind not in ("class_map", "masks") or image.ndim != 3:
+    if kind not in ("class_map", "masks") or image.ndim != 3 or image.size == 0:
         raise ValueError(
             f"class_scores needs a model that returns class_map or masks, and one image (height, width, channels). "
             f"Received: a model that returns {kind}, and an image of shape {image.shape}"

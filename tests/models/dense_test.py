@@ -11,11 +11,13 @@ from keras_vit.models.dense import encoder_and_head
 from tests.test_case import assert_close, canonical_weights, gradients, rest_slow, to_numpy
 
 CONFIG = keras_vit.ViTConfig(8, 16, num_layers=4, num_heads=2, mlp_dim=24, layer_scale=1.0)
+NO_CLASS_TOKEN = CONFIG.replace(class_token=False, pooling="avg")
 SHAPE = (24, 40, 3)
+RELU = {"activation": "relu"}
 HEADS = {
     "linear": LinearHead(taps=(1, 3)),
     "dpt": DPTHead(features=6, widths=[3, 4, 5, 7]),
-    "eomt": EoMTHead(num_queries=5, num_blocks=2),
+    "eomt": EoMTHead(num_queries=5, num_blocks=2, annealing_steps=10),
 }
 
 
@@ -67,6 +69,7 @@ def test_an_encoder_with_weights(head, tmp_path):
             assert (found.get(path, found.get(f"head/{path}")) == weights[path]).all(), path
         assert not found["predictions/kernel"].any()
         assert keras_vit.describe(model).config.head["name"] == head
+        assert getattr(model.get_layer("head"), "annealing_steps", 10) == 10
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -133,10 +136,11 @@ def test_mixed_precision():
 
 @pytest.mark.parametrize(
     ("arguments", "lowest", "highest"),
-    [({}, 0, np.inf), ({"max_depth": 5.0}, 0, 5), ({"activation": "relu", "offset": 0.5, "max_depth": 0.8}, 0.5, 0.8)],
+    [({"upsampling": 2}, 0, 9e9), ({"max_depth": 5.0}, 0, 5), ({"offset": 0.5, "max_depth": 0.8} | RELU, 0.5, 0.8)],
 )
 def test_depth_is_in_its_range(arguments, lowest, highest):
-    model = with_random_weights(keras_vit.DepthEstimator(CONFIG, HEADS["dpt"], input_shape=SHAPE, **arguments))
+    head = DPTHead(features=6, output="image")
+    model = with_random_weights(keras_vit.DepthEstimator(CONFIG, head, input_shape=SHAPE, **arguments))
     depth = to_numpy(model(images()))
     assert depth.shape == (2, *SHAPE[:2], 1)
     assert np.ptp(depth) > 0.01
@@ -176,7 +180,9 @@ def test_wrong_arguments():
         ({"head": LinearHead(taps=(1, 4))}, "taps must be from 0 to 3 for 4 blocks"),
         ({"head": EoMTHead(num_blocks=4)}, "num_blocks must be from 1 to 3"),
         ({"head": "linear", "classes": 0}, "classes"),
-        ({"encoder": CONFIG.replace(token_merging=2), "head": "eomt"}, "token_merging"),
+        *[({"encoder": CONFIG.replace(token_merging=2), "head": head}, "token_merging") for head in HEADS],
+        ({"encoder": NO_CLASS_TOKEN, "head": LinearHead(use_class_token=True)}, "The encoder has no class token"),
+        ({"encoder": NO_CLASS_TOKEN, "head": DPTHead(readout="gelu_exact")}, "The encoder has no class token"),
         ({"encoder": "S/16@no-such-weights", "head": "dpt"}, "is not the name of published weights"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -188,5 +194,10 @@ def test_wrong_arguments():
         DPTHead(taps=(1, 2))
     with pytest.raises(ValueError, match="An EoMTHead predicts masks"):
         keras_vit.DepthEstimator(CONFIG, "eomt", input_shape=SHAPE)
-    with pytest.raises(ValueError, match="needs min_depth and max_depth"):
-        keras_vit.DepthEstimator(CONFIG, "dpt", num_bins=8, input_shape=SHAPE)
+    for wrong, message in (
+        ({}, "needs min_depth < max_depth"),
+        ({"min_depth": 5.0, "max_depth": 5.0}, "needs min_depth < max_depth"),
+        ({"min_depth": 1.0, "max_depth": 5.0} | RELU, "Weights of bins must be positive"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            keras_vit.DepthEstimator(CONFIG, "dpt", num_bins=8, input_shape=SHAPE, **wrong)
