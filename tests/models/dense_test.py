@@ -29,6 +29,10 @@ def segmenter(head, encoder=CONFIG, **arguments):
     return keras_vit.Segmenter(encoder, HEADS[head], classes=3, **{"input_shape": SHAPE} | arguments)
 
 
+def depth_estimator(**arguments):
+    return keras_vit.DepthEstimator(CONFIG, input_shape=SHAPE, **arguments)
+
+
 def with_random_weights(model):
     rng = np.random.default_rng(0)
     for weight in model.weights:
@@ -140,7 +144,7 @@ def test_mixed_precision():
 )
 def test_depth_is_in_its_range(arguments, lowest, highest):
     head = DPTHead(features=6, output="image")
-    model = with_random_weights(keras_vit.DepthEstimator(CONFIG, head, input_shape=SHAPE, **arguments))
+    model = with_random_weights(depth_estimator(head=head, **arguments))
     depth = to_numpy(model(images()))
     assert depth.shape == (2, *SHAPE[:2], 1)
     assert np.ptp(depth) > 0.01
@@ -173,6 +177,19 @@ def test_parameters_of_published_sizes():
         assert sum(int(np.prod(weight.shape)) for weight in depth.weights) == 24_785_089 - 384 - unused
 
 
+def test_what_transformers_cannot_express(tmp_path):
+    published = {"head": DPTHead(features=6, output="image"), "output_dim": 4, "activation": "relu"}
+    for model, message in (
+        (segmenter("linear"), "cannot express that a model returns class_map"),
+        (depth_estimator(head=HEADS["dpt"]), r"a head other than DPTHead.*activation='softplus'"),
+        (depth_estimator(**published), "cannot express is_inverse=False without max_depth"),
+        (depth_estimator(**published, is_inverse=True, upsampling=2), "cannot express an upsampling"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            keras_vit.save_weights(model, tmp_path / "model", "huggingface")
+    assert not list(tmp_path.iterdir())
+
+
 def test_wrong_arguments():
     for wrong, message in (
         ({"head": "upernet"}, "head must be one of 'linear', 'dpt', 'eomt'"),
@@ -193,11 +210,11 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match="four numbers"):
         DPTHead(taps=(1, 2))
     with pytest.raises(ValueError, match="An EoMTHead predicts masks"):
-        keras_vit.DepthEstimator(CONFIG, "eomt", input_shape=SHAPE)
+        depth_estimator(head="eomt")
     for wrong, message in (
         ({}, "needs min_depth < max_depth"),
         ({"min_depth": 5.0, "max_depth": 5.0}, "needs min_depth < max_depth"),
         ({"min_depth": 1.0, "max_depth": 5.0} | RELU, "Weights of bins must be positive"),
     ):
         with pytest.raises(ValueError, match=message):
-            keras_vit.DepthEstimator(CONFIG, "dpt", num_bins=8, input_shape=SHAPE, **wrong)
+            depth_estimator(num_bins=8, **wrong)

@@ -219,7 +219,9 @@ def _problems(config):
         "use_norm=False": not head.get("use_norm", True),
         f"activation={config.activation!r} (accepted: 'relu', or 'sigmoid' with max_depth)": not activation,
         f"max_depth={config.max_depth} (accepted: integers)": (config.max_depth or 1) % 1 != 0,
+        "is_inverse=False without max_depth": not (config.is_inverse or config.max_depth),
         "several bins, an offset or a sky": config.num_bins > 1 or config.offset != 0 or config.has_sky,
+        "an upsampling or a focal length": config.upsampling > 1 or config.focal_length is not None,
     }
 
 
