@@ -49,9 +49,9 @@ class DenseHead(BaseLayer):
         if self.use_class_token and not config.has_class_token:
             raise ValueError("The encoder has no class token. Use a head with use_class_token=False or readout=None.")
         count = config.num_layers
-        taps = self.taps
-        if taps is None:
-            taps = sorted({max((i + 1) * count // self.NUM_TAPS - 1, 0) for i in range(self.NUM_TAPS)})
+        if count < self.NUM_TAPS:
+            raise ValueError(f"The head reads {self.NUM_TAPS} blocks. Received: an encoder with {count} blocks")
+        taps = self.taps or [(i + 1) * count // self.NUM_TAPS - 1 for i in range(self.NUM_TAPS)]
         if max(taps) >= count:
             raise ValueError(f"taps must be from 0 to {count - 1} for {count} blocks. Received: taps={tuple(taps)}")
         return self.with_arguments(taps=tuple(taps))

@@ -80,11 +80,6 @@ class DPTHead(DenseHead):
 
     ATTRIBUTES: typing.ClassVar = {"output": "output_kind"}
 
-    def for_encoder(self, config):
-        if config.num_layers < self.NUM_TAPS:
-            raise ValueError(f"A DPTHead reads four blocks. Received: an encoder with {config.num_layers} blocks")
-        return super().for_encoder(config)
-
     def build(self, patches_shape, taps_shape=None, images_shape=None):
         width = patches_shape[-1]
         widths = self.widths or [width // 8, width // 4, width // 2, width]

@@ -119,10 +119,8 @@ def test_encoder_and_head_are_the_model(head):
 def test_images_of_any_size():
     fixed, any_size = segmenter("dpt"), segmenter("dpt", input_shape=(None, None, 3))
     assert any_size.output_shape == (None, None, None, 3)
-    weights = {path: array for path, array in canonical_weights(fixed).items() if "position" not in path}
-    assert {path: array.shape for path, array in weights.items()}.items() <= {
-        path: array.shape for path, array in canonical_weights(any_size).items()
-    }.items()
+    old, new = ({path: x.shape for path, x in canonical_weights(each).items()} for each in (fixed, any_size))
+    assert {path: shape for path, shape in old.items() if "position" not in path}.items() <= new.items()
     assert any_size(images(shape=(32, 16, 3))).shape == (2, 32, 16, 3)
 
 
@@ -211,10 +209,6 @@ def test_wrong_arguments():
         DPTHead(taps=(1, 2))
     with pytest.raises(ValueError, match="An EoMTHead predicts masks"):
         depth_estimator(head="eomt")
-    for wrong, message in (
-        ({}, "needs min_depth < max_depth"),
-        ({"min_depth": 5.0, "max_depth": 5.0}, "needs min_depth < max_depth"),
-        ({"min_depth": 1.0, "max_depth": 5.0} | RELU, "Weights of bins must be positive"),
-    ):
+    for smallest, message in ((None, "needs min_depth <"), (5.0, "needs min_depth <"), (1.0, "must be positive")):
         with pytest.raises(ValueError, match=message):
-            depth_estimator(num_bins=8, **wrong)
+            depth_estimator(num_bins=8, min_depth=smallest, max_depth=5.0, **RELU)

@@ -4,7 +4,6 @@ The values reach 25, and float32 has 7 digits, so values are divided by `SCALE` 
 """
 
 import functools
-import json
 import pathlib
 import shutil
 
@@ -39,9 +38,8 @@ def test_depth_anything(name, size, tmp_path):
     arrays = np.load(GOLDEN / name / "io.npz")
     images = arrays[f"images{size}"]
     source = shutil.copytree(GOLDEN / name, tmp_path / name)
-    settings = json.loads((source / "config.json").read_text("utf-8"))
-    del settings["backbone_config"]["num_hidden_layers"]
-    (source / "config.json").write_text(json.dumps(settings), "utf-8")
+    config = source / "config.json"
+    config.write_text(config.read_text("utf-8").replace('"num_hidden_layers": 4,', ""), "utf-8")
     model = keras_vit.from_pretrained(source, input_shape=images.shape[1:])
     assert_close(outputs(model, images)[0][..., 0] / SCALE, arrays[f"depth{size}"] / SCALE)
     units = ["metres"] if "metric" in name else None
