@@ -72,8 +72,9 @@ class DepthEstimatorConfig(DenseConfig):
         output_dim: Channels of a 3 x 3 convolution with a ReLU before the last layer. `None`: no such convolution.
         num_bins: Number of the last layer's outputs. If there are several, the depth is the mean of depths that are
             evenly spaced from `min_depth` to `max_depth`, with these outputs as weights ("bins").
-        activation: `"relu"`, `"exp"`, `"softplus"`, or `"sigmoid"` times `max_depth`. Weights of bins need `"relu"`.
-        offset: Number that is added after the activation.
+        activation: `"relu"`, `"exp"`, `"softplus"`, or `"sigmoid"` times `max_depth`.
+        offset: Number that is added after the activation. It must be positive for bins with `"relu"`, so that the sum
+            of the weights is not zero.
         min_depth, max_depth: Range of the depth in metres. `None`: unlimited.
         upsampling: Factor by which the outputs of the last layer are enlarged before the activation.
         has_sky: Whether the model also predicts where the sky is, and sets the depth of the sky to that of the farthest
@@ -105,11 +106,13 @@ class DepthEstimatorConfig(DenseConfig):
 
     def check_combinations(self):
         super().check_combinations()
-        needed = {"activation='sigmoid'": ("max_depth",), "num_bins > 1": ("min_depth", "max_depth")}
-        is_used = {"activation='sigmoid'": self.activation == "sigmoid", "num_bins > 1": self.num_bins > 1}
-        for condition, fields in needed.items():
-            if is_used[condition] and (missing := [name for name in fields if getattr(self, name) is None]):
-                raise ValueError(f"{condition} needs {' and '.join(missing)}, the range of the depth in metres.")
+        has_bins, smallest, largest = self.num_bins > 1, self.min_depth, self.max_depth
+        if self.activation == "sigmoid" and largest is None:
+            raise ValueError("activation='sigmoid' needs max_depth, the largest depth in metres.")
+        if has_bins and not (smallest and largest and smallest < largest):
+            raise ValueError(f"num_bins > 1 needs min_depth < max_depth. Received: {smallest} and {largest}")
+        if has_bins and (self.offset < 0 or (self.activation == "relu" and self.offset == 0)):
+            raise ValueError(f"Weights of bins must be positive. Set offset=0.001. Received: offset={self.offset}")
 
     @property
     def units(self):

@@ -14,6 +14,9 @@ class DenseHead(BaseLayer):
     Class attributes:
         NUM_TAPS: Number of evenly spaced blocks that are read by default. The last one is the last block.
 
+    Attributes:
+        use_class_token: Whether each patch token is joined with the class token.
+
     Args:
         taps: Indices of the blocks, counted from 0. `None`: the default for the number of blocks of the encoder.
         use_norm: Whether the encoder's final LayerNorm is applied to each tap.
@@ -25,6 +28,7 @@ class DenseHead(BaseLayer):
     """
 
     NUM_TAPS: typing.ClassVar[int] = 1
+    use_class_token = False
 
     def __init__(self, taps: typing.Sequence[int] | None = None, use_norm: bool = True, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -38,12 +42,16 @@ class DenseHead(BaseLayer):
             config: `ViTConfig` of the encoder.
 
         Raises:
-            ValueError: If the encoder does not have the blocks of the taps.
+            ValueError: If the encoder does not have the blocks of the taps, or tokens that the head reads.
         """
+        if config.token_merging:
+            raise ValueError("The head reads one token for each patch. Use an encoder with token_merging=0.")
+        if self.use_class_token and not config.has_class_token:
+            raise ValueError("The encoder has no class token. Use a head with use_class_token=False or readout=None.")
         count = config.num_layers
-        taps = self.taps
-        if taps is None:
-            taps = sorted({max((i + 1) * count // self.NUM_TAPS - 1, 0) for i in range(self.NUM_TAPS)})
+        if count < self.NUM_TAPS:
+            raise ValueError(f"The head reads {self.NUM_TAPS} blocks. Received: an encoder with {count} blocks")
+        taps = self.taps or [(i + 1) * count // self.NUM_TAPS - 1 for i in range(self.NUM_TAPS)]
         if max(taps) >= count:
             raise ValueError(f"taps must be from 0 to {count - 1} for {count} blocks. Received: taps={tuple(taps)}")
         return self.with_arguments(taps=tuple(taps))

@@ -72,17 +72,13 @@ class DPTHead(DenseHead):
         self.features = check_positive_integer("features", features)
         self.widths = None if widths is None else [check_positive_integer("widths", width) for width in widths]
         self.readout = readout if readout is None else check_choice("readout", readout, ("gelu_exact", "gelu_tanh"))
+        self.use_class_token = self.readout is not None
         self.output_kind = check_choice("output", output, ("relu", "linear", "image", "double"))
         for name, values in (("taps", self.taps), ("widths", self.widths)):
             if values is not None and len(values) != self.NUM_TAPS:
                 raise ValueError(f"{name} must have four numbers. Received: {name}={values}")
 
     ATTRIBUTES: typing.ClassVar = {"output": "output_kind"}
-
-    def for_encoder(self, config):
-        if config.num_layers < self.NUM_TAPS:
-            raise ValueError(f"A DPTHead reads four blocks. Received: an encoder with {config.num_layers} blocks")
-        return super().for_encoder(config)
 
     def build(self, patches_shape, taps_shape=None, images_shape=None):
         width = patches_shape[-1]

@@ -128,7 +128,8 @@ class EoMTHead(DenseHead):
 
     @property
     def arguments(self):
-        return {name: getattr(self, name) for name in ("num_queries", "num_blocks", "num_upscales")}
+        names = ("num_queries", "num_blocks", "num_upscales", *["annealing_steps"] * (self.annealing_steps is not None))
+        return {name: getattr(self, name) for name in names}
 
     def build(self, patches_shape, taps_shape=None, images_shape=None):
         batch, *_, width = patches_shape

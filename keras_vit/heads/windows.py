@@ -59,7 +59,7 @@ def class_scores(
     (64, 100, 5)
     """
     kind, image = output_of(model).kind, np.asarray(image, "float32")
-    if kind not in ("class_map", "masks") or image.ndim != 3:
+    if kind not in ("class_map", "masks") or image.ndim != 3 or image.size == 0:
         raise ValueError(
             f"class_scores needs a model that returns class_map or masks, and one image (height, width, channels). "
             f"Received: a model that returns {kind}, and an image of shape {image.shape}"
@@ -80,10 +80,8 @@ def class_scores(
 
 def _sides(model, window):
     """The side of a window, and the (height, width) of the images that the model gets."""
-    model_size, strides = (
-        model.input_shape[1:3],
-        read_architecture(preprocessing_layer(model).architecture).total_stride,
-    )
+    model_size = model.input_shape[1:3]
+    strides = read_architecture(preprocessing_layer(model).architecture).total_stride
     if window is None and (model_size[0] is None or model_size[0] != model_size[1]):
         raise ValueError(f"The model takes images of {model_size} pixels. Pass window=, the side of square windows.")
     side = check_positive_integer("window", model_size[0] if window is None else window)

@@ -211,7 +211,7 @@ def _estimate_depth(features, images, config, shared):
         config.activation, config.offset, config.min_depth, config.max_depth, dtype="float32", name="depth"
     )
     depth = activation(outputs, *sky)
-    if config.head.get("output") == "image":  # It has the size of the image.
+    if config.head.get("output") == "image" and config.upsampling == 1:  # It has the size of the image.
         return depth
     return layers.ResizeLike(dtype="float32", name="upsampling")(depth, images)
 

@@ -41,6 +41,7 @@ def test_refused_arguments():
     model, image = linear(), np.zeros((30, 40, 3))
     for arguments, message in (
         ((model, image[None]), r"an image of shape \(1, 30, 40, 3\)"),
+        ((model, image[:0]), r"an image of shape \(0, 40, 3\)"),
         ((linear(input_shape=(21, 28, 3)), image), r"takes images of \(21, 28\) pixels. Pass window="),
         ((model, image, 22), "window must be at most 21.*Received: 22"),
         ((model, image, 21, 22), "stride must be at most 21"),

@@ -11,11 +11,13 @@ from keras_vit.models.dense import encoder_and_head
 from tests.test_case import assert_close, canonical_weights, gradients, rest_slow, to_numpy
 
 CONFIG = keras_vit.ViTConfig(8, 16, num_layers=4, num_heads=2, mlp_dim=24, layer_scale=1.0)
+NO_CLASS_TOKEN = CONFIG.replace(class_token=False, pooling="avg")
 SHAPE = (24, 40, 3)
+RELU = {"activation": "relu"}
 HEADS = {
     "linear": LinearHead(taps=(1, 3)),
     "dpt": DPTHead(features=6, widths=[3, 4, 5, 7]),
-    "eomt": EoMTHead(num_queries=5, num_blocks=2),
+    "eomt": EoMTHead(num_queries=5, num_blocks=2, annealing_steps=10),
 }
 
 
@@ -25,6 +27,10 @@ def images(seed=0, shape=SHAPE):
 
 def segmenter(head, encoder=CONFIG, **arguments):
     return keras_vit.Segmenter(encoder, HEADS[head], classes=3, **{"input_shape": SHAPE} | arguments)
+
+
+def depth_estimator(**arguments):
+    return keras_vit.DepthEstimator(CONFIG, input_shape=SHAPE, **arguments)
 
 
 def with_random_weights(model):
@@ -67,6 +73,7 @@ def test_an_encoder_with_weights(head, tmp_path):
             assert (found.get(path, found.get(f"head/{path}")) == weights[path]).all(), path
         assert not found["predictions/kernel"].any()
         assert keras_vit.describe(model).config.head["name"] == head
+        assert getattr(model.get_layer("head"), "annealing_steps", 10) == 10
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -112,10 +119,8 @@ def test_encoder_and_head_are_the_model(head):
 def test_images_of_any_size():
     fixed, any_size = segmenter("dpt"), segmenter("dpt", input_shape=(None, None, 3))
     assert any_size.output_shape == (None, None, None, 3)
-    weights = {path: array for path, array in canonical_weights(fixed).items() if "position" not in path}
-    assert {path: array.shape for path, array in weights.items()}.items() <= {
-        path: array.shape for path, array in canonical_weights(any_size).items()
-    }.items()
+    old, new = ({path: x.shape for path, x in canonical_weights(each).items()} for each in (fixed, any_size))
+    assert {path: shape for path, shape in old.items() if "position" not in path}.items() <= new.items()
     assert any_size(images(shape=(32, 16, 3))).shape == (2, 32, 16, 3)
 
 
@@ -133,10 +138,11 @@ def test_mixed_precision():
 
 @pytest.mark.parametrize(
     ("arguments", "lowest", "highest"),
-    [({}, 0, np.inf), ({"max_depth": 5.0}, 0, 5), ({"activation": "relu", "offset": 0.5, "max_depth": 0.8}, 0.5, 0.8)],
+    [({"upsampling": 2}, 0, 9e9), ({"max_depth": 5.0}, 0, 5), ({"offset": 0.5, "max_depth": 0.8} | RELU, 0.5, 0.8)],
 )
 def test_depth_is_in_its_range(arguments, lowest, highest):
-    model = with_random_weights(keras_vit.DepthEstimator(CONFIG, HEADS["dpt"], input_shape=SHAPE, **arguments))
+    head = DPTHead(features=6, output="image")
+    model = with_random_weights(depth_estimator(head=head, **arguments))
     depth = to_numpy(model(images()))
     assert depth.shape == (2, *SHAPE[:2], 1)
     assert np.ptp(depth) > 0.01
@@ -169,6 +175,19 @@ def test_parameters_of_published_sizes():
         assert sum(int(np.prod(weight.shape)) for weight in depth.weights) == 24_785_089 - 384 - unused
 
 
+def test_what_transformers_cannot_express(tmp_path):
+    published = {"head": DPTHead(features=6, output="image"), "output_dim": 4, "activation": "relu"}
+    for model, message in (
+        (segmenter("linear"), "cannot express that a model returns class_map"),
+        (depth_estimator(head=HEADS["dpt"]), r"a head other than DPTHead.*activation='softplus'"),
+        (depth_estimator(**published), "cannot express is_inverse=False without max_depth"),
+        (depth_estimator(**published, is_inverse=True, upsampling=2), "cannot express an upsampling"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            keras_vit.save_weights(model, tmp_path / "model", "huggingface")
+    assert not list(tmp_path.iterdir())
+
+
 def test_wrong_arguments():
     for wrong, message in (
         ({"head": "upernet"}, "head must be one of 'linear', 'dpt', 'eomt'"),
@@ -176,7 +195,9 @@ def test_wrong_arguments():
         ({"head": LinearHead(taps=(1, 4))}, "taps must be from 0 to 3 for 4 blocks"),
         ({"head": EoMTHead(num_blocks=4)}, "num_blocks must be from 1 to 3"),
         ({"head": "linear", "classes": 0}, "classes"),
-        ({"encoder": CONFIG.replace(token_merging=2), "head": "eomt"}, "token_merging"),
+        *[({"encoder": CONFIG.replace(token_merging=2), "head": head}, "token_merging") for head in HEADS],
+        ({"encoder": NO_CLASS_TOKEN, "head": LinearHead(use_class_token=True)}, "The encoder has no class token"),
+        ({"encoder": NO_CLASS_TOKEN, "head": DPTHead(readout="gelu_exact")}, "The encoder has no class token"),
         ({"encoder": "S/16@no-such-weights", "head": "dpt"}, "is not the name of published weights"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -187,6 +208,7 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match="four numbers"):
         DPTHead(taps=(1, 2))
     with pytest.raises(ValueError, match="An EoMTHead predicts masks"):
-        keras_vit.DepthEstimator(CONFIG, "eomt", input_shape=SHAPE)
-    with pytest.raises(ValueError, match="needs min_depth and max_depth"):
-        keras_vit.DepthEstimator(CONFIG, "dpt", num_bins=8, input_shape=SHAPE)
+        depth_estimator(head="eomt")
+    for smallest, message in ((None, "needs min_depth <"), (5.0, "needs min_depth <"), (1.0, "must be positive")):
+        with pytest.raises(ValueError, match=message):
+            depth_estimator(num_bins=8, min_depth=smallest, max_depth=5.0, **RELU)

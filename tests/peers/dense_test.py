@@ -121,17 +121,6 @@ def test_depth_anything(max_depth, tmp_path):
             assert_close(run(again.eval(), images).predicted_depth.numpy() / scale, expected / scale)
 
 
-def test_what_transformers_cannot_express(tmp_path):
-    config = keras_vit.ViTConfig(8, 32, num_layers=4, num_heads=4, mlp_dim=64, layer_scale=1.0, mlp="gelu_exact")
-    model = keras_vit.Segmenter(config, "linear", classes=3, input_shape=(32, 32, 3))
-    with pytest.raises(ValueError, match="cannot express that a model returns class_map"):
-        keras_vit.save_weights(model, tmp_path / "segmenter", "huggingface")
-    model = keras_vit.DepthEstimator(config, keras_vit.heads.DPTHead(features=8), input_shape=(32, 32, 3))
-    with pytest.raises(ValueError, match=r"a head other than DPTHead.*activation='softplus'"):
-        keras_vit.save_weights(model, tmp_path / "depth", "huggingface")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(("size", "is_resized"), [((32, 75), False), ((70, 41), True)])
 def test_class_scores_of_large_images(size, is_resized, tmp_path):
     """transformers splits images in the same way. It gets the resized image, because its resize rounds otherwise."""

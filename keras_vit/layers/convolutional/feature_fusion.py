@@ -48,16 +48,9 @@ class FeatureFusion(BaseLayer):
 
     def build(self, state_shape, maps_shape=None):
         shape = (None, None, None, self.features)
-        conv = functools.partial(
-            self.build_part,
-            keras.layers.Conv2D,
-            input_shape=shape,
-            filters=self.features,
-            kernel_size=3,
-            padding="same",
-            data_format="channels_last",
-            use_bias=self.use_bias,
-        )
+        options = {"kernel_size": 3, "padding": "same", "data_format": "channels_last", "use_bias": self.use_bias}
+        options |= {"input_shape": shape, "filters": self.features}
+        conv = functools.partial(self.build_part, keras.layers.Conv2D, **options)
         first = () if self.is_first else (conv(name="residual_conv_0"), conv(name="residual_conv_1"))
         self.residual_convs = list(first)
         self.convs = [conv(name="conv_0"), conv(name="conv_1")]
@@ -65,7 +58,9 @@ class FeatureFusion(BaseLayer):
 
     def call(self, state, maps=None, size=None):
         if not self.is_first:
-            maps = resize_if_needed(maps, ops.shape(state)[1:3])
+            state_size = ops.shape(state)[1:3]
+            if tuple(maps.shape[1:3]) != tuple(state_size):
+                maps = resize_bilinear(maps, state_size)
             state = state + _residual_unit(self.residual_convs, maps)
         state = _residual_unit(self.convs, state)
         size = [2 * side for side in ops.shape(state)[1:3]] if size is None else size
@@ -81,11 +76,6 @@ class FeatureFusion(BaseLayer):
         _, height, width, features = input_shape
         num_convs = len(self.residual_convs) + len(self.convs)
         return height * width * features**2 * (9 * num_convs + 1)
-
-
-def resize_if_needed(maps, size):
-    """Resizes maps (B, h, w, C) to a size (H, W), unless they are known to have it."""
-    return maps if tuple(maps.shape[1:3]) == tuple(size) else resize_bilinear(maps, size)
 
 
 def _residual_unit(convs, maps):

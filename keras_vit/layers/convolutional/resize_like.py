@@ -5,7 +5,7 @@ import typing
 import keras
 from keras import ops
 
-from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.resizing import resize_bilinear
 
@@ -14,12 +14,11 @@ from keras_vit.layers.ops.resizing import resize_bilinear
 class ResizeLike(BaseLayer):
     """Resizes a map to the size of another map by bilinear interpolation, as PyTorch's `interpolate`.
 
-    Unlike `UpsampleLike`, the ratio of the sizes can be any number.
+    The borders of the corner pixels stay in place (`align_corners=False`). Unlike in `UpsampleLike`, the ratio of the
+    sizes can be any number.
 
     Args:
         scale: The map gets `scale` times the height and width of the other map.
-        align_corners: Whether the centres of the corner pixels stay in place. If not, the borders of the corner pixels
-            do.
 
     Call arguments:
         maps: (B, h, w, C), channels last. Sizes may be unknown when the model is built.
@@ -36,13 +35,12 @@ class ResizeLike(BaseLayer):
     (2, 42, 56, 5)
     """
 
-    def __init__(self, scale: int = 1, align_corners: bool = False, **kwargs: typing.Any) -> None:
+    def __init__(self, scale: int = 1, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.scale = check_positive_integer("scale", scale)
-        self.align_corners = check_flag("align_corners", align_corners)
 
     def call(self, maps, like):
-        return resize_bilinear(maps, [self.scale * side for side in ops.shape(like)[1:3]], self.align_corners)
+        return resize_bilinear(maps, [self.scale * side for side in ops.shape(like)[1:3]])
 
     def compute_output_shape(self, maps_shape, like_shape):
         return (maps_shape[0], *(side and self.scale * side for side in like_shape[1:3]), maps_shape[3])

@@ -17,7 +17,7 @@ from keras_vit.weights.formats.expressible import refuse
 from keras_vit.weights.formats.huggingface import encoder, writing
 from keras_vit.weights.formats.huggingface.config import read_class_names, write_class_names
 from keras_vit.weights.formats.huggingface.names import GELUS
-from keras_vit.weights.formats.settings import check_supported, read_toml
+from keras_vit.weights.formats.settings import check_supported, pair, read_toml
 
 _TABLE = read_toml("huggingface/settings.toml")
 _ENCODER = ("embeddings.", "layers.", "layernorm.", "norm.")
@@ -114,7 +114,7 @@ def _describe_depth_anything(file, hints, json):
     fields = {"activation": "sigmoid", "max_depth": float(json["max_depth"])} if is_metric else {"activation": "relu"}
     config = DepthEstimatorConfig.of_encoder(
         base.config,
-        head=dpt_head(head.shapes, _taps(backbone), output="image"),
+        head=dpt_head(head.shapes, _taps(backbone, base.config.num_layers), output="image"),
         output_dim=head.shapes["head.conv2.weight"][0],
         is_inverse=not is_metric,
         **fields,
@@ -132,19 +132,19 @@ def _describe_tipsv2(file, hints, json):
             f"The file has several heads. Pass output=, one of {', '.join(map(repr, found))}, to "
             f"keras_vit.from_pretrained. Received: output={output!r}"
         )
-    size = backbone["image_size"]
+    size = pair(backbone.get("image_size"))
     base_hints = dataclasses.replace(
         hints,
         family="tipsv2",
-        num_heads=backbone["num_attention_heads"],
-        image_size=hints.image_size or (size, size),
+        num_heads=hints.num_heads or backbone.get("num_attention_heads"),
+        image_size=hints.image_size or size,
         changes=hints.changes | {"position_interpolation": "bilinear_antialias"},
     )
     base = timm.describe(part_of(file, "vision_encoder."), base_hints, {})
     head = part_of(file, _TASKS[output], section="tipsv2")
     arguments = dpt_head(
         head.shapes,
-        _taps(backbone),
+        _taps(backbone, base.config.num_layers),
         readout=GELUS[json.get("readout_activation", "gelu_pytorch_tanh")],
         output="relu" if output == "depth" else "linear",
     )
@@ -169,9 +169,11 @@ def _backbone(json):
     return backbone
 
 
-def _taps(backbone):
-    """Indices of the blocks, counted from 0. transformers counts them from 1, or from the end."""
-    count = backbone["num_hidden_layers"]
+def _taps(backbone, count):
+    """Indices of the blocks, counted from 0, for a number of blocks. transformers counts from 1, or from the end.
+
+    The number is that of the arrays: a published config.json does not contain settings that have their defaults.
+    """
     indices = backbone.get("out_indices") or [int(name.removeprefix("stage")) for name in backbone["out_features"]]
     return [index - 1 if index > 0 else count + index for index in indices]
 
@@ -217,7 +219,9 @@ def _problems(config):
         "use_norm=False": not head.get("use_norm", True),
         f"activation={config.activation!r} (accepted: 'relu', or 'sigmoid' with max_depth)": not activation,
         f"max_depth={config.max_depth} (accepted: integers)": (config.max_depth or 1) % 1 != 0,
+        "is_inverse=False without max_depth": not (config.is_inverse or config.max_depth),
         "several bins, an offset or a sky": config.num_bins > 1 or config.offset != 0 or config.has_sky,
+        "an upsampling or a focal length": config.upsampling > 1 or config.focal_length is not None,
     }
 
 
