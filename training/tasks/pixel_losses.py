@@ -48,10 +48,14 @@ class MeanIoU(keras.metrics.Metric):
         is_known = y_true != self.void
         if sample_weight is not None:
             is_known = ops.logical_and(is_known, ops.reshape(sample_weight, (-1, 1, 1)) > 0)
-        known = ops.cast(is_known, self.dtype)[..., None]
-        true, predicted = ops.cast(y_true, "int32"), ops.argmax(y_pred, axis=-1)
-        true, predicted = (known * ops.one_hot(x, self.num_classes, dtype=self.dtype) for x in (true, predicted))
-        counted = [ops.sum(x, axis=(0, 1, 2)) for x in (true * predicted, true, predicted)]
+        true, predicted = ops.where(is_known, ops.cast(y_true, "int32"), 0), ops.argmax(y_pred, axis=-1)
+        pairs = (is_known & (true == predicted), true), (is_known, true), (is_known, predicted)
+        counted = [
+            ops.segment_sum(
+                ops.reshape(ops.cast(each, self.dtype), (-1,)), ops.reshape(classes, (-1,)), self.num_classes
+            )
+            for each, classes in pairs
+        ]
         self.counts.assign(self.counts + ops.stack(counted))
 
     def result(self):
