@@ -32,7 +32,7 @@ from training.reports.explain_page import Findings, write_page
 from training.runs.folder import Run, load_model
 from training.runs.opening import load_data, open_source
 from training.tasks import TASKS
-from training.tasks.task import Task
+from training.tasks.task import DenseTask, Task
 
 _BATCH_SIZE = 64
 _ROLLOUT_BATCH_SIZE = 8  # Small, because a rollout keeps the attention of all layers in memory.
@@ -97,7 +97,7 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
         _write_heads(findings, [subject, *compared], pictures, examples)
         compute = functools.partial(subject.analyse, keras_vit.attention_rollout)
         _write_rollouts(findings, pictures, compute, pictures.pixels)
-    if examples is not None:
+    if examples is not None and not isinstance(examples.task, DenseTask):  # They have no vector of an image.
         _write_neighbours(findings, subject, pictures, examples, neighbours)
     return write_page(folder / "explain.html", subject, pictures, findings), pictures.num_unreadable
 

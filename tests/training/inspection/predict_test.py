@@ -23,6 +23,7 @@ def test_a_run_predicts_its_samples_with_its_export(recipe, settings, files, tmp
     samples = tmp_path / "run" / "figures" / "samples"
     assert {path.name for path in samples.iterdir()} == files | {f"{number}.png" for number in range(8)}
     assert "predicted by the SavedModel in a separate process" in capfd.readouterr().out
-    assert not main(["explain", str(tmp_path / "run"), "--neighbours", "0"])
-    figures = {path.name for path in (tmp_path / "run" / "figures" / "explain").iterdir()}
+    assert not main(["explain", str(tmp_path / "run"), "--path", str(tmp_path / "explained")])
+    figures = {path.name for path in (tmp_path / "explained").iterdir()}
     assert ("queries.png" in figures, "rollout.png" in figures) == (recipe == "scenes_eomt", True)
+    assert "left out" not in capfd.readouterr().out
