@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import tensorflow as tf
+
 from keras_vit import describe
 from training.evaluation.depth import evaluate
 from training.reports.depth import write_depth_report
@@ -13,7 +15,11 @@ _LIMITS = (1e-3, 100.0)  # In metres, if the model has no limits.
 
 
 class Task(task.DenseTask):
-    """The task of estimating depth. The labels of a batch are depths, float32 (B, H, W, 1). 0 is unknown."""
+    """The task of estimating depth.
+
+    The labels of a batch are depths, float32 (B, H, W, 1). 0 is unknown. In training, depths that the model cannot
+    return are unknown, too.
+    """
 
     metric = task.Metric("abs_rel", "AbsRel", is_higher_better=False)
     annotation = "depth"
@@ -21,13 +27,18 @@ class Task(task.DenseTask):
     commands = ("evaluate", "predict", "export")
     published_results = ("abs_rel", "rmse", "delta_1")
     factory, output = "DepthEstimator", "depth"
+    max_depth = None
 
     def read_label(self, sample, num_classes):
         """float32 (H, W, 1)"""
-        return sample["depth"]
+        depth = sample["depth"]
+        return depth if self.max_depth is None else tf.where(depth < self.max_depth, depth, 0.0)
 
     def head_arguments(self, num_classes, with_logits):
         return {}
+
+    def prepare(self, model, total_steps):
+        self.max_depth = _is_relative_and_limits(model)[1][1]
 
     def build_objective(self, learner, dataset):
         return ScaleShiftInvariantLoss() if _is_relative_and_limits(learner)[0] else SiLogLoss()

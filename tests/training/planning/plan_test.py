@@ -21,6 +21,7 @@ def test_activations_of_an_axial_model():
     model = keras_vit.ViT(config, input_shape=(8, 12, 3), classes=5)
     fit = types.SimpleNamespace(rematerialize=False, batch_size=4, accumulation_steps=1, precision="float32")
     recipe = types.SimpleNamespace(fit=fit, distribution=types.SimpleNamespace(model_devices=1))
+    recipe.model = types.SimpleNamespace(has_frozen_encoder=False)
     for recipe.distribution.model_devices in (1, 3):
         shared = (6 * (4 * 12 + 2 * 20) + 3 * 6**2) / recipe.distribution.model_devices
         expected = 4 * 4 * 2 * (4 * 6 * 12 + shared)

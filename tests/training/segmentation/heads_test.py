@@ -159,6 +159,12 @@ def test_recipes_of_scenes(name, results, tmp_path):
         assert "test_panoptic_quality" in json.loads(run.recipe.read_text())["result"]
 
 
+def test_depths_that_a_model_cannot_return_are_unknown():
+    task, depth = TASKS["depth"](recipes.load("scenes_depth")), np.array([0.5, 2.9, 3.0, 0.0, 8.0], "float32")
+    task.prepare(keras_vit.DepthEstimator(CONFIG, "linear", max_depth=3.0, input_shape=(32, 32, 3)), 10)
+    assert task.read_label({"depth": depth}, 0).numpy().tolist() == [*depth[:2].tolist(), 0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
