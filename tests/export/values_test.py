@@ -44,6 +44,7 @@ def test_a_saved_model_returns_values(model, tmp_path):
     assert (facts["parity"]["has_values"], facts["parity"]["predicted_classes"]) == (True, [])
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_a_runtime_returns_values(model, tmp_path):
     import onnxruntime

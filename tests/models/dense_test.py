@@ -76,7 +76,7 @@ def test_an_encoder_with_weights(head, tmp_path):
         assert getattr(model.get_layer("head"), "annealing_steps", 10) == 10
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", rest_slow(["eomt", "dpt", "linear"]))
 def test_every_weight_learns(head):
     model = with_random_weights(segmenter(head))
     found = gradients(Weighted(model, images()), [images()])

@@ -60,9 +60,9 @@ CASES = {
         },
     ),
 }
-# The quick cases train the dense model.
+QUICK = ("dense, 2", "dense, 2 x 2 sharded", "dense, 2 processes of 2", "dense, 1 x 2")
 NAMES = [
-    pytest.param(backend, name, marks=() if name.startswith("dense") else pytest.mark.slow)
+    pytest.param(backend, name, marks=() if name in QUICK else pytest.mark.slow)
     for backend, parts in CASES.items()
     for name in itertools.chain(*parts)
 ]
@@ -105,7 +105,7 @@ def folder(request, tmp_path_factory, jax_variables):
     programs = {"jax": {}, "tensorflow": {}}
     for backend, cases in CASES.items():
         (folder / backend).mkdir()
-        cases = [{n: fields for n, fields in part.items() if has_slow or n.startswith("dense")} for part in cases]
+        cases = [{n: fields for n, fields in part.items() if has_slow or n in QUICK} for part in cases]
         single = {n: fields for n, fields in SINGLE.items() if any(name.startswith(n) for name in cases[0])}
         in_one, *in_two = [json.dumps(part) for part in (cases[0] | single, *filter(None, cases[1:]))]
         programs[backend]["one"] = _program("curves_program", str(folder / backend), in_one)

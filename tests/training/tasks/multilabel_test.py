@@ -96,6 +96,7 @@ def _model(**arguments):
     return randomize(keras_vit.ViT(recipe.model.config, **options))
 
 
+@pytest.mark.slow
 def test_an_evaluation_has_the_probabilities_of_all_images(recipe):
     dataset = Task(recipe).load()
     source = select(dataset.splits["test"], range(70))  # The last batch has padding.

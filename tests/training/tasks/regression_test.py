@@ -84,6 +84,7 @@ def test_a_finished_model_returns_the_values_themselves(recipe):
     assert keras_vit.describe(model).outputs["predictions"] == keras_vit.Output("values", None, ["sum"])
 
 
+@pytest.mark.slow
 def test_an_evaluation_has_the_values_of_all_images(recipe):
     dataset = Task(recipe).load()
     source = select(dataset.splits["test"], range(70))  # The last batch has padding.
