@@ -83,7 +83,7 @@ def _dense_config(entry):
         return DepthEstimatorConfig.of_encoder(entry.config, head=head, **fields)
     head = {"name": "dpt", "readout": "gelu_tanh"}
     if entry.output == "depth":
-        fields = {"num_bins": 256, "activation": "relu", "min_depth": 0.001, "max_depth": 10.0}
+        fields = {"num_bins": 256, "activation": "relu", "offset": 0.001, "min_depth": 0.001, "max_depth": 10.0}
         return DepthEstimatorConfig.of_encoder(entry.config, head=head, **fields)
     kind = SegmenterConfig if entry.output == "class_map" else NormalEstimatorConfig
     return kind.of_encoder(entry.config, head={**head, "output": "linear"})

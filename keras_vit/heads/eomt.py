@@ -5,7 +5,6 @@ import math
 import typing
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit.architectures.base import optional
@@ -221,7 +220,7 @@ class EoMTHead(DenseHead):
 
     def _mask_probabilities(self, num_steps):
         """Probability that each block is masked, (n,). Counts the calls."""
-        starts = np.linspace(1 / 6, 4 / 6, self.num_blocks).astype("float32")
+        starts = ops.linspace(1 / 6, 4 / 6, self.num_blocks, dtype="float32")
         progress = (self._num_calls / num_steps - starts) * 6
         self._num_calls.assign(self._num_calls + 1)
         return (1 - ops.clip(progress, 0, 1)) ** 0.9
