@@ -2,9 +2,9 @@
 
 Paper: DPT, arXiv 2103.13413; the model is much smaller, and trained from random weights.
 Command: python -m training train scenes_depth
-Hardware: ten minutes on two CPU cores.
+Hardware: a quarter of an hour on two CPU cores.
 Expected: an AbsRel of at most half of that of the best constant.
-Measured: none yet.
+Measured: an AbsRel of 8.00 % with seed 0; the best constant has 29.95 % (2026-11-30, TensorFlow 2.21, Keras 3.15).
 """
 
 from keras_vit.architectures.vision_transformer import ViTConfig

@@ -2,9 +2,9 @@
 
 Paper: DPT, arXiv 2103.13413; the model is much smaller, and trained from random weights.
 Command: python -m training train scenes_semantic
-Hardware: ten minutes on two CPU cores.
+Hardware: a quarter of an hour on two CPU cores.
 Expected: a mean IoU above 80 %.
-Measured: none yet.
+Measured: 92.65 % with seed 0 (2026-11-30, TensorFlow 2.21, Keras 3.15). A linear classifier of single pixels: 23 %.
 """
 
 from keras_vit.architectures.vision_transformer import ViTConfig
