@@ -20,6 +20,7 @@ from training import recipes
 from training.engine.optimizers import build_optimizer
 from training.engine.step import TrainedModel
 from training.recipe.assignments import override
+from training.recipe.model_functions import build_head
 from training.tasks import TASKS
 
 HEADS = {
@@ -39,8 +40,7 @@ def steps(name, arguments):
     """Functions that make a training step: {"cached": on features, "trained": on images}."""
     recipe = override(recipes.load("segment_folder"), [f"model.head={name.partition(',')[0]}"])
     task, rng = TASKS[recipe.task](recipe), np.random.default_rng(0)
-    kind = {"linear": "LinearHead", "dpt": "DPTHead", "eomt": "EoMTHead"}[recipe.model.head]
-    head = getattr(keras_vit.heads, kind)(**arguments)
+    head = build_head(recipe.model.head, arguments)
     images = rng.normal(size=(BATCH_SIZE, SIZE, SIZE, 3)).astype("float32")
     sample = {"mask": np.repeat(np.arange(SIZE, dtype="uint8") // 45, SIZE).reshape(SIZE, SIZE, 1)}  # Five classes.
     label = keras.tree.map_structure(np.asarray, task.read_label(sample, CLASSES))

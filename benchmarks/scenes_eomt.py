@@ -10,11 +10,11 @@ trainings whose file exists. It needs the extras `training` and `peers`.
 """
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import pathlib
 import time
+from unittest import mock
 
 import numpy as np
 import timm  # noqa: F401 (It must be imported before TensorFlow, which would crash otherwise.)
@@ -60,22 +60,10 @@ def recipe_of(weights, options):
     return dataclasses.replace(recipe, model=Model(weights=str(weights), input_shape=SHAPE))
 
 
-@contextlib.contextmanager
-def objects_of_other_images():
-    draw = scenes.draw
-
-    def shuffled(split, index):
-        other = (index + 1) % scenes.NUM_IMAGES[split] if split == "train" else index
-        return draw(split, index)[0], draw(split, other)[1]
-
-    scenes.draw = shuffled
-    yield
-    scenes.draw = draw
-
-
-def train_ours(recipe, folder):
-    run, _ = train(recipe, folder=folder / "run")
-    return load_model(run.model)
+def with_objects_of_another_image(split, index, draw=scenes.draw):
+    """Same as `scenes.draw`, but training images have the annotations of the next one."""
+    other = (index + 1) % scenes.NUM_IMAGES[split] if split == "train" else index
+    return draw(split, index)[0], draw(split, other)[1]
 
 
 def train_torch(recipe, folder):
@@ -139,8 +127,10 @@ def main():
     if options.contender == "torch":
         model = train_torch(recipe, folder)
     else:
-        with objects_of_other_images() if options.contender == "shuffled" else contextlib.nullcontext():
-            model = train_ours(recipe, folder)
+        draw = with_objects_of_another_image if options.contender == "shuffled" else scenes.draw
+        with mock.patch.object(scenes, "draw", draw):
+            run, _ = train(recipe, folder=folder / "run")
+        model = load_model(run.model)
     seconds = round(time.monotonic() - began)
     task = TASKS[recipe.task](recipe)
     dataset = task.load()

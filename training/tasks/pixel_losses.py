@@ -48,14 +48,10 @@ class MeanIoU(keras.metrics.Metric):
         is_known = y_true != self.void
         if sample_weight is not None:
             is_known = ops.logical_and(is_known, ops.reshape(sample_weight, (-1, 1, 1)) > 0)
-        true, predicted = ops.where(is_known, ops.cast(y_true, "int32"), 0), ops.argmax(y_pred, axis=-1)
-        pairs = (is_known & (true == predicted), true), (is_known, true), (is_known, predicted)
-        counted = [
-            ops.segment_sum(
-                ops.reshape(ops.cast(each, self.dtype), (-1,)), ops.reshape(classes, (-1,)), self.num_classes
-            )
-            for each, classes in pairs
-        ]
+        true = ops.where(is_known, ops.cast(y_true, "int32"), 0)
+        known, true, predicted = (ops.reshape(x, (-1,)) for x in (is_known, true, ops.argmax(y_pred, axis=-1)))
+        pairs = (known & (true == predicted), true), (known, true), (known, predicted)
+        counted = [ops.segment_sum(ops.cast(each, self.dtype), classes, self.num_classes) for each, classes in pairs]
         self.counts.assign(self.counts + ops.stack(counted))
 
     def result(self):
