@@ -6,7 +6,7 @@ import dataclasses
 import keras
 
 from keras_vit.architectures import read_architecture
-from keras_vit.checks import check_choice
+from keras_vit.checks import check_choice, check_flag
 from keras_vit.graph import as_functional, leaves
 from keras_vit.layers import UpsampleLike
 from keras_vit.preprocessing import preprocessing_layer, vision_model
@@ -49,19 +49,22 @@ class Output:
             are logits.
         names: Names of the classes, labels or values, or `None` if they are unknown.
         units: Unit of each value or of the depth, such as `["years"]`, or `None`.
+        is_thing: Whether each class of objects is one of things, which can be counted, or `None` if it is unknown. In a
+            panoptic segmentation, all pixels of another class (stuff, such as sky) are one segment.
 
     Example:
 
     >>> import keras_vit
     >>> model = keras_vit.ViT("Ti/16", num_layers=1, classes=10)
     >>> keras_vit.describe(model).outputs
-    {'predictions': Output(kind='classes', activation='softmax', names=None, units=None)}
+    {'predictions': Output(kind='classes', activation='softmax', names=None, units=None, is_thing=None)}
     """
 
     kind: str
     activation: str | None = None
     names: list[str] | None = None
     units: list[str] | None = None
+    is_thing: list[bool] | None = None
 
     def __post_init__(self):
         check_choice("kind", self.kind, ACTIVATIONS)
@@ -96,7 +99,8 @@ def outputs_of(model: keras.Model) -> dict[str, Output]:
         record = record or {"kind": _kind(model, name, tensor, activation)}
         names = record.get("names") or layer.class_names(tensor.shape[-1] - (record["kind"] == "objects"))
         units = record.get("units") or (_architecture(model).units if record["kind"] == "depth" else None)
-        described[name] = Output(record["kind"], None if label == "linear" else label, names, units)
+        label = None if label == "linear" else label
+        described[name] = Output(record["kind"], label, names, units, record.get("is_thing"))
     return described
 
 
@@ -108,7 +112,7 @@ def output_of(model):
     described = outputs_of(model)
     kinds = {output.kind: output for output in described.values()}
     if len(described) == 2 and set(kinds) == {"masks", "objects"}:
-        return dataclasses.replace(kinds["masks"], names=kinds["objects"].names)
+        return dataclasses.replace(kinds["masks"], names=kinds["objects"].names, is_thing=kinds["objects"].is_thing)
     if len(described) > 1:
         raise ValueError(f"{model.name!r} has several outputs: {', '.join(described)}. A model with one is needed.")
     return next(iter(described.values()))
@@ -120,6 +124,7 @@ def set_output(
     names: collections.abc.Sequence[str] | None = None,
     units: collections.abc.Sequence[str] | None = None,
     output: str | None = None,
+    is_thing: collections.abc.Sequence[bool] | None = None,
 ) -> None:
     """Records what an output of a model means. `.keras` files contain the record, and exports follow it.
 
@@ -131,6 +136,7 @@ def set_output(
         names: Name of each class, label or value.
         units: Unit of each value, or of the depth.
         output: Name of the layer that returns the output, for a model with several outputs.
+        is_thing: Whether each class is one of things, for objects.
 
     Raises:
         ValueError: If a value is invalid, or if there is no such output.
@@ -148,8 +154,8 @@ def set_output(
         raise ValueError(f"{model.name!r} has several outputs. Pass output=, one of {', '.join(known)}.")
     output = check_choice("output", output or known[0], known)
     shape = model.outputs[known.index(output)].shape
-    size = shape[-1]
-    record: dict[str, str | list[str]] = {"kind": Output(kind).kind}
+    size = shape[-1] - (kind == "objects")  # "No object" has no name.
+    record: dict[str, str | list[str] | list[bool]] = {"kind": Output(kind).kind}
     if len(shape) != _RANKS.get(kind, len(shape)):
         raise ValueError(
             f"An output of kind={kind!r} has {_RANKS[kind]} axes. Received: output {output!r} of shape {shape}"
@@ -165,6 +171,13 @@ def set_output(
     if units is not None and kind not in _WITH_UNITS:
         kinds = " or ".join(map(repr, _WITH_UNITS))
         raise ValueError(f"units are for kind={kinds}. Received: units={units!r} and kind={kind!r}")
+    if is_thing is not None:
+        if kind != "objects" or len(is_thing) != size:
+            raise ValueError(
+                f"is_thing is for kind='objects', with one value for each class. Received: kind={kind!r}, "
+                f"{len(is_thing)} values and an output of shape {shape}"
+            )
+        record["is_thing"] = [check_flag("is_thing", each) for each in is_thing]
     layer.outputs = {**(layer.outputs or {}), output: record}
 
 

@@ -110,6 +110,9 @@ def test_names_of_classes_are_part_of_the_description():
     nested = keras.Model(model.input, model(model.input))
     for each in (model, nested):  # Masks and objects count as one output.
         assert output_of(each) == keras_vit.Output("masks", None, ["ant", "bee", "cat"])
+    facts = {"names": ["tree", "sky", "sea"], "is_thing": [True, False, False]}
+    keras_vit.set_output(model, "objects", output="predictions", **facts)
+    assert output_of(model) == keras_vit.Output("masks", None, **facts)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,7 @@ def test_names_of_classes_are_part_of_the_description():
         ({"kind": "values", "names": ["a"]}, r"names must be a list of 5 texts.* Received: \['a'\]"),
         ({"kind": "values", "units": "years"}, r"units must be a list of 5 texts.* Received: 'years'"),
         ({"kind": "classes", "units": ["x"] * 5}, "units are for kind='values' or 'depth'"),
+        ({"kind": "classes", "is_thing": [True] * 5}, "is_thing is for kind='objects', with one .* kind='classes', 5 v"),
         ({"kind": "values", "output": "prediction"}, "output must be one of 'predictions'. Received: 'prediction'"),
     ],
 )

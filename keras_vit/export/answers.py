@@ -51,7 +51,7 @@ class Answer:
         """Number of the names of the model's classes, labels or values."""
         return model.output_shape[-1]
 
-    def reduced(self, outputs, names):
+    def reduced(self, outputs):
         """Changes the outputs of a chunk of images, {name: tensor}, in a graph of TensorFlow. Saves memory."""
         return outputs
 
@@ -141,11 +141,11 @@ class ClassMap(Scores):
     def accepts(self, output, shape):
         return super().accepts(output, shape) and shape[-1] > 1
 
-    def reduced(self, outputs, names):
+    def reduced(self, outputs):
         import tensorflow as tf
 
         remaining = {name: output for name, output in outputs.items() if name != "probabilities"}
-        best = self.of_strip(outputs["probabilities"], names)
+        best = self.of_strip(outputs["probabilities"])
         if "valid" in outputs:
             nothing = tf.cast(void(best["mask"].dtype), best["mask"].dtype)
             best["mask"] = tf.where(outputs["valid"][:, None, None], best["mask"], nothing)
@@ -158,11 +158,11 @@ class ClassMap(Scores):
         """The maps (B, h, w, C) that the signature `predict_original` resizes, from main outputs, {name: tensor}."""
         return outputs["probabilities"]
 
-    def of_strip(self, strip, names):
+    def of_strip(self, strip):
         """The outputs of `predict_original`, {name: tensor (B, H, W, ...)}, for resized maps (B, H, W, C)."""
         import tensorflow as tf
 
-        dtype = tf.uint8 if len(names) < 2**8 else tf.int32
+        dtype = tf.uint8 if strip.shape[-1] < 2**8 else tf.int32
         mask = tf.cast(tf.argmax(strip, axis=-1, output_type=tf.int32), dtype)
         return {"mask": mask, "score": tf.reduce_max(strip, axis=-1)}
 
@@ -184,7 +184,7 @@ class Depth(Answer):
     def maps(self, outputs, input_size):
         return outputs["depth"][..., None]
 
-    def of_strip(self, strip, names):
+    def of_strip(self, strip):
         return {"depth": strip[..., 0]}
 
     def agreement(self, found, expected, negatives):
@@ -203,7 +203,7 @@ class Normals(Depth):
     def maps(self, outputs, input_size):
         return outputs["normals"]
 
-    def of_strip(self, strip, names):
+    def of_strip(self, strip):
         return {"normals": strip}
 
 
@@ -228,7 +228,7 @@ class Masks(ClassMap):
     def num_names(self, model):
         return model.output["objects"].shape[-1] - 1
 
-    def reduced(self, outputs, names):
+    def reduced(self, outputs):
         _, classes, scores = segments.instances(outputs["masks"], outputs["objects"])
         return outputs | {"classes": classes, "scores": scores}
 

@@ -13,6 +13,7 @@ from keras_vit.data.decoding import batch_decoder, upright_size
 from keras_vit.export.answers import answer_of, by_name, void
 from keras_vit.export.in_parts import MEANINGS, in_chunks
 from keras_vit.export.signatures import ORIGINAL, output_of_signature
+from keras_vit.outputs import output_of
 from keras_vit.preprocessing import input_preprocessing, preprocess_input
 
 _LARGEST_CONSTANT = 2**14
@@ -40,7 +41,7 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
     """
     _, size, channels = input_preprocessing(model, image_size)
     decode = batch_decoder(model, image_size, max_image_pixels)
-    answer = answer_of(model)
+    answer, is_thing = answer_of(model), output_of(model).is_thing
     compiled = _compiler(model, rounded, jit_compile, batch_sizes)
 
     pixel_dtypes = {"predict_pixels": tf.uint8, "predict_pixels_float": tf.float32}
@@ -54,7 +55,7 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
 
         def serve_chunk(images):
             if dtype == tf.uint8:
-                return answer.reduced(by_name(names, compute(images)), labels)
+                return answer.reduced(by_name(names, compute(images)))
             if dtype == tf.float32:
                 # Pixels that round to 0 to 255. This excludes NaN, normalised pixels, and overshoots of a bicubic
                 # resize, which are clipped in training.
@@ -64,13 +65,13 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
                 images, valid = decode(images)
                 images = tf.ensure_shape(images, [None, *size, channels])
             outputs = {name: _where(valid, output) for name, output in by_name(names, compute(images)).items()}
-            return answer.reduced(outputs | {"valid": valid}, labels)
+            return answer.reduced(outputs | {"valid": valid})
 
         def serve(images):
             # A server does not check shapes, so it would accept images of another shape with the same number of pixels.
             images = tf.ensure_shape(images, spec.shape)
             if signature in ORIGINAL:
-                find = functools.partial(MEANINGS[signature], answer, labels, size)
+                find = functools.partial(MEANINGS[signature], answer, is_thing, size)
                 outputs = _in_original(lambda image, sides: find(by_name(names, compute(image)), sides), decode, images)
                 return answer.named(outputs, labels, top_k)
             return answer.named(in_chunks(serve_chunk, images, batch_sizes[-1]), labels, top_k)

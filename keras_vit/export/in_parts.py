@@ -69,24 +69,24 @@ def in_strips(compute, maps, size):
     return in_chunks(compute_rows, tf.range(height), num_rows)
 
 
-def predict_original(answer, names, input_size, outputs, size):
+def predict_original(answer, is_thing, input_size, outputs, size):
     """The outputs of each pixel of an original image, {name: tensor (H, W, ...)}.
 
     Args:
         answer: An `Answer`.
-        names: Names of the classes.
+        is_thing: Not used.
         input_size: (height, width) of the images that the model gets.
         outputs: Main outputs of the model for one image, {name: tensor (1, ...)}.
         size: (H, W), a tensor.
     """
-    return in_strips(lambda strip: answer.of_strip(strip, names), answer.maps(outputs, input_size), size)
+    return in_strips(lambda strip: answer.of_strip(strip), answer.maps(outputs, input_size), size)
 
 
-def instances(answer, names, input_size, outputs, size):
+def instances(answer, is_thing, input_size, outputs, size):
     """The objects of an original image, with the highest score first. They may overlap.
 
     Args:
-        answer, names, input_size, outputs, size: Same as in `predict_original`, for masks and objects.
+        answer, is_thing, input_size, outputs, size: Same as in `predict_original`, for masks and objects.
 
     Returns:
         {"counts": `RaggedTensor` (N, runs), "num_counts": (N,), "classes": (N,), "scores": (N,)}
@@ -103,8 +103,11 @@ def instances(answer, names, input_size, outputs, size):
     return _objects(find, chosen[probabilities >= _MIN_PROBABILITY])
 
 
-def panoptic(answer, names, input_size, outputs, size):
-    """The segments of an original image. Same as `instances`, but segments do not overlap."""
+def panoptic(answer, is_thing, input_size, outputs, size):
+    """The segments of an original image. Same as `instances`, but segments do not overlap.
+
+    `is_thing` is as in `keras_vit.Output`.
+    """
     scores, classes, is_kept = segments.confident(outputs["objects"])
     # One query is always kept, so that there is a maximum.
     chosen = tf.where(is_kept[0] | (tf.range(tf.shape(is_kept)[1]) == 0))[:, 0]
@@ -115,12 +118,14 @@ def panoptic(answer, names, input_size, outputs, size):
         return dict(zip(("regions", "counts"), segments.claims(strip, scores, is_kept), strict=True))
 
     won = in_strips(claim, masks, size)
-    is_valid = segments.are_segments(is_kept, won["counts"][None])[0]
+    is_segment = segments.are_segments(is_kept, won["counts"][None])
+    numbers, is_first = segments.joined(is_segment, classes, is_thing)
+    regions = tf.where(won["regions"] < 0, segments.NOTHING, tf.gather(numbers[0], tf.maximum(won["regions"], 0)))
 
     def find(query):
-        return _run_lengths(won["regions"] == query), classes[0, query], scores[0, query]
+        return _run_lengths(regions == query), classes[0, query], scores[0, query]
 
-    return _objects(find, tf.cast(tf.where(is_valid)[:, 0], tf.int32))
+    return _objects(find, tf.cast(tf.where(is_first[0])[:, 0], tf.int32))
 
 
 def _objects(find, queries):

@@ -307,11 +307,14 @@ def _write_facts(model, version, options, parity, folder):
     """Writes `keras_vit.json`."""
     description = describe(model)
     names = ("top_k", "jit_compile", "precision", "image_size", "max_image_pixels", "batch_sizes")
+    output = {name: getattr(output_of(model), name) for name in ("kind", "activation", "units")}
+    if things := output_of(model).is_thing:
+        output["is_thing"] = things
     facts = {
         "name": options["model_name"],
         "version": version,
         "exported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "output": {name: value for name, value in dataclasses.asdict(output_of(model)).items() if name != "names"},
+        "output": output,
         "signatures": sorted(options["signatures"]),
         "input_shape": model.input_shape[1:],
         "classes": answer_of(model).num_names(model),

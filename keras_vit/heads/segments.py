@@ -36,12 +36,13 @@ def instances(masks, objects):
     return inside, classes, ops.max(probabilities, axis=-1) * means
 
 
-def panoptic(masks, objects, threshold=0.8, overlap=0.8):
+def panoptic(masks, objects, is_thing=None, threshold=0.8, overlap=0.8):
     """Divides an image into segments that do not overlap.
 
     Each pixel belongs to the query with the largest product of class probability and mask probability. A segment is
     left out if its class probability is at most `threshold`, if its class is "no object", or if the pixels that it wins
-    are not more than the share `overlap` of the pixels of its mask.
+    are not more than the share `overlap` of the pixels of its mask. If `is_thing` says which classes are things,
+    booleans (C,), the segments of any other class are one segment, that of the first query.
 
     Returns:
         * int32 (B, h, w), the index of the query of each pixel, or `NOTHING`.
@@ -51,10 +52,10 @@ def panoptic(masks, objects, threshold=0.8, overlap=0.8):
     scores, classes, is_kept = confident(objects, threshold)
     regions, counts = claims(masks, scores, is_kept)
     is_valid = are_segments(is_kept, counts, overlap)
+    numbers, is_first = joined(is_valid, classes, is_thing)
     flat = ops.reshape(regions, (-1, masks.shape[1] * masks.shape[2]))
-    is_shown = ops.take_along_axis(is_valid, ops.maximum(flat, 0), axis=1)
-    regions = ops.where(ops.reshape(is_shown, ops.shape(regions)), regions, NOTHING)
-    return regions, classes, ops.where(is_valid, scores, 0.0)
+    number = ops.where(flat < 0, NOTHING, ops.take_along_axis(numbers, ops.maximum(flat, 0), axis=1))
+    return ops.reshape(number, ops.shape(regions)), classes, ops.where(is_first, scores, 0.0)
 
 
 def confident(objects, threshold=0.8):
@@ -91,6 +92,26 @@ def are_segments(is_kept, counts, overlap=0.8):
     """The last step of `panoptic`: which queries are segments, booleans (B, Q). `counts` are those of `claims`."""
     won, inside, shown = ops.unstack(ops.sum(counts, axis=1), axis=1)
     return ops.logical_and(ops.logical_and(is_kept, shown > 0), won > overlap * inside)
+
+
+def joined(is_segment, classes, is_thing=None):
+    """Joins the segments of each class that is not one of things.
+
+    Args:
+        is_segment: Which queries are segments, booleans (B, Q).
+        classes: (B, Q)
+        is_thing: Booleans (C,), or `None` if no segments are joined.
+
+    Returns:
+        The number of the first query of each query's segment, int32 (B, Q), or `NOTHING`, and which queries are first.
+    """
+    queries = ops.arange(ops.shape(classes)[1], dtype="int32")[None]
+    first = queries
+    if is_thing is not None:
+        is_same = ops.logical_and(is_segment[:, None], classes[:, :, None] == classes[:, None])
+        is_counted = ops.take(ops.convert_to_tensor([*is_thing, True]), classes)  # The last class is "no object".
+        first = ops.where(is_counted, queries, ops.cast(ops.argmax(is_same, axis=-1), "int32"))
+    return ops.where(is_segment, first, NOTHING), ops.logical_and(is_segment, first == queries)
 
 
 def resized(masks, size, *sizes):

@@ -78,18 +78,20 @@ def test_pixels_of_an_original_image(size, monkeypatch):
     monkeypatch.setattr(in_parts, "_STRIP_VALUES", 5 * 4 * size[1])
     maps = np.random.default_rng(0).normal(size=(1, 10, 14, 4)).astype("float32")
     expected = resized(maps.transpose(0, 3, 1, 2), size)[0].transpose(1, 2, 0)
-    found = in_parts.predict_original(ANSWERS["class_map"], NAMES[:4], SIZE, {"probabilities": maps}, tf.constant(size))
+    found = in_parts.predict_original(ANSWERS["class_map"], None, SIZE, {"probabilities": maps}, tf.constant(size))
     np.testing.assert_array_equal(found["mask"], expected.argmax(axis=-1))
     assert_close(found["score"], expected.max(axis=-1))
-    found = in_parts.predict_original(ANSWERS["normals"], "xyz", SIZE, {"normals": maps[..., :3]}, tf.constant(size))
+    found = in_parts.predict_original(ANSWERS["normals"], None, SIZE, {"normals": maps[..., :3]}, tf.constant(size))
     assert_close(found["normals"], expected[..., :3])
-    found = in_parts.predict_original(ANSWERS["depth"], ["d"], SIZE, {"depth": maps[..., 0]}, tf.constant(size))
+    found = in_parts.predict_original(ANSWERS["depth"], None, SIZE, {"depth": maps[..., 0]}, tf.constant(size))
     assert_close(found["depth"], expected[..., 0])
 
 
 @tensorflow_only
-@pytest.mark.parametrize("signature", ["instances", "panoptic"])
-def test_objects_as_run_lengths(signature, monkeypatch):
+@pytest.mark.parametrize(
+    ("signature", "is_thing"), [("instances", None), ("panoptic", None), ("panoptic", [False] * 5)]
+)
+def test_objects_as_run_lengths(signature, is_thing, monkeypatch):
     """Masks are resized to the input size, and then to that of the image. pycocotools decodes the run lengths."""
     import tensorflow as tf
 
@@ -103,11 +105,11 @@ def test_objects_as_run_lengths(signature, monkeypatch):
         inside, classes, scores = (to_numpy(each)[0] for each in segments.instances(full, objects))
         is_kept = inside.any(axis=(0, 1)) & (probabilities.max(axis=-1) >= 0.05)
     else:
-        regions, classes, scores = (to_numpy(each)[0] for each in segments.panoptic(full, objects))
+        regions, classes, scores = (to_numpy(each)[0] for each in segments.panoptic(full, objects, is_thing))
         inside, is_kept = regions[..., None] == np.arange(7), scores > 0
     queries = sorted(np.flatnonzero(is_kept), key=lambda query: -scores[query])
     outputs = {"masks": tf.constant(masks), "objects": tf.constant(objects)}
-    found = in_parts.MEANINGS[signature](None, NAMES, SIZE, outputs, tf.constant(size))
+    found = in_parts.MEANINGS[signature](None, is_thing, SIZE, outputs, tf.constant(size))
     assert 1 < len(queries) < 7
     np.testing.assert_array_equal(found["classes"], classes[queries])
     assert_close(found["scores"], scores[queries])
@@ -115,7 +117,7 @@ def test_objects_as_run_lengths(signature, monkeypatch):
         code = run_lengths.frPyObjects({"size": [*size], "counts": counts.numpy().tolist()}, *size)
         np.testing.assert_array_equal(run_lengths.decode(code), inside[..., query])
     nothing = outputs | {"objects": tf.one_hot([[5] * 7], 6) * 99}
-    assert in_parts.MEANINGS[signature](None, NAMES, SIZE, nothing, tf.constant(size))["counts"].shape[0] == 0
+    assert in_parts.MEANINGS[signature](None, is_thing, SIZE, nothing, tf.constant(size))["counts"].shape[0] == 0
 
 
 FILES = [encoded(picture(30, 64), "PNG"), b"no image", encoded(picture(61, 20), "JPEG", exif=exif_segment(6, ">"))]

@@ -186,7 +186,8 @@ def test_segments():
     assert (to_numpy(semantic).argmax(axis=-1) == arrays["semantic"]).all()
     full = segments.resized(full[:, :, :18], size)
     inside, classes, scores = map(np.asarray, segments.instances(full, objects))
-    regions, region_classes, region_scores = map(np.asarray, segments.panoptic(full, objects, 0.2, 0.1))
+    found = segments.panoptic(full, objects, threshold=0.2, overlap=0.1)
+    regions, region_classes, region_scores = map(np.asarray, found)
     for i in range(2):
         painted = np.full(size, -1)
         for query in range(6):

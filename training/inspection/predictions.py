@@ -4,7 +4,6 @@ import io
 import itertools
 import json
 import pathlib
-from typing import ClassVar
 
 import numpy as np
 import PIL.Image
@@ -195,12 +194,11 @@ class Instances(Pixels):
 
     columns = ("labels", "scores", "shares")
     signatures = ("instances",)
-    category: ClassVar[dict] = {}
     file = "instances.json"
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.images, self.annotations = [], []
+    def __init__(self, folder, output, *arguments):
+        super().__init__(folder, output, *arguments)
+        self.images, self.annotations, self.is_thing = [], [], output.get("is_thing") or ()
 
     def objects(self, outputs):
         """The objects with a score above the threshold, the best first, as annotations of COCO."""
@@ -252,7 +250,9 @@ class Instances(Pixels):
 
     def finish(self):
         if self.to is not None:
-            categories = [{"id": index, "name": name} | self.category for index, name in enumerate(self.names)]
+            categories = [{"id": index, "name": name} for index, name in enumerate(self.names)]
+            for category, is_thing in zip(categories, self.is_thing, strict=False):
+                category["isthing"] = int(is_thing)
             content = {"images": self.images, "categories": categories, "annotations": self.annotations}
             write_text(self.to / self.file, json.dumps(content))
 
@@ -262,7 +262,10 @@ class Panoptic(Instances):
 
     folder, file = "panoptic", "panoptic.json"
     signatures = ("panoptic",)
-    category: ClassVar[dict] = {"isthing": 1}
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.is_thing = self.is_thing or [True] * len(self.names)
 
     def annotated(self, name, found, size):
         regions = self._regions(found, size)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+import keras_vit
 from keras_vit.heads import segments
 from training.data.masks import VOID
 from training.evaluation.masks import evaluate_instances, evaluate_panoptic
@@ -87,18 +88,18 @@ class Panoptic(Instances):
     published_results = ("panoptic_quality",)
     has_background = False
 
+    def finish(self, model, dataset):
+        super().finish(model, dataset)
+        keras_vit.set_output(model, "objects", output="predictions", is_thing=dataset.is_thing)
+
     def evaluate(self, model, dataset, splits):
         size, label = tuple(model.input_shape[1:3]), self._evaluation_label(dataset)
-        is_thing = np.array(dataset.is_thing or [True] * len(dataset.class_names))
+        is_thing = dataset.is_thing or [True] * len(dataset.class_names)
 
         def panoptic(masks, objects):
             full = segments.resized(masks[None], size)
-            regions, classes, scores = (np.asarray(x)[0] for x in segments.panoptic(full, objects[None]))
-            pairs = [(query, classes[query]) for query in np.flatnonzero(scores).tolist()]
-            first = {label: query for query, label in reversed(pairs) if not is_thing[label]}
-            for query, label in pairs:  # All stuff of a class is one segment.
-                regions = np.where(regions == query, first.get(label, query), regions)
-            return regions, pairs
+            regions, classes, scores = (np.asarray(x)[0] for x in segments.panoptic(full, objects[None], is_thing))
+            return regions, [(query, classes[query]) for query in np.flatnonzero(scores).tolist()]
 
         return evaluate_panoptic(model, dataset, splits, self.recipe, label, panoptic, is_thing)
 

@@ -96,10 +96,14 @@ def test_instances(folder, tmp_path):
 
 
 def test_panoptic_segments(folder, tmp_path):
-    prediction = PREDICTIONS["panoptic"](folder, {}, 5, tmp_path / "to", 0.5)
+    prediction = PREDICTIONS["panoptic"](
+        folder, {"is_thing": [name != "c1" for name in NAMES]}, 5, tmp_path / "to", 0.5
+    )
     prediction.text(OBJECTS, _sample(4, 3))
     prediction.finish()
-    [known] = json.loads((tmp_path / "to" / "panoptic.json").read_text())["annotations"]
+    content = json.loads((tmp_path / "to" / "panoptic.json").read_text())
+    [known] = content["annotations"]
+    assert [each["name"] for each in content["categories"] if not each["isthing"]] == ["c1"]
     colors = np.asarray(PIL.Image.open(tmp_path / "to" / "panoptic" / known["file_name"])).astype(int)
     # Where masks overlap, the one with the highest score counts.
     np.testing.assert_array_equal(colors @ [1, 256, 256**2], np.where(MASKS[0], 1, 2 * MASKS[1]))
