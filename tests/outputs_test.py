@@ -124,7 +124,10 @@ def test_names_of_classes_are_part_of_the_description():
         ({"kind": "values", "names": ["a"]}, r"names must be a list of 5 texts.* Received: \['a'\]"),
         ({"kind": "values", "units": "years"}, r"units must be a list of 5 texts.* Received: 'years'"),
         ({"kind": "classes", "units": ["x"] * 5}, "units are for kind='values' or 'depth'"),
-        ({"kind": "classes", "is_thing": [True] * 5}, "is_thing is for kind='objects', with one .* kind='classes', 5 v"),
+        (
+            {"kind": "classes", "is_thing": [True] * 5},
+            "is_thing is for kind='objects', with one .* kind='classes', 5 v",
+        ),
         ({"kind": "values", "output": "prediction"}, "output must be one of 'predictions'. Received: 'prediction'"),
     ],
 )

@@ -42,6 +42,7 @@ class FrozenEncoder:
     def __init__(self, model, task, dataset, run):
         self._model, self._task, self._dataset, self._run = model, task, dataset, run
         self._encoder, self.head = encoder_and_head(model)
+        self._folders = set()
 
     def features(self, split, decode, change, num_views=1):
         """The source of the features and labels of a split.
@@ -61,10 +62,12 @@ class FrozenEncoder:
 
         folder = pathlib.Path(self._run.folder).parent / "features" / fingerprint(self._facts(split, num_views))
         title = f"{split} images" if num_views == 1 else f"views of {split} images"
-        limits = num_views, recipe.data.cache_limit * 1e9
-        return cached_features(
-            folder, source, make_example, predictor(self._encoder), recipe.fit.batch_size, *limits, title
+        limits, compute = (num_views, recipe.data.cache_limit * 1e9), predictor(self._encoder)
+        features = cached_features(
+            folder, source, make_example, compute, recipe.fit.batch_size, *limits, title, self._folders
         )
+        self._folders.add(folder)
+        return features
 
     def _facts(self, split, num_views):
         """Everything on which the features and labels of a split depend."""

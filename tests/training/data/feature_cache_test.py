@@ -1,5 +1,10 @@
 """Features are computed once, and the computation continues where it was interrupted."""
 
+import os
+import threading
+import time
+
+import filelock
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -72,12 +77,32 @@ def test_an_interrupted_computation_continues(tmp_path, monkeypatch):
 def test_the_size_is_limited(tmp_path, capsys):
     with pytest.raises(InputError, match=r"data\.cache_limit is 1e-07 GB. Choose fewer data\.views"):
         compute(tmp_path / "a", Encoder(), limit=100)
-    for name in "bcd":
+    for number, name in enumerate("bcdef"):
         compute(tmp_path / name, Encoder())
+        os.utime(tmp_path / name, (number, number))
+    compute(tmp_path / "b", Encoder())  # It is not the oldest one any more.
     size = sum(file.stat().st_size for file in (tmp_path / "d").iterdir())
-    compute(tmp_path / "e", Encoder(), limit=2.5 * size)
-    assert {path.name for path in tmp_path.iterdir() if any(path.iterdir())} == {"d", "e"}
+    with filelock.FileLock(tmp_path / "d" / feature_cache._LOCK):  # Another process computes it.
+        compute(tmp_path / "g", Encoder(), limit=4.5 * size, kept={tmp_path / "c"})
+    assert {path.name for path in tmp_path.iterdir() if (path / "0.npy").exists()} == set("bcdg")
     assert "Removing older features" in capsys.readouterr().out
+    with pytest.raises(InputError, match="cache_limit"):
+        compute(tmp_path / "h", Encoder(), limit=1.5 * size, kept={tmp_path / "c"})
+
+
+def test_two_processes_do_not_compute_the_same(tmp_path, capsys):
+    (tmp_path / "a").mkdir()
+    is_held = threading.Event()
+
+    def hold():
+        with filelock.FileLock(tmp_path / "a" / feature_cache._LOCK):
+            is_held.set()
+            time.sleep(0.3)
+
+    threading.Thread(target=hold).start()
+    is_held.wait()
+    compute(tmp_path / "a", Encoder())
+    assert "Waiting for another process" in capsys.readouterr().out
 
 
 def test_large_features_are_refused(tmp_path):
