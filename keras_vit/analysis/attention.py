@@ -28,6 +28,8 @@ def attention_maps(
     All images pass through the model in one batch. The weights take 22 MB per image for B/16 at 224 pixels. For many
     images, call the function batch by batch, or select some tokens with `queries`.
 
+    The last blocks of a model with an `EoMTHead` belong to the head, and are not included: see `query_attention`.
+
     Args:
         model: A functional model of this package, or one in which such a model is nested.
         images: (B, H, W, C), as `model` expects them: pixels in [0, 255] if it has `include_preprocessing`.
@@ -72,7 +74,8 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
       `pool_prefix_tokens=True`;
     * the mean of the rows of the pooled tokens, weighted by the attention of the pooling's probe (averaged over the
       heads), if `pooling="map"`;
-    * the mean of the rows of the patches, if there is neither a class token nor a pooling.
+    * the mean of the rows of the patches, if there is neither a class token nor a pooling. With an `EoMTHead`, this is
+      the rollout of the blocks before the head.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.

@@ -41,7 +41,8 @@ def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequ
     Raises:
         TypeError: If `model` is not functional, or `layers` is one string.
         ValueError: If `model` is not of this package; if a name is unknown, or belongs to several layers or to a layer
-            that runs more than once; if the requested tokens were merged; or if the images do not fit.
+            that runs more than once; if a layer has several outputs; if the requested tokens were merged; or if the
+            images do not fit.
 
     Example:
 
@@ -57,13 +58,22 @@ def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequ
     if any(name.startswith(("encoder_block_", "encoder_norm")) for name in layers):
         check_unmerged(getattr(config, "token_merging", 0))
     wanted = {"patch_embedding", *(name.partition("/")[0] for name in layers)}
-    outputs = graph.collect(
-        model, images, lambda layer, _, output: graph.to_array(output) if layer.name in wanted else None
-    )
+    outputs = graph.collect(model, images, lambda layer, _, output: _array(layer, output, wanted))
     patches = outputs.get("patch_embedding")
     if patches is None:  # The model has no tokens.
         return {name: outputs[name] for name in layers}
     return {name: _feature(name, outputs[name.partition("/")[0]], patches.shape[1:3], prefix) for name in layers}
+
+
+def _array(layer, output, wanted):
+    if layer.name not in wanted:
+        return None
+    if keras.tree.is_nested(output):
+        raise ValueError(
+            f"{layer.name!r} returns {len(output)} outputs, but features returns one of each layer. Name the layers "
+            f"that read them, such as 'masks' and 'predictions' of a model with an EoMT head."
+        )
+    return graph.to_array(output)
 
 
 def _prefix_tokens(config):

@@ -64,6 +64,8 @@ def class_scores(
             f"class_scores needs a model that returns class_map or masks, and one image (height, width, channels). "
             f"Received: a model that returns {kind}, and an image of shape {image.shape}"
         )
+    if not np.isfinite(image).all():
+        raise ValueError("The pixels of image must be numbers in [0, 255]. Received: NaN or infinite values")
     side, size = _sides(model, window)
     small = _resized(image, side, preprocessing_layer(model).interpolation)
     axis = int(np.argmax(small.shape[:2]))

@@ -2,6 +2,7 @@
 
 import collections.abc
 import functools
+import os
 import typing
 
 import keras
@@ -25,7 +26,7 @@ from keras_vit.weights.opening import open_checkpoint
 
 
 def Segmenter(
-    encoder: str | ViTConfig | keras.Model = "B/16",
+    encoder: str | os.PathLike | ViTConfig | keras.Model = "B/16",
     head: str | DenseHead = "linear",
     classes: int = 150,
     input_tensor: keras.KerasTensor | None = None,
@@ -55,6 +56,7 @@ def Segmenter(
         `objects`, (B, Q, classes + 1), where the last class means that there is no object.
 
     Raises:
+        TypeError: If `encoder` has another type.
         ValueError: If a value is invalid or not available, or if weights do not fit.
 
     Example:
@@ -72,7 +74,7 @@ def Segmenter(
 
 
 def DepthEstimator(
-    encoder: str | ViTConfig | keras.Model = "B/16",
+    encoder: str | os.PathLike | ViTConfig | keras.Model = "B/16",
     head: str | DenseHead = "dpt",
     max_depth: float | None = None,
     input_tensor: keras.KerasTensor | None = None,
@@ -98,6 +100,7 @@ def DepthEstimator(
         A `keras.Model`. Input (B, height, width, channels); output (B, height, width, 1), float32.
 
     Raises:
+        TypeError: If `encoder` has another type.
         ValueError: If a value is invalid or not available, or if weights do not fit.
 
     Example:
@@ -118,6 +121,11 @@ def _on_encoder(encoder, head, config_class, fields, shared, name):
     """Builds a model with a new head on an encoder, which is new or has weights."""
     shared = SharedArguments(**checked_arguments(vars(shared)))
     head = _checked_head(head, config_class)
+    if not isinstance(encoder, str | os.PathLike | ViTConfig | keras.Model):
+        raise TypeError(
+            f"encoder must be a variant such as 'B/16', a ViTConfig, the name, path or address of weights, or a "
+            f"keras.Model. Received: {encoder!r}"
+        )
     if isinstance(encoder, ViTConfig) or encoder in VARIANTS:
         config = _with_head(VARIANTS.get(encoder, encoder), head, config_class, fields)
         return build_model(config, shared, name)

@@ -123,6 +123,10 @@ def test_refusals(model):
     ):
         with pytest.raises(error, match=message):
             keras_vit.features(model, images, layers)
+    head = keras_vit.heads.EoMTHead(num_blocks=1, num_upscales=0)
+    segmenter = keras_vit.Segmenter(keras_vit.describe(model).config, head, classes=3, input_shape=SHAPE)
+    with pytest.raises(ValueError, match=r"'head' returns 2 outputs.*such as 'masks' and 'predictions'"):
+        keras_vit.features(segmenter, images, ["head"])
     inputs = keras.Input(SHAPE)
     shared_name = keras.Model(inputs, keras.layers.Dense(2, name="pooling")(model(inputs)))
     with pytest.raises(ValueError, match="2 layers have the name 'pooling'"):

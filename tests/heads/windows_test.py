@@ -42,6 +42,7 @@ def test_refused_arguments():
     for arguments, message in (
         ((model, image[None]), r"an image of shape \(1, 30, 40, 3\)"),
         ((model, image[:0]), r"an image of shape \(0, 40, 3\)"),
+        ((model, image + np.nan), "Received: NaN or infinite values"),
         ((linear(input_shape=(21, 28, 3)), image), r"takes images of \(21, 28\) pixels. Pass window="),
         ((model, image, 22), "window must be at most 21.*Received: 22"),
         ((model, image, 21, 22), "stride must be at most 21"),

@@ -202,6 +202,8 @@ def test_wrong_arguments():
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.Segmenter(**{"encoder": CONFIG, "input_shape": SHAPE, "classes": 3} | wrong)
+    with pytest.raises(TypeError, match=r"encoder must be a variant .* Received: None"):
+        keras_vit.Segmenter(None)
     for taps in ((3, 1), (1, 1), (), "last", (0.5,)):
         with pytest.raises(ValueError, match="indices of blocks in increasing order"):
             LinearHead(taps=taps)

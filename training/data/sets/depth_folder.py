@@ -22,26 +22,31 @@ _LAYOUT = (
 )
 
 
-def read_depth_folder(directory, test_fraction, validation_fraction):
+def read_depth_folder(directory, test_fraction, validation_fraction, scale):
     """Finds the pairs of images and depth maps in a directory, and splits them.
 
-    The arguments, the result and the errors are those of `training.data.sets.mask_folder.read_mask_folder`. A label is
-    the path of a depth map.
+    The arguments, the result and the errors are those of `training.data.sets.mask_folder.read_mask_folder`, with the
+    `scale` of `read_depth`. A label is the path of a depth map. The notes say how deep the images are.
     """
     root, folders = find_splits(directory, "photographs and depth maps", "the folders images and depth", _LAYOUT)
     pairs = {split: find_pairs(folder, "depth", (".png", ".npy"), _LAYOUT) for split, folder in folders.items()}
 
     def read(path, size):
-        depth = read_depth(path, 1.0)
+        depth = read_depth(path, scale)
         check_size(size, depth.shape[:2])
         if not depth.any():
             raise ValueError("the depth of all pixels is unknown")
-        return None, pathlib.Path(path).read_bytes()
+        return float(np.median(depth[depth > 0])), pathlib.Path(path).read_bytes()
 
     usable, unreadable, problems = examine_pairs(pairs, read, "depth map", "has no depth map {0}.png or {0}.npy")
     expected = f"image with a depth map that can be used. {_LAYOUT}"
-    fractions = (test_fraction, validation_fraction)
-    return split_pairs(root, pairs, usable, unreadable | problems, fractions, expected, class_names=("depth",))
+    medians = [median for median, _, _ in usable.values()]
+    range_text = f"from {min(medians, default=0):.3g} to {max(medians, default=0):.3g} metres"
+    note = f"The median depth of an image is {range_text}. If this is wrong, change data.depth_scale={scale:g}."
+    options = {"class_names": ("depth",), "notes": (note,)}
+    return split_pairs(
+        root, pairs, usable, unreadable | problems, (test_fraction, validation_fraction), expected, **options
+    )
 
 
 def read_depth(path, scale):
