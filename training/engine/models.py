@@ -84,16 +84,17 @@ def _build_dense(options, task, arguments, built):
         name = arguments.pop("name")
         shared = SharedArguments(**arguments | {"input_shape": tuple(built["input_shape"])})
         model = KINDS[config.kind].build(config, shared, name, None)
-    elif options.head is not None:
+    elif options.weights is None:
         head = build_head(options.head, options.head_arguments)
         encoder = options.encoder or options.config
         model = getattr(keras_vit, task.factory)(encoder, head, **arguments, **options.arguments)
     else:
         model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
         if (kind := output_of(model).kind) != task.output:
+            advice = " To train its queries, set model.head=eomt." if kind == "masks" else ""
             raise ValueError(
-                f"model.weights={options.weights} predicts {kind}, but the task needs {task.output}. For a new head on "
-                f"its encoder, set model.encoder and model.head instead of model.weights."
+                f"model.weights={options.weights} predicts {kind}, but the task needs {task.output}.{advice} For a new "
+                f"head on its encoder, set model.encoder and model.head instead of model.weights."
             )
     if options.has_frozen_encoder:
         head = model.get_layer("head")

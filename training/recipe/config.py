@@ -40,7 +40,7 @@ class Model:
     head: Literal[*HEADS] | None = Field(  # type: ignore[valid-type]
         None,
         description="with encoder or config, for outputs of each pixel: linear, dpt or eomt (queries, each with a mask "
-        "and a class)",
+        "and a class); with weights and task=segmentation: eomt, if it is their head",
     )
     head_arguments: dict[str, Any] = Field({}, description="with head: arguments of keras_vit.heads, such as features")
     train_encoder: bool = Field(
@@ -81,8 +81,8 @@ class Model:
                 "two train from scratch, model.weights is fine-tuned, and model.encoder gets a new head. Set the "
                 "others to none"
             )
-        if self.function is None and self.head is None:
-            refuse_unused(self, ["arguments"], "with model.function or model.head")
+        if self.function is None and (self.head is None or self.weights is not None):
+            refuse_unused(self, ["arguments"], "with model.function, or model.head with a new head")
         if self.weights is None:
             refuse_unused(self, ["changes"], "with model.weights")
         self._check_head()
@@ -99,10 +99,10 @@ class Model:
             refuse_unused(self, ["train_encoder", "train_last_blocks"], "with model.encoder")
         elif self.head is None:
             raise ValueError(f"model.encoder needs model.head, one of {', '.join(HEADS)}")
-        if self.encoder is None and self.config is None:
+        if self.encoder is None and self.config is None and (self.weights is None or self.head != "eomt"):
             refuse_unused(self, ["head"], "with model.encoder or model.config")
-        if self.head is None:
-            refuse_unused(self, ["head_arguments"], "with model.head")
+        if self.head is None or self.weights is not None:
+            refuse_unused(self, ["head_arguments"], "with a new model.head")
         else:
             build_head(self.head, self.head_arguments)
         if self.encoder is not None:

@@ -22,6 +22,7 @@ from training.recipe.config import to_dict
 from training.runs.folder import Run
 from training.tasks import TASKS
 from training.tasks.depth_losses import ScaleShiftInvariantLoss, SiLogLoss
+from training.tasks.segmentation import TaskWithQueries
 
 pytestmark = pytest.mark.filterwarnings("ignore:Even though the .tf.config", "ignore:The structure of .inputs")
 CONFIG = keras_vit.ViTConfig(16, 24, num_layers=4, num_heads=2, mlp_dim=32)
@@ -187,6 +188,20 @@ def test_weights_of_other_outputs_are_refused(task, encoder):
     changes = ["model.encoder=none", "model.head=none", "data.views=1", f"model.weights={encoder}", f"task={task}"]
     with pytest.raises(InputError, match=r"predicts classes, but the task needs .* set model\.encoder and model\.head"):
         build_model(override(on_encoder(encoder), changes), 3)
+
+
+def test_queries_with_weights_are_fine_tuned(tmp_path):
+    head = keras_vit.heads.EoMTHead(num_queries=5, num_blocks=1, num_upscales=0)
+    keras_vit.Segmenter(CONFIG, head, classes=4, input_shape=(96, 96, 3)).save(tmp_path / "model.keras")
+    changes = ["model.encoder=none", "model.head=none", "data.views=1", f"model.weights={tmp_path / 'model.keras'}"]
+    recipe = override(on_encoder(""), changes)
+    with pytest.raises(InputError, match=r"predicts masks, .* To train its queries, set model\.head=eomt"):
+        build_model(recipe, 3)
+    recipe = override(recipe, ["model.head=eomt"])
+    assert build_model(recipe, 3).output["objects"].shape == (None, 5, 4)
+    assert isinstance(TASKS["segmentation"](recipe), TaskWithQueries)
+    with pytest.raises(InputError, match="head_arguments"):
+        override(recipe, ["model.head_arguments.num_queries=3"])
 
 
 def test_recipes_can_be_written_and_read(encoder):
