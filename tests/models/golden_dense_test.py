@@ -83,9 +83,14 @@ def test_tipsv2(output, layer, name, size):
     assert {found.kind for found in keras_vit.describe(model).outputs.values()} == {output}
 
 
-def test_a_file_with_several_heads_needs_an_output():
+def test_what_files_do_not_show(tmp_path):
     with pytest.raises(ValueError, match="Pass output=, one of 'class_map', 'depth', 'normals'"):
         keras_vit.from_pretrained(GOLDEN / "tipsv2_dpt_hf")
+    for name in ("tipsv2_dpt_hf", "depth_anything_metric_hf"):
+        config = shutil.copytree(GOLDEN / name, tmp_path / name) / "config.json"
+        config.write_text(config.read_text("utf-8").replace('"max_depth"', '"most"'), "utf-8")
+        with pytest.raises(ValueError, match=r"config\.json must have max_depth, a depth in metres\. Received: None"):
+            keras_vit.from_pretrained(config.parent, output="depth")
 
 
 @functools.cache

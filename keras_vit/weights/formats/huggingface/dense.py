@@ -111,7 +111,7 @@ def _describe_depth_anything(file, hints, json):
     is_metric = json.get("depth_estimation_type") == "metric"
     if not is_metric and json.get("max_depth") not in (None, 1):
         raise ValueError(f"Relative depth with max_depth={shown(json['max_depth'])} is not supported. Accepted: 1")
-    fields = {"activation": "sigmoid", "max_depth": float(json["max_depth"])} if is_metric else {"activation": "relu"}
+    fields = {"activation": "sigmoid", "max_depth": _metres(json, "max_depth")} if is_metric else {"activation": "relu"}
     config = DepthEstimatorConfig.of_encoder(
         base.config,
         head=dpt_head(head.shapes, _taps(backbone, base.config.num_layers), output="image"),
@@ -152,7 +152,7 @@ def _describe_tipsv2(file, hints, json):
     fields: dict[str, typing.Any] = {}
     num_outputs = head.shapes["head.linear.weight"][0]
     if output == "depth":
-        fields = {name: float(json[name]) for name in ("min_depth", "max_depth")}
+        fields = {name: _metres(json, name) for name in ("min_depth", "max_depth")}
         fields |= {"num_bins": num_outputs, "activation": "relu", "offset": 0.001}
     elif output == "class_map":
         facts["classes"] = num_outputs
@@ -160,6 +160,12 @@ def _describe_tipsv2(file, hints, json):
         facts["ignored"] |= unusable
     config = _KINDS[output].of_encoder(base.config, head=arguments, **fields)
     return with_head(base, config, head, "dpt", **facts)
+
+
+def _metres(json, name):
+    if not isinstance(json.get(name), int | float):
+        raise ValueError(f"config.json must have {name}, a depth in metres. Received: {shown(json.get(name))}")
+    return float(json[name])
 
 
 def _backbone(json):
