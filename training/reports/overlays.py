@@ -16,6 +16,7 @@ _LEVELS = np.linspace(20, 235, 8).round().astype(int)  # Red, green and blue val
 _VOID_COLOR = (255, 255, 255)
 _OPACITY = 0.55
 _ROW = 22  # Height of a row of a legend, in pixels.
+_LABELLED_SIDE = 480  # Pictures with labels have at least half as many pixels on their long side.
 
 
 @functools.cache
@@ -82,13 +83,20 @@ def overlay_objects(pixels, segments, classes, num_classes):
 
 
 def with_labels(pixels, labels):
-    """A picture, uint8 (H, W, 3), with labels, pairs (text, (x, y) of the left upper corner), as a `PIL.Image`."""
+    """A picture, uint8 (H, W, 3), with labels, pairs (text, (x, y) of the left upper corner), as a `PIL.Image`.
+
+    Small pictures are enlarged by a whole number, so that the labels cover little of them.
+    """
     picture = PIL.Image.fromarray(pixels)
+    factor = max(1, _LABELLED_SIDE // max(picture.size))
+    picture = picture.resize([factor * side for side in picture.size], PIL.Image.Resampling.NEAREST)
     draw, font = PIL.ImageDraw.Draw(picture), PIL.ImageFont.load_default(max(10, min(picture.size) // 40))
     for text, corner in labels:
-        left, top, right, bottom = draw.textbbox(corner, text, font)
+        x, y = (factor * each for each in corner)
+        x = max(0, min(x, picture.width - draw.textlength(text, font) - 2))
+        left, top, right, bottom = draw.textbbox((x, y), text, font)
         draw.rectangle([left - 2, top - 2, right + 2, bottom + 2], "white")
-        draw.text(corner, text, "black", font)
+        draw.text((x, y), text, "black", font)
     return picture
 
 

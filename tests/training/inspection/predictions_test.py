@@ -85,7 +85,7 @@ def test_instances(folder, tmp_path):
     assert prediction.text(OBJECTS | {"num_objects": 0}, _sample(4, 3)).startswith("no object; ")
     prediction.finish()
     assert {path.name for path in (tmp_path / "to").iterdir()} == {"photo.png", "photo-2.png", "instances.json"}
-    assert PIL.Image.open(tmp_path / "to" / "photo.png").size == (3, 4)
+    assert PIL.Image.open(tmp_path / "to" / "photo.png").size == (360, 480)  # Enlarged for the labels.
     with contextlib.redirect_stdout(io.StringIO()):
         index = COCO(tmp_path / "to" / "instances.json")
     assert [image["file_name"] for image in index.dataset["images"]] == ["a/photo.jpg"] * 2
