@@ -9,13 +9,14 @@ from keras_vit.analysis.attention import (
     mean_attention_distance,
     query_attention,
 )
+from keras_vit.analysis.cost import profile
 from keras_vit.analysis.embeddings import embedding_filters, position_similarity
 from keras_vit.analysis.features import features, nearest_neighbours
 from keras_vit.analysis.token_attention import foreground_share, token_entropy, token_lineage, token_maps
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import ConvStemConfig, StemConfig
+from keras_vit.architectures.text import TextConfig
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
-from keras_vit.cost import profile
 from keras_vit.export.runtimes import export_model
 from keras_vit.export.saved_model import export_saved_model
 from keras_vit.heads.windows import class_scores
@@ -36,6 +37,7 @@ from keras_vit.models.vt_fpn import *  # noqa: F403
 from keras_vit.outputs import Output, set_output
 from keras_vit.preprocessing import Preprocessing, preprocess_input
 from keras_vit.pretrained import describe, from_pretrained
+from keras_vit.text.image_text_model import ImageTextModel
 from keras_vit.weights.catalogue import list_weights
 from keras_vit.weights.loading import LoadReport, load_weights
 from keras_vit.weights.model_cards import Evaluation
@@ -46,12 +48,14 @@ __all__ = [
     "VARIANTS",
     "ConvStemConfig",
     "Evaluation",
+    "ImageTextModel",
     "LicenceWarning",
     "LoadReport",
     "Output",
     "Preprocessing",
     "RotaryConfig",
     "StemConfig",
+    "TextConfig",
     "ViTConfig",
     "attention_entropy",
     "attention_maps",

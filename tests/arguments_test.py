@@ -33,6 +33,8 @@ REQUIRED = {
         ("hidden_dim", "mlp_dim", "filters", "features", "num_features", "num_states", "num_attentions"), 12
     ),
     **dict.fromkeys(("key_dim", "value_dim"), 8),
+    **dict.fromkeys(("vocabulary_size", "context_length"), 9),
+    **{"positions": "learned", "kind": "causal", "pooling": "largest"},
     **{"stage_depths": (1,), "width": 32, "grid_size": (2, 3), "num_merged": 2, "merging": layers.TokenMerging(2)},
     **{"rate": 0.5, "initial_value": 0.1, "rotary": keras_vit.RotaryConfig("mixed")},
     **{"axis": "height", "padding": "same", "relation": "pairwise"},
@@ -46,12 +48,13 @@ WRONG = {
     "rate": (-0.1, 1, "0.5", True),
     "epsilon": (0, 2.0, True, math.nan),
 }
-# Another layer, which is made later, checks these. The last one may be 0.
+# Another layer, which is made later, checks these. The last two may be 0.
 CHECKED_LATER = {
     *(("MlpBlock", name) for name in ("dropout_rate", "layer_norm_epsilon")),
     *(("MultiHeadSelfAttention", name) for name in ("dropout_rate", "layer_norm_epsilon")),
     ("SelfAttentionUnit", "window_size"),
     ("EoMTHead", "num_upscales"),
+    ("TextPooling", "end_id"),
 }
 
 

@@ -113,7 +113,8 @@ def test_docstrings_are_complete():
 
 def test_every_public_name_exists_and_is_looked_at():
     assert set(PUBLIC) == set(FUNCTIONS) | set(DATA_CLASSES) | {
-        *("VARIANTS", "LicenceWarning", "heads", "layers", "Preprocessing", "pretraining", "baselines")
+        *("VARIANTS", "LicenceWarning", "heads", "layers", "Preprocessing", "pretraining", "baselines"),
+        "ImageTextModel",
     }
     assert set(DATA_CLASSES) == {
         "ConvStemConfig",
@@ -122,6 +123,7 @@ def test_every_public_name_exists_and_is_looked_at():
         "Output",
         "RotaryConfig",
         "StemConfig",
+        "TextConfig",
         "ViTConfig",
     }
     assert len(set(keras_vit.__all__)) == len(keras_vit.__all__)

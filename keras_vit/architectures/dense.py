@@ -36,7 +36,8 @@ class DenseConfig(ViTConfig):
         """The config of a model with the encoder of a `ViTConfig`. Its final LayerNorm is not after a pooling."""
         values = {field.name: getattr(encoder, field.name) for field in dataclasses.fields(ViTConfig)}
         values |= {"pooling": None, "class_token": encoder.has_class_token, "norm_placement": "before_pooling"}
-        values |= dict.fromkeys(("representation_dim", "pooling_num_heads", "pooling_mlp_dim"))
+        values |= dict.fromkeys(("representation_dim", "projection_dim", "pooling_num_heads", "pooling_mlp_dim"))
+        values["unit_representation"] = False
         return cls(**values | {"pool_prefix_tokens": False, "head_bias": 0.0, "patch_dropout_rate": 0.0} | fields)
 
 

@@ -86,6 +86,10 @@ class ViTConfig(Architecture):
             the position. Models without other positions have `position_embedding="none"`. `None`: no rotation.
         representation_dim: Width of the tanh layer `pre_logits` between pooling and classifier (ViT, section 3.1), or
             `None` for a head without this layer.
+        projection_dim: Width of the linear layer `projection` between pooling and classifier, or `None` for a head
+            without this layer. Image-text models project images to the width of texts (CLIP, arXiv 2103.00020).
+        unit_representation: Whether the vector that the classifier reads is divided by its length. The logits are then
+            proportional to cosines, as in image-text models.
         head_bias: Initial value of the classifier's bias. The classifier's kernel starts at zero.
         layer_scale: Initial value of the learned factors that scale the channels of each residual branch (CaiT, arXiv
             2103.17239, section 2.1), or `None` for branches without factors.
@@ -99,7 +103,8 @@ class ViTConfig(Architecture):
         crop_to_patches: `True`: rows and columns of pixels that do not fill a patch are cut off at the bottom and the
             right. `False`: an image size that leaves incomplete patches raises an error.
         mlp: `"gelu_tanh"`, the tanh approximation of GELU, as Google's models use; `"gelu_exact"`, GELU computed with
-            erf; `"quick_gelu"`, `x sigmoid(1.702 x)` (CLIP); `"swiglu"`, a gated MLP (DINOv2-g).
+            erf; `"quick_gelu"`, `x sigmoid(1.702 x)` (CLIP); `"swiglu"`, a gated MLP (DINOv2-g);
+            `"relu"`.
         layer_norm_epsilon: Number in [1e-15, 1] that is added to the variance in every LayerNorm.
         dropout_rate: Dropout rate after the position embedding, the attention and both MLP layers, in [0, 1).
         attention_dropout_rate: Dropout rate of the attention weights, in [0, 1).
@@ -175,6 +180,8 @@ class ViTConfig(Architecture):
     )
     rotary: RotaryConfig | None = setting((RotaryConfig,), None, eva=ANY, dinov3=ANY)
     representation_dim: int | None = setting(optional(check_size), None, google=ANY, keras_hub=ANY, vit=ANY)
+    projection_dim: int | None = setting(optional(check_size), None)
+    unit_representation: bool = setting(_FLAG, False)
     head_bias: float = setting(check_number, 0.0, in_files=False)
     layer_scale: float | None = setting(optional(check_positive), None, timm=ANY, dinov2=ANY, dinov3=ANY)
     qk_norm: bool = setting(_FLAG, False, timm=_FLAG)
@@ -190,7 +197,7 @@ class ViTConfig(Architecture):
     pre_norm: bool = setting(_FLAG, False, timm=_FLAG, clip=(True,))
     crop_to_patches: bool = setting(_FLAG, False, google=_FLAG, timm=_FLAG, huggingface=_FLAG)
     mlp: str = setting(
-        ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
+        ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu", "relu"),
         "gelu_tanh",
         **dict.fromkeys(("timm", "dinov2", "dinov3"), ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu")),
         eva=("gelu_exact", "swiglu"),
@@ -210,7 +217,7 @@ class ViTConfig(Architecture):
 
     def with_new_head(self):
         # For a new task the whole head is replaced (ViT, arXiv 2010.11929, section 3.2).
-        return self.replace(representation_dim=None)
+        return self.replace(representation_dim=None, projection_dim=None, unit_representation=False)
 
     def replace(self, **changes):
         """Returns a copy with some fields changed. Raises a TypeError for an unknown name.
@@ -302,6 +309,8 @@ class ViTConfigArgumentsWithoutNumHeads(typing.TypedDict, total=False):
     num_position_prefix_rows: int | None
     rotary: RotaryConfig | None
     representation_dim: int | None
+    projection_dim: int | None
+    unit_representation: bool
     head_bias: float
     layer_scale: float | None
     qk_norm: bool

@@ -80,10 +80,13 @@ def _check_distillation(config):
             f"distillation_token=True needs a class token, and pooling='token' or None. Received: "
             f"pooling={config.pooling!r}, class_token={config.class_token!r}"
         )
-    if config.representation_dim or config.norm_placement == "after_pooling":
+    head = config.representation_dim or config.projection_dim or config.unit_representation
+    if head or config.norm_placement == "after_pooling":
         raise ValueError(
-            f"distillation_token=True needs representation_dim=None and norm_placement='before_pooling'. Received: "
-            f"representation_dim={config.representation_dim!r}, norm_placement={config.norm_placement!r}"
+            f"distillation_token=True needs norm_placement='before_pooling', and neither representation_dim nor "
+            f"projection_dim nor unit_representation. Received: norm_placement={config.norm_placement!r}, "
+            f"representation_dim={config.representation_dim!r}, projection_dim={config.projection_dim!r}, "
+            f"unit_representation={config.unit_representation!r}"
         )
 
 

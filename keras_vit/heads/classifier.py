@@ -38,12 +38,18 @@ POOLINGS: dict[str, typing.Callable[..., keras.Layer]] = {
 
 
 def represent(pooled, config):
-    """Applies the tanh layer (ViT, arXiv 2010.11929, section 3.1) if `config.representation_dim` is not `None`."""
-    if config.representation_dim is None:
-        return pooled
-    return keras.layers.Dense(
-        config.representation_dim, activation="tanh", kernel_initializer="lecun_normal", name="pre_logits"
-    )(pooled)
+    """Applies the layers between pooling and classifier.
+
+    These are the tanh layer of width `config.representation_dim` (ViT, arXiv 2010.11929, section 3.1), the linear layer
+    of width `config.projection_dim` and, with `config.unit_representation`, the division by the length.
+    """
+    x = pooled
+    if config.representation_dim is not None:
+        width, options = config.representation_dim, {"activation": "tanh", "kernel_initializer": "lecun_normal"}
+        x = keras.layers.Dense(width, **options, name="pre_logits")(x)
+    if config.projection_dim is not None:
+        x = keras.layers.Dense(config.projection_dim, dtype="float32", name="projection")(x)
+    return keras.layers.UnitNormalization(dtype="float32", name="unit_length")(x) if config.unit_representation else x
 
 
 def classify(representation, classes, activation, config):

@@ -41,6 +41,11 @@ from keras_vit.layers.positions.sincos_position_embedding import SincosPositionE
 from keras_vit.layers.regularization.drop_path import DropPath as DropPath
 from keras_vit.layers.regularization.dropout import Dropout as Dropout
 from keras_vit.layers.regularization.patch_dropout import PatchDropout as PatchDropout
+from keras_vit.layers.text.similarity import Similarity as Similarity
+from keras_vit.layers.text.text_attention_mask import TextAttentionMask as TextAttentionMask
+from keras_vit.layers.text.text_pooling import TextPooling as TextPooling
+from keras_vit.layers.text.text_positions import TextPositions as TextPositions
+from keras_vit.layers.text.token_embedding import TokenEmbedding as TokenEmbedding
 from keras_vit.layers.transformer.attention import MultiHeadSelfAttention as MultiHeadSelfAttention
 from keras_vit.layers.transformer.attention_pooling import AttentionPooling as AttentionPooling
 from keras_vit.layers.transformer.average_token_pooling import AverageTokenPooling as AverageTokenPooling

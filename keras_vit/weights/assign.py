@@ -22,8 +22,13 @@ def canonical_variables(model):
 
     A canonical path is a layer's name and the variable's path inside that layer. Layers of an outer model are omitted.
     """
+    return variables_of(layer for layer in vision_model(model).layers if WITH_WEIGHTS.fullmatch(layer.name))
+
+
+def variables_of(layers):
+    """{canonical path: variable} of layers."""
     variables = {}
-    for layer in filter(lambda layer: WITH_WEIGHTS.fullmatch(layer.name), vision_model(model).layers):
+    for layer in layers:
         for variable in layer.weights:
             folders = variable.path.split("/")
             variables["/".join(folders[folders.index(layer.name) :])] = variable
@@ -87,7 +92,7 @@ def check(weights, variables, dtypes):
 def assign(weights, variables):
     """Moves each array of `weights` into its variable. Call `check` with the same arguments first."""
     for path, variable in variables.items():
-        variable.assign(np.ascontiguousarray(weights.pop(path)))
+        variable.assign(np.asarray(weights.pop(path), order="C"))  # Scalars remain scalars.
 
 
 @contextlib.contextmanager

@@ -1,12 +1,14 @@
 """`Checkpoint`, the description of a file of published weights in this package's terms, and `Hints` about a file."""
 
 import dataclasses
+import pathlib
 import typing
 from collections.abc import Callable
 
 import numpy as np
 
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
+from keras_vit.architectures.text import TextConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import check_grid_size, check_positive_integer, did_you_mean, shown
 from keras_vit.outputs import Output
@@ -55,6 +57,26 @@ class Checkpoint:
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
     format: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextCheckpoint:
+    """Description of the text encoder in a file of an image-text model. `read` can be called only once.
+
+    Args:
+        config: Architecture of the text encoder.
+        read: Function that reads the weights and returns {canonical path: array}, with `similarity/log_scale` and, if
+            there is one, `similarity/bias`.
+        activation: `"softmax"` or `"sigmoid"`, which makes probabilities of the similarities.
+        tokenizer: Kind of the tokenizer, as in `keras_vit.text.tokenizers.Tokenizer`.
+        folder: Folder with the files of the tokenizer, or `None`. `open_text` sets it.
+    """
+
+    config: TextConfig
+    read: Callable[[], dict[str, np.ndarray]]
+    activation: str
+    tokenizer: str
+    folder: pathlib.Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import pathlib
+import typing
 
 from keras_vit.checks import shown
 from keras_vit.licences import checked_licence, licence_of_card
@@ -15,6 +16,7 @@ from keras_vit.weights.catalogue.lookup import entry_at, exact_entry, get_entry
 from keras_vit.weights.checkpoint import Hints
 from keras_vit.weights.containers.files import Merged, open_arrays
 from keras_vit.weights.formats import FORMATS
+from keras_vit.weights.formats.text import READERS
 from keras_vit.weights.sources.download import redacted
 from keras_vit.weights.sources.fetch import locate
 
@@ -23,6 +25,11 @@ WEIGHTS = (
     *("open_clip_model.safetensors", "open_clip_pytorch_model.bin"),
 )
 """Names of weight files in a folder. The first one that exists is read."""
+TOKENIZER_FILES = (
+    *("tokenizer.json", "vocab.json", "merges.txt"),
+    *("spiece.model", "tokenizer.model", "tokenizer_config.json"),
+)
+"""Names of the files of tokenizers beside the weights."""
 SETTINGS_FILES = tuple(dict.fromkeys(name for layout in FORMATS.values() for name in layout.settings_files))
 """Names of the JSON files of all formats."""
 _MAX_CONFIG_BYTES = 10_000_000
@@ -85,6 +92,36 @@ def open_checkpoint(source, variant=None, **hints):
     return dataclasses.replace(checkpoint, **facts)
 
 
+def open_text(source, **hints):
+    """Opens the text encoder of a source of weights and reads its description. The weights are read later.
+
+    Args:
+        source, **hints: As in `open_checkpoint`.
+
+    Returns:
+        A `TextCheckpoint`.
+
+    Raises:
+        OSError: If the source cannot be found or downloaded.
+        ValueError: If it has no text encoder, or as in `open_checkpoint`.
+    """
+    named = entry_of_source(source)
+    address, sha256 = (named.url, named.sha256) if named else (source, None)
+    known = {"family": named.family} if named else {}
+    given = {name: value for name, value in hints.items() if value is not None}
+    path = locate(address, sha256, (*SETTINGS_FILES, *TOKENIZER_FILES))
+    with _opened(path) as opened:
+        text_hints = Hints(source=str(source), settings=opened.settings, **known | given)
+        text = READERS[opened.name](opened.file, text_hints) if opened.name in READERS else None
+        if text is None:
+            raise ValueError(
+                "There is no text encoder that can be read. The formats of transformers, OpenCLIP and big_vision can "
+                "have one. For an image encoder without text, call keras_vit.from_pretrained."
+            )
+        read = functools.partial(_read, text.read, opened.stack.pop_all())
+        return dataclasses.replace(text, read=read, folder=opened.folder)
+
+
 def entry_of_source(source, variant=None):
     """The catalogue entry of a name, or `None` for a path or an address.
 
@@ -109,6 +146,46 @@ def entry_of_source(source, variant=None):
 
 def _describe(path, hints):
     """Describes the files at a path, whose layout is that of the first of `FORMATS` that recognises them."""
+    with _opened(path) as opened:
+        checkpoint = opened.layout.describe(opened.file, dataclasses.replace(hints, settings=opened.settings))
+        licence = _declared_licence(opened.folder, opened.settings.get("config.json", {}), opened.metadata)
+        return dataclasses.replace(
+            checkpoint,
+            source=hints.source,
+            format=checkpoint.format or opened.name,
+            read=functools.partial(_read, checkpoint.read, opened.stack.pop_all()),
+            origin={"source": hints.source, "licence": licence},
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Opened:
+    """Open files of weights.
+
+    Args:
+        name: Key of `FORMATS`.
+        file: The arrays, a mapping.
+        settings: {name of a JSON file of the format: its contents}
+        metadata: Metadata of the first file.
+        folder: Folder of the files, or `None` for an `.npz` file.
+        stack: `contextlib.ExitStack` that closes the files.
+    """
+
+    name: str
+    file: typing.Any
+    settings: dict
+    metadata: dict
+    folder: pathlib.Path | None
+    stack: contextlib.ExitStack
+
+    @property
+    def layout(self):
+        return FORMATS[self.name]
+
+
+@contextlib.contextmanager
+def _opened(path):
+    """Opens the files at a path as `_Opened`. Errors in the block name the path and the layout."""
     folder, paths = _weight_files(path)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(open_arrays(path)) for path in paths]
@@ -121,27 +198,17 @@ def _describe(path, hints):
                 f"{', '.join(list(file)[:5])}. If the file was written by Keras' model.save_weights, call "
                 f"model.load_weights of a model with the same layers."
             )
-        layout = FORMATS[name]
-        settings = {each: _json(folder / each) if folder else {} for each in layout.settings_files}
+        settings = {each: _json(folder / each) if folder else {} for each in FORMATS[name].settings_files}
         try:
-            checkpoint = layout.describe(file, dataclasses.replace(hints, settings=settings))
+            yield _Opened(name, file, settings, files[0].metadata, folder, stack)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ZeroDivisionError) as error:
             raise ValueError(
-                f"{path} has the layout of {layout.title}, but arrays or settings are missing or invalid. The file has "
-                f"another architecture, or it is incomplete or damaged. If you downloaded it, download it and its "
-                f"config.json again."
+                f"{path} has the layout of {FORMATS[name].title}, but arrays or settings are missing or invalid. The "
+                f"file has another architecture, or it is incomplete or damaged. If you downloaded it, download it and "
+                f"its config.json again."
             ) from error
-        licence = _declared_licence(folder, settings.get("config.json", {}), files[0].metadata)
-        read = functools.partial(_read, checkpoint.read, stack.pop_all())
-    return dataclasses.replace(
-        checkpoint,
-        source=hints.source,
-        format=checkpoint.format or name,
-        read=read,
-        origin={"source": hints.source, "licence": licence},
-    )
 
 
 def _read(read, files):

@@ -11,7 +11,7 @@ UNIT = r"stage_(\d+)_unit_(\d+)/"
 WITH_WEIGHTS = re.compile(
     r"stem_.*|patch_embedding|class_token|distillation_token|register_tokens|position_embedding(?:_\d+)?"
     r"|pre_norm"
-    r"|encoder_block_\d+|encoder_norm|pooling|pooled_norm|pre_logits|predictions|distillation_predictions"
+    r"|encoder_block_\d+|encoder_norm|pooling|pooled_norm|pre_logits|projection|predictions|distillation_predictions"
     r"|stage_\d+_(?:global_)?unit_\d+|final_norm|(?:tokenizer|token_relation|token_projector)_\d+"
     r"|(?:lateral|pyramid|token_embedding|head)_.*|token_transformer|head|sky_predictions"
 )

@@ -151,7 +151,9 @@ def _too_few(folder, data):
 
 
 def _load_depth_folder(data, record):
-    folder = _restored(read_depth_folder(*_where(data), data.depth_scale), data, record)
+    folder = _restored(
+        read_depth_folder(data.directory, data.test_fraction, data.validation_fraction, data.depth_scale), data, record
+    )
     pixels = {"depth": tf.TensorSpec([None, None, 1], tf.float32)}
     read = _python_reader(lambda path: [read_depth(path.decode(), data.depth_scale)], pixels)
     dataset = _from_files(folder, data, _too_few(folder, data), read)

@@ -28,7 +28,18 @@ def swiglu(x):
     return ops.silu(gate) * value
 
 
-ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": quick_gelu, "swiglu": swiglu}
+def relu(x):
+    """`max(x, 0)`"""
+    return ops.relu(x)
+
+
+ACTIVATIONS = {
+    "gelu_tanh": gelu_tanh,
+    "gelu_exact": gelu_exact,
+    "quick_gelu": quick_gelu,
+    "swiglu": swiglu,
+    "relu": relu,
+}
 
 
 def activate(name, x, training=None):

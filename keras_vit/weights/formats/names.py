@@ -217,6 +217,8 @@ LAYOUTS = {
     "table": _single(lambda array: array.reshape(array.shape[-2], array.shape[-1]), lambda array: array[None]),
     # A token (D,), which is (1, 1, D) as a weight.
     "token": _single(lambda array: _with_rank(array, 3), lambda array: array[0, 0]),
+    # A number, which is (1,) in some files.
+    "scalar": _single(lambda array: _with_rank(array, 0).reshape(()), lambda array: array),
     # A vector (C,), which is (1, 1, 1, C) in old files.
     "channels": _single(lambda array: _with_rank(array, 1), lambda array: array),
     # A 1 x 1 convolution (1, 1, D, classes) or, in PyTorch, (classes, D, 1, 1). It is (D, classes) as a weight.

@@ -38,6 +38,7 @@ VALUES = {
     "num_register_tokens": [2],
     "num_position_prefix_rows": [0, 1, 3],
     "representation_dim": [7],
+    "projection_dim": [7],
     "layer_scale": [0.1],
     "layer_norm_epsilon": [1e-6, 1e-5, 1e-12],
     "token_merging": [1],

@@ -1,18 +1,27 @@
-"""transformers' layout, `.safetensors` with `config.json`: encoders, EoMT, Depth Anything and TIPSv2-DPT."""
+"""transformers' layout, `.safetensors` with `config.json`: encoders, EoMT, Depth Anything, TIPSv2 and TIPSv2-DPT."""
 
+import dataclasses
 import re
 
 from keras_vit.architectures.dense import DenseConfig
+from keras_vit.outputs import Output
 from keras_vit.weights.formats.format import OWN_FOLDER, CardFormat, Format
 from keras_vit.weights.formats.huggingface import dense, encoder, writing
 
 
 def _recognises(file):
     is_encoder = any(re.search(r"embeddings\.patch_embeddings?\.(projection\.)?weight$", name) for name in file)
-    return is_encoder or dense.kind_of(file) is not None
+    return is_encoder or dense.kind_of(file) is not None or _is_tipsv2(file)
+
+
+def _is_tipsv2(file):
+    return "vision_encoder.register_tokens" in file and "text_encoder.token_embedding.weight" in file
 
 
 def _describe(file, hints):
+    if _is_tipsv2(file):
+        settings = hints.settings["config.json"].get("vision_config") or {}
+        return dataclasses.replace(dense.tipsv2_encoder(file, hints, settings), output=Output("embedding"))
     return encoder.describe(file, hints) if dense.kind_of(file) is None else dense.describe(file, hints)
 
 

@@ -132,15 +132,7 @@ def _describe_tipsv2(file, hints, json):
             f"The file has several heads. Pass output=, one of {', '.join(map(repr, found))}, to "
             f"keras_vit.from_pretrained. Received: output={output!r}"
         )
-    size = pair(backbone.get("image_size"))
-    base_hints = dataclasses.replace(
-        hints,
-        family="tipsv2",
-        num_heads=hints.num_heads or backbone.get("num_attention_heads"),
-        image_size=hints.image_size or size,
-        changes=hints.changes | {"position_interpolation": "bilinear_antialias"},
-    )
-    base = timm.describe(part_of(file, "vision_encoder."), base_hints, {})
+    base = tipsv2_encoder(file, hints, backbone)
     head = part_of(file, _TASKS[output], section="tipsv2")
     arguments = dpt_head(
         head.shapes,
@@ -160,6 +152,18 @@ def _describe_tipsv2(file, hints, json):
         facts["ignored"] |= unusable
     config = _KINDS[output].of_encoder(base.config, head=arguments, **fields)
     return with_head(base, config, head, "dpt", **facts)
+
+
+def tipsv2_encoder(file, hints, settings):
+    """The `Checkpoint` of the image encoder in a file of TIPSv2, for its settings in config.json."""
+    hints = dataclasses.replace(
+        hints,
+        family="tipsv2",
+        num_heads=hints.num_heads or settings.get("num_attention_heads"),
+        image_size=hints.image_size or pair(settings.get("image_size")),
+        changes=hints.changes | {"position_interpolation": "bilinear_antialias"},
+    )
+    return timm.describe(part_of(file, "vision_encoder."), hints, {})
 
 
 def _metres(json, name):

@@ -1,0 +1,1 @@
+"""Image-text models: tokenizers, prompts, and the pair of an image encoder and a text encoder."""

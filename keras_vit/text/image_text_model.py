@@ -1,0 +1,315 @@
+"""A pair of an image encoder and a text encoder. Shapes: B images, N texts, T tokens, E embedding."""
+
+import collections.abc
+import dataclasses
+import functools
+import os
+import pathlib
+import typing
+
+import keras
+import numpy as np
+from numpy.typing import ArrayLike
+
+from keras_vit.architectures.text import TextConfig
+from keras_vit.checks import check_choice, shown
+from keras_vit.inference import predictor
+from keras_vit.layers import Similarity
+from keras_vit.models import KINDS
+from keras_vit.models.building import SharedArguments
+from keras_vit.models.text_encoder import build_text_encoder
+from keras_vit.outputs import Output
+from keras_vit.pretrained import from_pretrained
+from keras_vit.text.prompts import check_names, check_templates, class_embeddings
+from keras_vit.text.tokenizers import Tokenizer
+from keras_vit.weights.assign import assign, check, in_place_of_initial_values, variables_of
+from keras_vit.weights.keras_files import checkpoint_of
+from keras_vit.weights.loading import build_with_weights
+from keras_vit.weights.opening import open_text
+
+NONE_OF_THESE = "none of these"
+"""Label of a class for images of no other class"""
+_NO_TOKENIZER = (
+    "The model has no tokenizer. Pass tokenizer=, the path of the file that its owners publish, to "
+    "ImageTextModel.from_pretrained."
+)
+_LENGTH_STEP = 16
+"""Texts of similar lengths are computed together, at a multiple of this number of tokens."""
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ImageTextModel(keras.Model):
+    """Compares images and texts: an image encoder and a text encoder with embeddings of the same width.
+
+    The logit of the image x and the text y is `exp(s) cos(x, y) + b` (CLIP, arXiv 2103.00020; SigLIP, arXiv
+    2303.15343). `ImageTextModel.from_pretrained` loads published models.
+
+    The model is a functional `keras.Model`, and its `.keras` files contain the tokenizer.
+
+    Args:
+        image_encoder: Model of this package that maps images to embeddings (B, E), such as `keras_vit.ViT("S/16",
+            include_top=False)`.
+        text_encoder: `keras_vit.TextConfig` of a newly initialised text encoder, or a text encoder.
+        activation: `"softmax"`: the texts of an image exclude each other. `"sigmoid"`: each text is judged on its own.
+            The model then has a bias b.
+        tokenizer: `keras_vit.text.Tokenizer`, or `None`. Without one, texts must be token ids.
+        name: Name of the model.
+
+    Call arguments:
+        inputs: Dictionary of `images`, (B, H, W, C), and `token_ids`, integers (N, T).
+        training: Whether dropout and drop path are applied.
+        mask: Not used.
+
+    Returns:
+        Dictionary of `image`, (B, E + 1), and `text`, (N, E + 1), whose scalar products are the logits, as
+        `keras_vit.layers.Similarity` returns them.
+
+    Attributes:
+        image_encoder: The image encoder, a functional `keras.Model`.
+        text_encoder: The text encoder, a functional `keras.Model`.
+
+    Raises:
+        ValueError: If the embeddings differ in width, or an argument is invalid.
+
+    Example:
+
+    >>> import numpy as np, keras_vit
+    >>> image_encoder = keras_vit.ViT("Ti/16", include_top=False, input_shape=(32, 32, 3), num_layers=1)
+    >>> config = keras_vit.TextConfig(99, 7, 192, num_layers=1, num_heads=3, mlp_dim=64)
+    >>> model = keras_vit.ImageTextModel(image_encoder, config)
+    >>> model.similarity(np.zeros((2, 32, 32, 3)), [[5, 98, 0, 0, 0, 0, 0]]).shape
+    (2, 1)
+    """
+
+    def __init__(
+        self,
+        image_encoder: keras.Model,
+        text_encoder: TextConfig | keras.Model,
+        activation: str = "softmax",
+        tokenizer: Tokenizer | None = None,
+        name: str | None = None,
+    ) -> None:
+        check_choice("activation", activation, ("softmax", "sigmoid"))
+        if isinstance(text_encoder, TextConfig):
+            text_encoder = build_text_encoder(text_encoder)
+        widths = [encoder.output_shape[-1] for encoder in (image_encoder, text_encoder)]
+        if len(image_encoder.output_shape) != 2 or widths[0] != widths[1]:
+            raise ValueError(
+                f"Images and texts need embeddings of the same width. Received: {image_encoder.output_shape} of images "
+                f"and {text_encoder.output_shape} of texts. TextConfig(projection_dim={widths[0]}) projects texts"
+            )
+        images, token_ids = image_encoder.input, text_encoder.input
+        inputs = {
+            "images": keras.Input(images.shape[1:], dtype=images.dtype, name="images"),
+            "token_ids": keras.Input(token_ids.shape[1:], dtype=token_ids.dtype, name="token_ids"),
+        }
+        similarity = Similarity(activation == "sigmoid", name="similarity")
+        image, text = similarity(image_encoder(inputs["images"]), text_encoder(inputs["token_ids"]))
+        super().__init__(inputs, {"image": image, "text": text}, name=name)
+        self.image_encoder, self.text_encoder, self.similarity_layer = image_encoder, text_encoder, similarity
+        self.activation, self.tokenizer = activation, tokenizer
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike,
+        tokenizer: str | os.PathLike | Tokenizer | None = None,
+        **arguments: typing.Any,
+    ) -> "ImageTextModel":
+        """Builds the model that a file of published weights describes, and loads the weights.
+
+        Args:
+            source: As in `keras_vit.from_pretrained`: a file of CLIP, MetaCLIP, SigLIP or TIPSv2 in transformers'
+                layout, of OpenCLIP or Perception Encoder, or of SigLIP in the layout of big_vision.
+            tokenizer: Path of the file of the tokenizer, or of the folder that contains it. `None`: it is beside the
+                weights. If there is none, texts must be token ids.
+            **arguments: Further arguments of `keras_vit.from_pretrained` for the image encoder, such as `input_shape`.
+
+        Raises:
+            ValueError: If the file has no text encoder, or as in `keras_vit.from_pretrained`.
+            OSError: If the source or the tokenizer cannot be found or downloaded.
+
+        Example:
+
+        >>> import keras_vit
+        >>> model = keras_vit.ImageTextModel.from_pretrained("hf://openai/clip-vit-base-patch32")  # doctest: +SKIP
+        """
+        checkpoint = open_text(source, family=arguments.get("family"))
+        folder = checkpoint.folder if tokenizer is None else tokenizer
+        if isinstance(folder, Tokenizer) or folder is None:
+            tokenizer = folder
+        else:
+            try:
+                tokenizer = Tokenizer.from_file(checkpoint.tokenizer, folder, checkpoint.config.context_length)
+            except FileNotFoundError:
+                if tokenizer is not None:
+                    raise
+        weights = checkpoint.read()
+        similarity = {path: weights.pop(path) for path in list(weights) if path.startswith("similarity/")}
+        with in_place_of_initial_values() as assign_later:
+            text_encoder = build_text_encoder(checkpoint.config)
+            _assign(assign_later, weights, text_encoder.layers)
+        image_encoder = from_pretrained(source, **{"classifier_activation": None} | arguments)
+        model = cls(image_encoder, text_encoder, checkpoint.activation, tokenizer)
+        _assign(assign, similarity, [model.similarity_layer])
+        return model
+
+    def image_embeddings(self, images: ArrayLike, batch_size: int = 32) -> np.ndarray:
+        """Returns the embeddings of images, unit vectors, float32 (B, E).
+
+        Args:
+            images: (B, H, W, C), as the image encoder expects them: pixels in [0, 255] if it has
+                `include_preprocessing`, and otherwise the result of `keras_vit.preprocess_input(images, model)`.
+            batch_size: Number of images that are computed together.
+        """
+        return _units(predictor(self.image_encoder), np.asarray(images), batch_size)
+
+    def text_embeddings(self, texts: str | ArrayLike, batch_size: int = 256) -> np.ndarray:
+        """Returns the embeddings of texts, unit vectors, float32 (N, E).
+
+        Args:
+            texts: A text, a list of N texts, or token ids (N, T).
+            batch_size: Number of texts that are computed together.
+        """
+        return _units(predictor(self.text_encoder), self._shortened(self._token_ids(texts)), batch_size)
+
+    def similarity(self, images: ArrayLike, texts: str | ArrayLike, logits: bool = False) -> np.ndarray:
+        """Returns how well each text describes each image, float32 (B, N).
+
+        Args:
+            images: Images, as in `image_embeddings`, or their embeddings (B, E).
+            texts: Texts, as in `text_embeddings`, or their embeddings (N, E).
+            logits: Whether logits are returned in place of probabilities: those of a softmax over the texts, or of a
+                sigmoid for each pair, as the model's owners define it.
+        """
+        images = np.asarray(images)
+        image = images if images.ndim == 2 else self.image_embeddings(images)
+        rows = np.asarray(texts)
+        text = rows if rows.dtype.kind == "f" else self.text_embeddings(texts)
+        layer = self.similarity_layer
+        found = np.exp(keras.ops.convert_to_numpy(layer.log_scale)) * image @ text.T
+        if layer.use_bias:
+            found += keras.ops.convert_to_numpy(layer.bias)
+        activation = keras.activations.get(None if logits else self.activation)
+        return keras.ops.convert_to_numpy(activation(keras.ops.convert_to_tensor(found, "float32")))
+
+    def classifier(
+        self,
+        names: collections.abc.Sequence[str] | collections.abc.Mapping[str, str | collections.abc.Sequence[str]],
+        templates: str | collections.abc.Sequence[str] = "clip_best",
+        activation: str = "softmax",
+        none_of_these: collections.abc.Sequence[str] | None = None,
+    ) -> keras.Model:
+        """Builds a classifier of images whose classes are words, without training (zero-shot).
+
+        The classifier is an ordinary `keras_vit.ViT`: the weights of its last layer are the embeddings of the classes,
+        times the scale of the model. Training, analyses and exports treat it like any other classifier. The embeddings
+        of the texts are kept on disk, so the same names are embedded once.
+
+        Args:
+            names: Names of the classes, or {label: list of names} if classes have several names.
+            templates: Sentences in which `{}` stands for a name, or a key of `keras_vit.text.prompts.TEMPLATES`:
+                `"name"`, the name alone; `"photo"`, one sentence; `"clip_best"`, seven; `"clip"`, 80.
+            activation: `"softmax"`: each image has one of the classes. `"sigmoid"`: it can have several or none. The
+                probabilities are calibrated only if the model was trained with the same activation.
+            none_of_these: Names of things that belong to no class, such as `["thing", "animal"]`. They are the names
+                of a last class, `"none of these"`.
+
+        Returns:
+            A `keras.Model`, as built by `keras_vit.ViT`. Input: as of the image encoder. Output (B, C).
+
+        Raises:
+            ValueError: If the model has no tokenizer, or names or templates are invalid.
+        """
+        classes = check_names(names)
+        if none_of_these is not None:
+            if NONE_OF_THESE in classes:
+                raise ValueError(
+                    f"{NONE_OF_THESE!r} is a label already. Pass its names either in names or as none_of_these."
+                )
+            classes |= check_names({NONE_OF_THESE: none_of_these})
+        check_choice("activation", activation, ("softmax", "sigmoid"))
+        if self.tokenizer is None:
+            raise ValueError(_NO_TOKENIZER)
+        layer, embeddings = self.similarity_layer, class_embeddings(self, classes, check_templates(templates))
+        kernel = np.exp(keras.ops.convert_to_numpy(layer.log_scale)) * embeddings.T
+        bias = keras.ops.convert_to_numpy(layer.bias) if layer.use_bias else 0.0
+        checkpoint = checkpoint_of(self.image_encoder, self.name)
+
+        def read():
+            weights = {path.replace("predictions/", "projection/"): array for path, array in checkpoint.read().items()}
+            return weights | {"predictions/kernel": kernel, "predictions/bias": np.full(len(classes), bias, "float32")}
+
+        config = checkpoint.config.replace(projection_dim=checkpoint.classes, unit_representation=True)
+        kind = {"softmax": "classes", "sigmoid": "labels"}[activation]
+        facts = {"config": config, "classes": len(classes), "label_space": list(classes), "output": Output(kind)}
+        arguments = {**checkpoint.arguments, "classes": len(classes), "classifier_activation": activation}
+        name = arguments.pop("name")
+        build = functools.partial(
+            KINDS[config.kind].build, config, SharedArguments(**arguments), name, checkpoint.grid_size
+        )
+        return build_with_weights(build, dataclasses.replace(checkpoint, read=read, **facts))
+
+    def _token_ids(self, texts):
+        ids = np.asarray(texts)
+        if ids.dtype.kind in "iu":
+            length = self.text_encoder.get_layer("position_embedding").context_length
+            if ids.ndim != 2 or ids.shape[1] > length:
+                raise ValueError(f"Token ids must be (N, T), with at most {length} tokens. Received: {ids.shape}")
+            return ids.astype("int32")
+        if self.tokenizer is None:
+            raise ValueError(f"{_NO_TOKENIZER} Or pass token ids. Received: {shown(texts)}")
+        return self.tokenizer(texts)
+
+    def _shortened(self, token_ids):
+        """Token ids without columns that consist of padding, if the text encoder does not read them."""
+        if self.text_encoder.input_shape[1] is not None:
+            return token_ids
+        padding = self.text_encoder.get_layer("pooling").padding_id
+        length = np.flatnonzero((token_ids != padding).any(axis=0)).max(initial=0) + 1
+        return token_ids[:, : -(-length // _LENGTH_STEP) * _LENGTH_STEP]
+
+    def get_config(self):
+        text_encoder = keras.saving.serialize_keras_object(self.text_encoder)
+        tokenizer = self.tokenizer and {
+            "kind": self.tokenizer.kind,
+            "context_length": self.tokenizer.context_length,
+        }
+        return {
+            "image_encoder": keras.saving.serialize_keras_object(self.image_encoder),
+            "text_encoder": text_encoder,
+            "activation": self.activation,
+            "tokenizer": tokenizer,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        encoders = {
+            name: keras.saving.deserialize_keras_object(config[name]) for name in ("image_encoder", "text_encoder")
+        }
+        model = cls(**config | encoders | {"tokenizer": None})
+        model._tokenizer_config = config["tokenizer"]
+        return model
+
+    def save_assets(self, dir_path):
+        if self.tokenizer is not None:
+            pathlib.Path(dir_path, "vocabulary").write_bytes(self.tokenizer.vocabulary)
+
+    def load_assets(self, dir_path):
+        path = pathlib.Path(dir_path, "vocabulary")
+        if path.is_file():
+            self.tokenizer = Tokenizer(vocabulary=path.read_bytes(), **self._tokenizer_config)
+
+
+def _assign(assign, weights, layers):
+    variables = variables_of(layers)
+    check(weights, variables, {layer.name: {layer.compute_dtype} for layer in layers})
+    assign(weights, variables)
+
+
+def _units(compute, rows, batch_size):
+    """Unit vectors of the outputs for all rows."""
+    batches: collections.abc.Iterable = (rows[first : first + batch_size] for first in range(0, len(rows), batch_size))
+    found = np.concatenate([np.asarray(compute(batch), "float32") for batch in batches])
+    return found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)

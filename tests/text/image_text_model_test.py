@@ -1,0 +1,141 @@
+"""Image-text models have the outputs of their owners' code. See tests/golden/README.md."""
+
+import json
+import pathlib
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.text.tokenizers import Tokenizer
+from tests.models.tiny import CONFIG
+from tests.test_case import TENSORFLOW, assert_close, randomize, rest_slow, to_numpy
+
+GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "modern"
+PUBLISHED = [
+    ("clip_hf", "softmax", {}),
+    ("siglip_hf", "sigmoid", {}),
+    ("open_clip", "softmax", {}),
+    ("tipsv2_hf", "softmax", {}),
+    ("clip_hf_eos", "softmax", {}),
+    ("open_clip_siglip", "sigmoid", {"num_heads": 2}),
+]
+SHAPE, CONTEXT = (16, 24, 3), 24
+
+
+def random_model(activation="softmax", projection=True):
+    """A model with the small vocabulary of CLIP, whose images have a projection or not."""
+    image = CONFIG if projection else CONFIG.replace(pooling="avg", class_token=False)
+    arguments = {"classes": 20, "classifier_activation": None} if projection else {"include_top": False}
+    width = 20 if projection else image.hidden_dim
+    text = keras_vit.TextConfig(573, CONTEXT, 12, num_layers=2, num_heads=3, mlp_dim=16, projection_dim=width)
+    tokenizer = Tokenizer.from_file("clip", GOLDEN / "tokenizers" / "clip", CONTEXT)
+    model = keras_vit.ImageTextModel(keras_vit.ViT(image, input_shape=SHAPE, **arguments), text, activation, tokenizer)
+    return randomize(model, scale=0.3)
+
+
+@pytest.mark.parametrize("case", rest_slow(PUBLISHED))
+@pytest.mark.each_backend
+def test_outputs_are_those_of_the_owners(case):
+    """The files of OpenCLIP with SigLIP do not show the number of heads of the image encoder."""
+    name, activation, arguments = case
+    arrays = np.load(GOLDEN / name / "io.npz")
+    model = keras_vit.ImageTextModel.from_pretrained(GOLDEN / name, **arguments)
+    image, text = model.image_embeddings(arrays["images"]), model.text_embeddings(arrays["ids"])
+    assert_close(image, arrays["image"])
+    assert_close(text, arrays["text"])
+    logits = model.similarity(image, text, logits=True)
+    assert_close(logits, arrays["logits_per_image"])
+    outputs = model({"images": arrays["images"], "token_ids": arrays["ids"]})
+    assert_close(to_numpy(outputs["image"]) @ to_numpy(outputs["text"]).T, logits)
+    exponentials = np.exp(logits - logits.max())
+    expected = 1 / (1 + np.exp(-logits)) if activation == "sigmoid" else exponentials / exponentials.sum(1)[:, None]
+    assert_close(model.similarity(arrays["images"], arrays["ids"]), expected)
+
+
+def test_perception_encoder(tmp_path):
+    """The text encoders that are published have heads of 64 channels. This small one has two heads."""
+    arrays, folder = np.load(GOLDEN / "pe_core_original" / "io.npz"), tmp_path / "pe"
+    shutil.copytree(GOLDEN / "pe_core_original", folder)
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": {"text_cfg": {"heads": 2}}}))
+    model = keras_vit.ImageTextModel.from_pretrained(folder, family="pe", num_heads=2, grid_size=(4, 4))
+    assert_close(model.text_embeddings(arrays["ids"]), arrays["text"])
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="files do not depend on the backend")
+def test_files_contain_the_tokenizer(tmp_path):
+    model, images = random_model("sigmoid"), np.random.default_rng(0).normal(size=(2, *SHAPE)).astype("float32")
+    texts = ["a photo of a cat", "it's a toy"]
+    expected = model.similarity(images, texts)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.similarity(images, texts), expected)
+    assert keras_vit.describe(loaded).config == keras_vit.describe(model.image_encoder).config
+
+
+def test_padding_is_left_out_if_it_is_not_read():
+    model = random_model()
+    ids = model.tokenizer(["cat"])
+    assert model._shortened(ids).shape == (1, 16)
+    assert_close(model.text_embeddings(ids[:, :5]), model.text_embeddings("cat"))
+
+
+@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("projection", [True, False])
+def test_classifiers_hold_embeddings(activation, projection, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path))
+    model, images = random_model(activation, projection), np.random.default_rng(0).normal(size=(2, *SHAPE))
+    classifier = model.classifier(["cat", "toy dog"], "photo", activation)
+    expected = model.similarity(images, ["a photo of a cat.", "a photo of a toy dog."])
+    assert np.ptp(expected, axis=0).max() > 1e-4
+    assert_close(classifier.predict(images.astype("float32"), verbose=0), expected)
+    described = keras_vit.describe(classifier)
+    kind = {"softmax": "classes", "sigmoid": "labels"}[activation]
+    assert described.outputs["predictions"] == keras_vit.Output(kind, activation, ["cat", "toy dog"])
+
+
+def test_classes_have_several_names_and_sentences(tmp_path, monkeypatch):
+    """The vector of a class is the mean of the unit vectors of its texts. It is embedded once."""
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path))
+    model = random_model()
+    names = {"pet": ["cat", "dog"], "toy": "a toy"}
+    classifier = model.classifier(names, ["the {}", "{}!"], none_of_these=["thing"])
+    assert keras_vit.describe(classifier).label_space == ["pet", "toy", "none of these"]
+    texts = [["the cat", "cat!", "the dog", "dog!"], ["the a toy", "a toy!"], ["the thing", "thing!"]]
+    means = np.stack([model.text_embeddings(each).mean(axis=0) for each in texts])
+    units = means / np.linalg.norm(means, axis=1, keepdims=True)
+    kernel = to_numpy(classifier.get_layer("predictions").kernel)
+    assert_close(kernel / np.linalg.norm(kernel, axis=0), units.T)
+    monkeypatch.setattr(model, "text_embeddings", None)
+    model.classifier(names, ["the {}", "{}!"], none_of_these=["thing"])
+
+
+def test_what_is_refused():
+    model = random_model()
+    for call, message in (
+        (lambda: model.classifier([]), "At least one name"),
+        (lambda: model.classifier("cat"), r"names must be a list of names.*Received: 'cat'"),
+        (lambda: model.classifier(["cat", "cat"]), "several times: 'cat'"),
+        (lambda: model.classifier(["cat", " "]), "needs a label and names that are texts"),
+        (lambda: model.classifier(["cat"], "photos"), "Did you mean 'photo'"),
+        (lambda: model.classifier(["cat"], ["a photo"]), "must contain {} for the name"),
+        (lambda: model.classifier(["none of these"], none_of_these=["x"]), "is a label already"),
+        (lambda: model.text_embeddings([[1] * 25]), "at most 24 tokens"),
+        (
+            lambda: keras_vit.ImageTextModel(model.image_encoder, model.text_encoder, "relu"),
+            "activation must be one of",
+        ),
+        (lambda: keras_vit.ImageTextModel.from_pretrained(GOLDEN / "eomt_hf"), "no text encoder that can be read"),
+        (lambda: keras_vit.ImageTextModel.from_pretrained(GOLDEN / "clip_hf").text_embeddings("cat"), "no tokenizer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(FileNotFoundError, match=r"has no tokenizer\. Needed: tokenizer\.json"):
+        keras_vit.ImageTextModel.from_pretrained(GOLDEN / "clip_hf", tokenizer=GOLDEN / "clip_hf")
+    with pytest.raises(TypeError, match=r"Texts must be strings\. Received: None"):
+        model.text_embeddings(["cat", None])
+    wide = keras_vit.TextConfig(573, CONTEXT, 12, num_layers=1, num_heads=3, mlp_dim=16)
+    with pytest.raises(ValueError, match=r"same width.*TextConfig\(projection_dim=20\)"):
+        keras_vit.ImageTextModel(model.image_encoder, wide)
