@@ -95,7 +95,6 @@ PARAMETERS = {
     "L/14@internvit-dist": 304_012_288,
     "H/16@ijepa-in1k-448": 631_668_480,
     "So400m/14@tipsv2": 413_391_600,
-    "S/16@eomt-coco-panoptic-640": 23_975_942,
     "L/16@eomt-coco-panoptic-640": 316_695_686,
     "L/14@depth-anything-3-mono": 334_171_394,
 }
