@@ -1,8 +1,6 @@
 """Objects: average precision equals that of annotations in COCO's format, panoptic quality equals a transcription."""
 
-import contextlib
 import dataclasses
-import io
 
 import keras
 import numpy as np
@@ -36,8 +34,7 @@ def evaluation_of(evaluate, truths, predictions, *arguments):
 
 def random_images():
     """Lists of true (segments, classes) and predicted (masks, classes, scores), which are near the true ones."""
-    rng, truths, predictions = np.random.default_rng(0), [], []
-    rows, columns = np.mgrid[: SIZE[0], : SIZE[1]]
+    rng, truths, predictions, (rows, columns) = np.random.default_rng(0), [], [], np.mgrid[: SIZE[0], : SIZE[1]]
     for image in range(9):
         y, x, height, width = rng.uniform(0, 1, (4, 5, 1, 1)) * np.array([*SIZE, 25, 35])[:, None, None, None]
         ellipses = ((rows - y) / (height + 2)) ** 2 + ((columns - x) / (width + 2)) ** 2 < 1
@@ -52,14 +49,13 @@ def random_images():
 def coco_index(images):
     """Annotations as in COCO's files. `images` are lists of (mask, class, score). Class -1 is a crowd of each class."""
     index, found = COCO(), []
-    for image, objects in enumerate(images):
-        for mask, label, score in objects:
-            known = {"image_id": image, "score": score, "area": int(mask.sum()), "iscrowd": int(label < 0)}
-            known["segmentation"] = run_lengths.encode(np.asfortranarray(mask, "uint8"))
-            found += [known | {"category_id": one} for one in ([label] if label >= 0 else range(3))]
+    for image, (mask, label, score) in ((image, each) for image, objects in enumerate(images) for each in objects):
+        known = {"image_id": image, "score": score, "area": int(mask.sum()), "iscrowd": int(label < 0)}
+        known["segmentation"] = run_lengths.encode(np.asfortranarray(mask, "uint8"))
+        for one in [label] if label >= 0 else range(3):
+            found.append(known | {"category_id": one, "id": len(found) + 1})
     facts = [{"id": number, "height": SIZE[0], "width": SIZE[1]} for number in range(len(images))]
-    numbered = [known | {"id": number} for number, known in enumerate(found, 1)]
-    index.dataset = {"images": facts, "categories": facts[:3], "annotations": numbered}
+    index.dataset = {"images": facts, "categories": facts[:3], "annotations": found}
     index.createIndex()
     return index
 
@@ -67,10 +63,9 @@ def coco_index(images):
 def test_average_precision_is_that_of_coco():
     truths, predictions = random_images()
     true = [[(s == k, int(c), 0) for k, c in enumerate(classes, 1) if (s == k).any()] for s, classes in truths]
-    with contextlib.redirect_stdout(io.StringIO()):
-        coco = COCOeval(coco_index(true), coco_index([list(zip(*found, strict=True)) for found in predictions]), "segm")
-        for step in (coco.evaluate, coco.accumulate, coco.summarize):
-            step()
+    coco = COCOeval(coco_index(true), coco_index([list(zip(*found, strict=True)) for found in predictions]), "segm")
+    for step in (coco.evaluate, coco.accumulate, coco.summarize):
+        step()
     evaluation = evaluation_of(evaluate_instances, truths, predictions)
     total, small, medium, large = evaluation.groups.values()
     assert 0.1 < coco.stats[0] < 0.9
@@ -117,9 +112,8 @@ def test_instances_are_counted_once():
 )
 def test_void_and_crowds(truth, prediction, overlap, counts):
     truth, prediction = (np.array([[*map(int, row)]]) for row in (truth, prediction))
-    found = evaluation_of(
-        evaluate_panoptic, [(truth, np.array([0, 1, -1]))], [(prediction, [(5, 0)])], [True] * 3
-    ).matches
+    truths, predictions = [(truth, np.array([0, 1, -1]))], [(prediction, [(5, 0)])]
+    found = evaluation_of(evaluate_panoptic, truths, predictions, [True] * 3).matches
     assert found.overlaps[0] == pytest.approx(overlap)
     assert (found.counts[0, 0], found.counts[1:, 0].sum(), found.counts[0, -1]) == counts
 
@@ -148,9 +142,8 @@ def test_images_without_objects():
     none = np.zeros((0, 3, 5)), [], []
     evaluation = evaluation_of(evaluate_instances, truths, [none, (person[None], [0], [0.9]), none])
     assert [evaluation.examples[image][0] for image in range(3)] == [0, 1, 1]
-    evaluation = evaluation_of(
-        evaluate_panoptic, truths, [(nothing, []), (person, [(1, 0)]), (nothing, [])], [True] * 3
-    )
+    predictions = [(nothing, []), (person, [(1, 0)]), (nothing, [])]
+    evaluation = evaluation_of(evaluate_panoptic, truths, predictions, [True] * 3)
     assert [evaluation.examples[image][0] for image in range(3)] == [0, 0, 1]  # Void is not wrong.
     assert evaluation.totals == {"PQ": 0, "SQ": 0, "RQ": 0}
 
