@@ -54,16 +54,12 @@ def test_losses_equal_the_equations_and_have_finite_gradients():
         return Drawn(Q, P, *points)(labels, {"masks": masks, "objects": objects})
 
     images = []
+    masks, objects = outputs[0].transpose(0, 3, 1, 2).reshape(B, n, Q, h, w), outputs[1].reshape(B, n, Q, C + 1)
     for i in range(B):
         valid = [k for k in range(M) if (labels["segments"][i] == k + 1).any() and labels["classes"][i, k] >= 0]
         truth = np.array([labels["segments"][i] == k + 1 for k in valid]), labels["classes"][i, valid]
-        predictions = []
-        for number, part in enumerate(slice(start, start + Q) for start in range(0, n * Q, Q)):
-            masks, objects = outputs[0][i, :, :, part].transpose(2, 0, 1), outputs[1][i, part]
-            predictions.append(
-                (masks, objects, points[0][i, number], *(each[i, number, : len(valid)] for each in points[1:]))
-            )
-        images.append((truth, predictions))
+        points_of_objects = (each[i, :, : len(valid)] for each in points[1:])
+        images.append((truth, [*zip(masks[i], objects[i], points[0][i], *points_of_objects, strict=True)]))
     assert [len(truth[1]) for truth, _ in images] == [1, 3, 0, 2]
     found, (masks, objects) = value_and_gradients(losses, *outputs)
     assert_close(found, B * mask_loss.losses(images))
@@ -77,8 +73,7 @@ def test_losses_equal_the_equations_and_have_finite_gradients():
 
 
 def test_loss_is_that_of_transformers():
-    with np.load(GOLDEN) as file:
-        golden = dict(file)
+    golden = dict(np.load(GOLDEN))
     objective = Drawn(6, 64, *(golden[f"{name}_points"] for name in ("matching", "candidate", "random")))
     pairs = ("segments", "classes"), ("masks", "objects")
     losses = compiled(objective)(*({name: golden[name] for name in pair} for pair in pairs))
