@@ -1,7 +1,5 @@
 """What `predict` prints and writes for each kind of output."""
 
-import contextlib
-import io
 import json
 
 import numpy as np
@@ -86,8 +84,7 @@ def test_instances(folder, tmp_path):
     prediction.finish()
     assert {path.name for path in (tmp_path / "to").iterdir()} == {"photo.png", "photo-2.png", "instances.json"}
     assert PIL.Image.open(tmp_path / "to" / "photo.png").size == (3, 4)
-    with contextlib.redirect_stdout(io.StringIO()):
-        index = COCO(tmp_path / "to" / "instances.json")
+    index = COCO(tmp_path / "to" / "instances.json")
     assert [image["file_name"] for image in index.dataset["images"]] == ["a/photo.jpg"] * 2
     assert index.cats[2]["name"] == "c2"
     for known, mask in zip(index.loadAnns(index.getAnnIds(imgIds=[1])), MASKS, strict=False):
@@ -123,8 +120,7 @@ def test_depth(units, factor, folder, tmp_path):
         assert image.mode == "I;16"
         np.testing.assert_array_equal(np.asarray(image), np.rint(depth * factor))
         assert image.text["unit"] == f"{1 / factor:.6g} {unit}"
-    drawn = PIL.Image.open(tmp_path / "to" / "photo.png")
-    assert drawn.height > 8  # With the legend.
+    assert PIL.Image.open(tmp_path / "to" / "photo.png").height > 8  # With the legend.
 
 
 def test_normals(folder, tmp_path):
