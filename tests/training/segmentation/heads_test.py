@@ -1,7 +1,6 @@
 """Heads for pixels, trained from recipes: on a frozen encoder, with queries, and for depth."""
 
 import dataclasses
-import json
 
 import keras
 import numpy as np
@@ -17,7 +16,6 @@ from training.engine import train as module
 from training.engine.models import build_model
 from training.errors import InputError
 from training.recipe.assignments import override
-from training.recipe.config import to_dict
 from training.runs.folder import Run
 from training.tasks import TASKS
 from training.tasks.depth_losses import ScaleShiftInvariantLoss, SiLogLoss
@@ -124,31 +122,6 @@ def test_a_stopped_run_continues_as_if_it_had_not_been_stopped(encoder, tmp_path
     np.testing.assert_equal(weights_of(parts.model), weights_of(whole.model))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "results"),
-    [
-        ("scenes_eomt", {"test_mask_ap", "test_mask_ap50", "test_mask_ap75", "test_images"}),
-        ("scenes_semantic", {"test_mean_iou", "test_images"}),
-        ("scenes_depth", {"test_abs_rel", "test_rmse", "test_delta_1", "test_constant_abs_rel", "test_images"}),
-    ],
-)
-def test_recipes_of_scenes(name, results, tmp_path):
-    sizes = {"num_layers": 4, "hidden_dim": 24, "num_heads": 2, "mlp_dim": 24, "patch_size": 16}
-    small = [f"model.config.{field}={size}" for field, size in sizes.items()]
-    if name != "scenes_eomt":
-        small += ["model.head_arguments.features=8", "model.head_arguments.widths=4,5,6,7"]
-    recipe = override(recipes.load(name), [*small, *BRIEF])
-    run, evaluation = module.train(recipe, folder=tmp_path / "run")
-    assert results <= json.loads(run.recipe.read_text())["result"].keys()
-    assert str(evaluation)
-    assert run.report.is_file()
-    if name == "scenes_eomt":  # A second task on the same model, and its report.
-        recipe = override(recipe, ["task=panoptic_segmentation", "fit.epochs=1"])
-        run, _ = module.train(recipe, folder=tmp_path / "panoptic")
-        assert "test_panoptic_quality" in json.loads(run.recipe.read_text())["result"]
-
-
 def test_depths_that_a_model_cannot_return_are_unknown():
     task, depth = TASKS["depth"](recipes.load("scenes_depth")), np.array([0.5, 2.9, 3.0, 0.0, 8.0], "float32")
     task.prepare(keras_vit.DepthEstimator(CONFIG, "linear", max_depth=3.0, input_shape=(32, 32, 3)), 10)
@@ -177,10 +150,3 @@ def test_weights_of_other_outputs_are_refused(task, encoder):
     changes = ["model.encoder=none", "model.head=none", "data.views=1", f"model.weights={encoder}", f"task={task}"]
     with pytest.raises(InputError, match=r"predicts classes, but the task needs .* set model\.encoder and model\.head"):
         build_model(override(on_encoder(encoder), changes), 3)
-
-
-def test_recipes_can_be_written_and_read(encoder):
-    recipe = on_encoder(encoder, "model.head=dpt", "model.head_arguments.features=8")
-    fields = json.loads(json.dumps(to_dict(recipe)))
-    assert fields["model"]["head_arguments"] == {"features": 8}
-    assert recipe.model.has_frozen_encoder
