@@ -31,8 +31,7 @@ def eomt():
     head = keras_vit.heads.EoMTHead(num_queries=7, num_blocks=1, num_upscales=1)
     model = keras_vit.Segmenter(CONFIG, head, classes=5, input_shape=SHAPE, include_preprocessing=True)
     randomize(model, scale=0.5)
-    kernel = model.get_layer("predictions").kernel
-    kernel.assign(3 * kernel)  # Some probabilities are almost 1.
+    randomize(model.get_layer("predictions"), scale=1.5)  # Some probabilities are almost 1.
     return model
 
 
@@ -49,12 +48,10 @@ MODELS = [(eomt, "masks", None), (depth, "depth", ["metres"])]
 OUTPUTS = [(depth, {"depth": (1, *SIZE)}), (eomt, {"masks": (1, 10, 14, 7), "objects": (1, 7, 6)})]
 
 
-def resized(maps, *sizes):
-    """Maps (..., h, w) resized bilinearly to each size in turn, in float64."""
-    for size in sizes:
-        down, right = (resize_matrix(*pair, "bilinear") for pair in zip(maps.shape[-2:], size, strict=True))
-        maps = down @ maps @ right.T
-    return maps
+def resized(maps, size):
+    """Maps (..., h, w), resized bilinearly in float64."""
+    down, right = (resize_matrix(*pair, "bilinear") for pair in zip(maps.shape[-2:], size, strict=True))
+    return down @ maps @ right.T
 
 
 def random_masks():

@@ -96,10 +96,8 @@ def test_heads_of_dinov2(kind, size, dinov2):
     shape = arrays[f"map_0{size}"].shape
     images = np.zeros((1, 8 * shape[1], 8 * shape[2], 3), "float32")
     model = keras_vit.from_pretrained(source, encoder=dinov2, max_depth=max_depth, input_shape=images.shape[1:])
-    taps = [
-        np.concatenate([arrays[f"class_{i}{size}"][:, None], arrays[f"map_{i}{size}"].reshape(1, -1, 32)], axis=1)
-        for i in range(1 if kind == "linear" else 4)
-    ]
+    names = [f"{i}{size}" for i in range(1 if kind == "linear" else 4)]
+    taps = [np.hstack([arrays[f"class_{i}"][:, None], arrays[f"map_{i}"].reshape(1, -1, 32)]) for i in names]
     maps = model.get_layer("head")(np.zeros(shape, "float32"), taps, images)
     maps = model.get_layer("predictions")(model.get_layer("head_output")(maps) if is_dpt else maps)
     maps = maps if is_dpt else model.get_layer("output_upsampling")(maps, maps)
