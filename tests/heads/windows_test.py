@@ -20,8 +20,7 @@ def linear(side=21, **arguments):
 def test_a_window_every_stride_pixels(monkeypatch):
     """Windows of 18 pixels get a border of 1 and 2 pixels, as the patches have 7. They start at 0, 8, 16 and 23."""
     monkeypatch.setattr("keras_vit.heads.windows._BATCH_SIZE", 3)
-    model = linear(None)
-    image = np.asarray(noise(36, 82))
+    model, image = linear(None), np.asarray(noise(36, 82))
     small = np.asarray(PIL.Image.fromarray(image).resize((41, 18), PIL.Image.Resampling.BILINEAR))
     total, count = np.zeros((18, 41, 4)), np.zeros((1, 41, 1))
     for start in (0, 8, 16, 23):

@@ -107,8 +107,7 @@ def test_panoptic_segments(folder, tmp_path):
 def test_depth(units, factor, folder, tmp_path):
     prediction = PREDICTIONS["depth"](folder, {"units": units}, 5, tmp_path / "to", 0.5)
     depth = np.linspace(0, 4.75, 96, dtype="float32").reshape(8, 12)
-    text = prediction.text({"depth": depth}, _sample(8, 12))
-    unit = units[0] if units else "relative"
+    unit, text = units[0] if units else "relative", prediction.text({"depth": depth}, _sample(8, 12))
     assert text == f"depth 0 to 4.75 ({unit}), median 2.375; {tmp_path}/to/photo.png"
     assert prediction.row({"depth": depth}) == {"minimum": 0, "median": 2.375, "maximum": 4.75}
     inverse = PREDICTIONS["depth"](folder, {"units": None, "is_inverse": True}, 5, None, 0.5)

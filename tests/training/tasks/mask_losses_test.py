@@ -21,16 +21,11 @@ GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "eomt_loss.npz"
 B, H, W, h, w, n, Q, M, C, P = 4, 12, 10, 5, 7, 2, 6, 3, 4, 16
 
 
-class Drawn(MaskObjective):
-    """The loss at given points."""
-
-    def __init__(self, num_queries, num_points, *points):
-        super().__init__(num_queries, None, num_points)
-        self.points = points
-
-    def draw(self, shape):
-        [points] = [points for points in self.points if points.shape[-2:] == tuple(shape)[-2:]]
-        return ops.convert_to_tensor(points)
+def drawn_at(num_queries, num_points, *points):
+    """The loss at given points, which have different shapes."""
+    objective, by_shape = MaskObjective(num_queries, None, num_points), {each.shape[-2:]: each for each in points}
+    objective.draw = lambda shape: ops.convert_to_tensor(by_shape[tuple(shape)[-2:]])
+    return objective
 
 
 def batch():
@@ -51,7 +46,7 @@ def test_losses_equal_the_equations_and_have_finite_gradients():
     labels, outputs, points = batch()
 
     def losses(masks, objects):
-        return Drawn(Q, P, *points)(labels, {"masks": masks, "objects": objects})
+        return drawn_at(Q, P, *points)(labels, {"masks": masks, "objects": objects})
 
     images = []
     masks, objects = outputs[0].transpose(0, 3, 1, 2).reshape(B, n, Q, h, w), outputs[1].reshape(B, n, Q, C + 1)
@@ -74,7 +69,7 @@ def test_losses_equal_the_equations_and_have_finite_gradients():
 
 def test_loss_is_that_of_transformers():
     golden = dict(np.load(GOLDEN))
-    objective = Drawn(6, 64, *(golden[f"{name}_points"] for name in ("matching", "candidate", "random")))
+    objective = drawn_at(6, 64, *(golden[f"{name}_points"] for name in ("matching", "candidate", "random")))
     pairs = ("segments", "classes"), ("masks", "objects")
     losses = compiled(objective)(*({name: golden[name] for name in pair} for pair in pairs))
     assert_close(ops.mean(losses), golden["loss"])

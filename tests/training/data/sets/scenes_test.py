@@ -4,7 +4,6 @@ import hashlib
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 from training.data.loading import load_dataset
 from training.data.sets.scenes import _OUTLINES, DEPTHS, KINDS, MOST_OBJECTS, NUM_IMAGES, SIDE, draw
@@ -12,11 +11,17 @@ from training.recipe.images import Data
 
 
 def test_a_scene_follows_from_its_number():
-    """Results on the scenes are comparable only if they never change."""
-    drawn = [draw(split, number)[0].tobytes() for split in NUM_IMAGES for number in range(4)]
+    """Results on the scenes are comparable only if they never change.
+
+    Measured for these scenes, with 600 for training: colours of single pixels give a mean IoU of 0.23 (logistic
+    regression). Of the error of the best constant depth, 0.299, the mean or median depth at each position has 1.07, and
+    the median depths of objects and wall have 0.61. Measure again if you change how scenes are drawn.
+    """
+    drawn = [draw(split, number) for split in NUM_IMAGES for number in range(4)]
+    drawn = [b"".join(each.tobytes() for each in (image, found["mask"], found["depth"])) for image, found in drawn]
     assert len(set(drawn)) == 8
-    assert drawn[:4] == [draw("train", number)[0].tobytes() for number in range(4)]
-    assert hashlib.sha256(b"".join(drawn)).hexdigest()[:16] == "07dfc75854573ac4"
+    assert drawn[3].startswith(draw("train", 3)[0].tobytes())
+    assert hashlib.sha256(b"".join(drawn)).hexdigest()[:16] == "8175b99475b6d476"
 
 
 def test_the_annotations_agree():
@@ -58,29 +63,3 @@ def test_each_annotation_is_a_data_set(class_names, names):
     assert list(sample) == ["image", *names]
     for name in names:
         np.testing.assert_array_equal(sample[name], expected[name])
-
-
-@pytest.mark.slow
-def test_pixels_and_positions_tell_little():
-    """Measured: a mean IoU of 0.23; of the best constant's error, 0.299, positions have 1.07 and objects have 0.61."""
-
-    def stacked(split, count):
-        drawn = (draw(split, number) for number in range(count))
-        return map(np.stack, zip(*((image, found["mask"], found["depth"]) for image, found in drawn), strict=True))
-
-    (images, masks, depth), (test_images, test_masks, test_depth) = stacked("train", 600), stacked("test", 200)
-    rng = np.random.default_rng(0)
-    chosen = rng.choice(masks.size, 20_000, replace=False)
-    classifier = LogisticRegression(max_iter=200).fit(images.reshape(-1, 3)[chosen] / 255, masks.ravel()[chosen])
-    predicted, true = classifier.predict(test_images.reshape(-1, 3) / 255), test_masks.ravel()
-    overlaps = [((predicted == k) & (true == k)).sum() / ((predicted == k) | (true == k)).sum() for k in range(6)]
-    assert np.mean(overlaps) < 0.3
-
-    def error(depth_map):
-        return np.mean(np.abs(depth_map - test_depth) / test_depth)
-
-    constant = min(map(error, np.linspace(*DEPTHS, 100)))
-    assert min(error(depth.mean(axis=0)), error(np.median(depth, axis=0))) > 0.8 * constant
-    # Knowing the objects, but not their sizes, is not enough to halve the error.
-    objects, wall = (np.median(depth[chosen]) for chosen in (masks > 0, masks == 0))
-    assert error(np.where(test_masks > 0, objects, wall)) > 0.55 * constant
