@@ -164,8 +164,8 @@ def test_panoptic_quality_is_that_of_the_paper():
     expected = np.array([panoptic_quality(images, label) for label in range(3)])
     assert 0.1 < expected[0, 0] < expected[0, 1] < 0.95
     np.testing.assert_allclose(evaluation.class_scores, expected, rtol=1e-12)
-    groups = [expected.mean(axis=0), expected[0], expected[1:].mean(axis=0)]
-    np.testing.assert_allclose([*evaluation.groups.values()], groups)
+    total, things, stuff = evaluation.groups.values()
+    np.testing.assert_allclose([total, things, stuff], [expected.mean(axis=0), expected[0], expected[1:].mean(axis=0)])
     true = np.stack([np.append(-1, classes)[segments] for segments, classes in truths])
     found = np.stack([sum((m == value) * (label - 3) for value, label in pairs) + 3 for m, pairs in predictions])
     ious = sklearn.metrics.jaccard_score(true[true >= 0], found[true >= 0], average=None, labels=[0, 1, 2])

@@ -150,10 +150,9 @@ def test_annotations_that_cannot_be_used_are_named_and_skipped(tmp_path, capsys)
         dataset = load(tmp_path, max_failures=1)
         assert sum(source.size for source in dataset.splits.values()) == 3
         printed = capsys.readouterr().out.splitlines()
-        assert f"Skipped {tmp_path}/images/1.png: No such file or directory" in printed
         [problem] = [line.partition("cannot be used: ")[2] for line in printed if "4.png" in line]
         assert re.match(message, problem), problem
-        assert "Skipped 2 in total." in printed
+        assert {f"Skipped {tmp_path}/images/1.png: No such file or directory", "Skipped 2 in total."} <= {*printed}
 
 
 def test_files_that_cannot_be_used_are_refused(tmp_path):
