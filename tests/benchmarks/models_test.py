@@ -145,8 +145,7 @@ def test_projections_are_no_classes():
 
 def test_models_with_an_output_for_each_pixel():
     """They have no top-1 accuracy. Those of DINOv2's paper are in a table of their own."""
-    table = model_weights.table(model_weights.entries_of(["2304.07193"], "dense"))
-    head, *rows = _cells(table)
+    head, *rows = _cells(model_weights.table(model_weights.entries_of(["2304.07193"], "dense")))
     assert head == ["name", "pixels", "classes", "licence"]
     assert len(rows) == 40
     classes = {row[0].partition("@")[2].strip("`"): row[2] for row in rows}

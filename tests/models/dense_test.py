@@ -120,15 +120,13 @@ def test_mixed_precision():
     [({"upsampling": 2}, 0, 9e9), ({"max_depth": 5.0}, 0, 5), ({"offset": 0.5, "max_depth": 0.8} | RELU, 0.5, 0.8)],
 )
 def test_depth_is_in_its_range(arguments, lowest, highest):
-    head = DPTHead(features=6, output="image")
-    model = randomize(depth_estimator(head=head, **arguments))
+    model = randomize(depth_estimator(head=DPTHead(features=6, output="image"), **arguments))
     depth = to_numpy(model(images()))
     assert depth.shape == (2, *SHAPE[:2], 1)
     assert np.ptp(depth) > 0.01
     assert lowest <= depth.min() < depth.max() <= highest
-    units = ["metres"] if "max_depth" in arguments else None
     [output] = keras_vit.describe(model).outputs.values()
-    assert (output.kind, output.units) == ("depth", units)
+    assert (output.kind, output.units) == ("depth", ["metres"] if "max_depth" in arguments else None)
 
 
 UNUSED = 384 + 2 * (9 * 64 * 64 + 64)
@@ -169,11 +167,10 @@ def test_wrong_arguments():
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.Segmenter(**{"encoder": CONFIG, "input_shape": SHAPE, "classes": 3} | wrong)
-    for taps in ((3, 1), (1, 1), (), "last", (0.5,)):
-        with pytest.raises(ValueError, match="indices of blocks in increasing order"):
-            LinearHead(taps=taps)
-    with pytest.raises(ValueError, match="four numbers"):
-        DPTHead(taps=(1, 2))
+    wrong = [(LinearHead, taps, "blocks in increasing order") for taps in ((3, 1), (1, 1), (), "last", (0.5,))]
+    for head, taps, message in (*wrong, (DPTHead, (1, 2), "four numbers")):
+        with pytest.raises(ValueError, match=message):
+            head(taps=taps)
     with pytest.raises(ValueError, match="An EoMTHead predicts masks"):
         depth_estimator(head="eomt")
     for smallest, message in ((None, "needs min_depth <"), (5.0, "needs min_depth <"), (1.0, "must be positive")):

@@ -131,10 +131,8 @@ def test_pixels_of_the_original_images(tmp_path):
     """Outputs for depth are compared with Keras, and those of other models with the SavedModel in Python."""
     import tensorflow as tf
 
-    folders = [
-        keras_vit.export_saved_model(build(), tmp_path / build.__name__)
-        for build in (dense.depth, dense.eomt, dense.linear)
-    ]
+    builders = dense.depth, dense.eomt, dense.linear
+    folders = [keras_vit.export_saved_model(build(), tmp_path / build.__name__) for build in builders]
     requests, expected = [], []
     for place, folder in enumerate(folders):
         served = tf.saved_model.load(str(folder)).signatures

@@ -46,9 +46,7 @@ def test_features_are_those_of_the_views(tmp_path):
     features = compute(tmp_path / "a", Encoder())
     assert features.size == COUNT
     for epoch in range(3):
-        examples = read(features, epoch)
-        assert len(examples) == COUNT
-        for index, example in enumerate(examples):
+        for index, example in zip(range(COUNT), read(features, epoch), strict=True):
             value, number = index + 100 * (epoch % VIEWS), index + COUNT * (epoch % VIEWS)
             taps = {"tap_0": np.full((2, 3), value / 2, "float16"), "tap_1": np.full((3, 1), 3 * value, "float16")}
             np.testing.assert_equal(example, {"image": taps, "label": {"classes": np.array([number, -number])}})

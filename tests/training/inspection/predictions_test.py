@@ -7,7 +7,7 @@ import PIL.Image
 import pytest
 from pycocotools.coco import COCO
 
-from tests.pictures import encoded, picture
+from tests.pictures import encoded, exif_segment, picture
 from training.inspection.predictions import PREDICTIONS
 
 NAMES = [f"c{number}" for number in range(8)]
@@ -59,9 +59,7 @@ def test_shares_of_a_mask(folder):
 def _sample(height, width):
     """A photograph that its EXIF orientation turns to this size."""
     stored = picture(height, width).transpose(PIL.Image.Transpose.ROTATE_90)
-    exif = PIL.Image.Exif()
-    exif[0x0112] = 6
-    return {"path": "a/photo.jpg", "image": encoded(stored, "JPEG", exif=exif)}
+    return {"path": "a/photo.jpg", "image": encoded(stored, "JPEG", exif=exif_segment(6, ">"))}
 
 
 OBJECTS = {

@@ -22,8 +22,7 @@ from training.tasks.depth_losses import ScaleShiftInvariantLoss, SiLogLoss
 
 pytestmark = pytest.mark.filterwarnings("ignore:Even though the .tf.config", "ignore:The structure of .inputs")
 CONFIG = keras_vit.ViTConfig(16, 24, num_layers=4, num_heads=2, mlp_dim=32)
-BRIEF = ["data.validation_fraction=0.2", "data.cache=false"]
-BRIEF += ["fit.epochs=2", "fit.batch_size=8", "fit.report_every=1 epoch"]
+BRIEF = ["data.validation_fraction=0.2", "fit.epochs=2", "fit.batch_size=8", "fit.report_every=1 epoch"]
 QUERIES = ["model.head=eomt", "model.head_arguments.num_queries=7", "model.head_arguments.num_blocks=1"]
 
 
