@@ -120,8 +120,7 @@ def test_outputs_of_a_batch_are_padded(monkeypatch):
     mask, classes = np.full((3, 30, 64), -1), [[0, 1, 2], [-1, -1, -1], [0, 1, -1]]
     mask[0] = mask[2, :20, :61] = 1
     expected = {"mask": mask, "classes": classes, "num_objects": [3, 0, 2], "sizes": SIZES}
-    for name, values in expected.items():
-        np.testing.assert_array_equal(outputs[name], values)
+    np.testing.assert_equal({name: outputs[name].numpy() for name in expected}, expected)
 
 
 @tensorflow_only

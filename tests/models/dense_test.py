@@ -89,10 +89,9 @@ def test_every_weight_learns(head):
 def test_encoder_and_head_are_the_model(head):
     model = randomize(segmenter(head))
     encoder, on_features = encoder_and_head(model)
-    outputs = on_features(encoder(images()))
-    keras.tree.map_structure(lambda x, y: assert_close(x, to_numpy(y)), outputs, model(images()))
-    ids = {id(variable) for variable in model.variables}
-    assert {id(variable) for variable in on_features.trainable_variables} < ids
+    found = on_features(encoder(images()))
+    keras.tree.map_structure(lambda x, y: assert_close(x, to_numpy(y)), found, model(images()))
+    assert {*map(id, on_features.trainable_variables)} < {*map(id, model.variables)}
 
 
 def test_images_of_any_size():

@@ -17,7 +17,6 @@ from training.errors import InputError
 from training.tasks.mask_losses import MaskObjective
 
 pytestmark = pytest.mark.each_backend
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "eomt_loss.npz"
 B, H, W, h, w, n, Q, M, C, P = 4, 12, 10, 5, 7, 2, 6, 3, 4, 16
 
 
@@ -68,7 +67,7 @@ def test_losses_equal_the_equations_and_have_finite_gradients():
 
 
 def test_loss_is_that_of_transformers():
-    golden = dict(np.load(GOLDEN))
+    golden = dict(np.load(pathlib.Path(__file__).parents[2] / "golden" / "eomt_loss.npz"))
     objective = drawn_at(6, 64, *(golden[f"{name}_points"] for name in ("matching", "candidate", "random")))
     pairs = ("segments", "classes"), ("masks", "objects")
     losses = compiled(objective)(*({name: golden[name] for name in pair} for pair in pairs))
