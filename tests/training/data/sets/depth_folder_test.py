@@ -62,16 +62,15 @@ BROKEN = {
 
 
 def test_depth_maps_that_cannot_be_used_are_skipped_and_named(tmp_path, capsys):
-    files = {name: content for name, (content, _) in BROKEN.items()}
-    files |= {f"{i}.png": encode_png(MILLIMETRES) for i in range(4)}
-    write(tmp_path, files)
+    files = {f"{i}.png": encode_png(MILLIMETRES) for i in range(4)}
+    write(tmp_path, files | {name: content for name, (content, _) in BROKEN.items()})
     dataset = load(tmp_path)
     assert {split: source.size for split, source in dataset.splits.items()} == {"train": 3, "test": 1}
     printed = dict(line[8:].rpartition("/")[2].split(": ", 1) for line in capsys.readouterr().out.splitlines()[:-1])
     expected = {f"{name[0]}.png": message for name, (_, message) in BROKEN.items()}
     assert printed.keys() == expected.keys()
     assert all(message in printed[name] for name, message in expected.items()), printed
-    for name in files:
-        (tmp_path / "depth" / name).write_bytes(b"")
+    for path in (tmp_path / "depth").iterdir():
+        path.write_bytes(b"")
     with pytest.raises(InputError, match=r"has no image with a depth map.* Skipped:(\n.*){10}\n  … \(12 in all\)"):
         load(tmp_path)
