@@ -111,10 +111,9 @@ def _from_pretrained(name, input_shape=None, classes=None, include_preprocessing
 def _small_model(entry, options):
     """A model of few layers with the outputs of an entry."""
     encoder = keras_vit.VARIANTS["Ti/16"].replace(num_layers=4, patch_size=entry.config.patch_size)
-    if entry.output == "masks":
-        return keras_vit.Segmenter(encoder, keras_vit.heads.EoMTHead(200), classes=entry.classes, **options)
-    if entry.output == "class_map":
-        return keras_vit.Segmenter(encoder, classes=entry.classes, **options)
+    if entry.output in ("masks", "class_map"):
+        head = keras_vit.heads.EoMTHead(200) if entry.output == "masks" else "linear"
+        return keras_vit.Segmenter(encoder, head, classes=entry.classes, **options)
     config = NormalEstimatorConfig.of_encoder(encoder, head={"name": "linear"})
     if entry.output == "normals":
         return dense.build_model(config, SharedArguments(**options))

@@ -107,8 +107,7 @@ def test_names_of_classes_are_part_of_the_description():
     head = keras_vit.heads.EoMTHead(num_queries=4, num_blocks=1)
     model = keras_vit.Segmenter(encoder, head, classes=3, input_shape=(8, 8, 3))
     model.get_layer("preprocessing").set_preprocessing(label_space=["ant", "bee", "cat"])
-    nested = keras.Model(model.input, model(model.input))
-    for each in (model, nested):  # Masks and objects count as one output.
+    for each in (model, keras.Model(model.input, model(model.input))):  # Masks and objects count as one output.
         assert output_of(each) == keras_vit.Output("masks", None, ["ant", "bee", "cat"])
     facts = {"names": ["tree", "sky", "sea"], "is_thing": [True, False, False]}
     keras_vit.set_output(model, "objects", output="predictions", **facts)

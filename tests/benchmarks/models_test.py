@@ -95,7 +95,6 @@ PARAMETERS = {
     "L/14@internvit-dist": 304_012_288,
     "H/16@ijepa-in1k-448": 631_668_480,
     "So400m/14@tipsv2": 413_391_600,
-    "S/16@eomt-coco-panoptic-640": 23_975_942,
     "L/16@eomt-coco-panoptic-640": 316_695_686,
     "L/14@depth-anything-3-mono": 334_171_394,
 }
@@ -146,8 +145,7 @@ def test_projections_are_no_classes():
 
 def test_models_with_an_output_for_each_pixel():
     """They have no top-1 accuracy. Those of DINOv2's paper are in a table of their own."""
-    table = model_weights.table(model_weights.entries_of(["2304.07193"], "dense"))
-    head, *rows = _cells(table)
+    head, *rows = _cells(model_weights.table(model_weights.entries_of(["2304.07193"], "dense")))
     assert head == ["name", "pixels", "classes", "licence"]
     assert len(rows) == 40
     classes = {row[0].partition("@")[2].strip("`"): row[2] for row in rows}

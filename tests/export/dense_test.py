@@ -7,9 +7,11 @@ import re
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from pycocotools import mask as run_lengths
 
 import keras_vit
+from keras_vit.export import functions, in_parts
 from keras_vit.export.answers import ANSWERS
 from keras_vit.export.parity import PHOTOGRAPHS, compare
 from keras_vit.export.signatures import check_output, check_signatures
@@ -29,15 +31,13 @@ def eomt():
     head = keras_vit.heads.EoMTHead(num_queries=7, num_blocks=1, num_upscales=1)
     model = keras_vit.Segmenter(CONFIG, head, classes=5, input_shape=SHAPE, include_preprocessing=True)
     randomize(model, scale=0.5)
-    kernel = model.get_layer("predictions").kernel
-    kernel.assign(3 * kernel)  # Some probabilities are almost 1.
+    randomize(model.get_layer("predictions"), scale=1.5)  # Some probabilities are almost 1.
     return model
 
 
-def depth(**changes):
+def depth():
     head = keras_vit.heads.DPTHead(features=8, widths=(4, 6, 8, 10))
-    model = keras_vit.DepthEstimator(CONFIG, head, **{"max_depth": 10.0, "input_shape": SHAPE} | changes)
-    return randomize(model, scale=0.15)
+    return randomize(keras_vit.DepthEstimator(CONFIG, head, max_depth=10.0, input_shape=SHAPE), scale=0.15)
 
 
 def linear():
@@ -45,24 +45,20 @@ def linear():
 
 
 MODELS = [(eomt, "masks", None), (depth, "depth", ["metres"])]
+OUTPUTS = [(depth, {"depth": (1, *SIZE)}), (eomt, {"masks": (1, 10, 14, 7), "objects": (1, 7, 6)})]
 
 
-def resized(maps, *sizes):
-    """Maps (..., h, w) resized bilinearly to each size in turn, in float64."""
-    for size in sizes:
-        down, right = (resize_matrix(*pair, "bilinear") for pair in zip(maps.shape[-2:], size, strict=True))
-        maps = down @ maps @ right.T
-    return maps
+def resized(maps, size):
+    """Maps (..., h, w), resized bilinearly in float64."""
+    down, right = (resize_matrix(*pair, "bilinear") for pair in zip(maps.shape[-2:], size, strict=True))
+    return down @ maps @ right.T
 
 
-def random_masks(seed=0):
+def random_masks():
     """Discs and confident objects of one image: logits (1, 10, 14, 7) and (1, 7, 6)."""
-    rng = np.random.default_rng(seed)
-    rows, columns = np.mgrid[:10, :14][..., None]
-    masks = (
-        7 - (rows - rng.uniform(0, 10, 7)) ** 2 - (columns - rng.uniform(0, 14, 7)) ** 2 + rng.normal(size=(10, 14, 7))
-    )
-    objects = rng.normal(size=(7, 6)) * 9
+    rng, (rows, columns) = np.random.default_rng(0), np.mgrid[:10, :14][..., None]
+    discs = 7 - (rows - rng.uniform(0, 10, 7)) ** 2 - (columns - rng.uniform(0, 14, 7)) ** 2
+    masks, objects = discs + rng.normal(size=(10, 14, 7)), 9 * rng.normal(size=(7, 6))
     masks[..., 3], objects[4, :5] = -abs(masks[..., 3]), -40  # A mask without pixels, and a query without an object.
     return masks[None].astype("float32"), objects[None].astype("float32")
 
@@ -71,20 +67,16 @@ def random_masks(seed=0):
 @pytest.mark.parametrize("size", [(23, 61), (9, 5)])
 def test_pixels_of_an_original_image(size, monkeypatch):
     """Several strips, the last of which has fewer rows."""
-    import tensorflow as tf
-
-    from keras_vit.export import in_parts
-
     monkeypatch.setattr(in_parts, "_STRIP_VALUES", 5 * 4 * size[1])
     maps = np.random.default_rng(0).normal(size=(1, 10, 14, 4)).astype("float32")
-    expected = resized(maps.transpose(0, 3, 1, 2), size)[0].transpose(1, 2, 0)
-    found = in_parts.predict_original(ANSWERS["class_map"], None, SIZE, {"probabilities": maps}, tf.constant(size))
-    np.testing.assert_array_equal(found["mask"], expected.argmax(axis=-1))
-    assert_close(found["score"], expected.max(axis=-1))
-    found = in_parts.predict_original(ANSWERS["normals"], None, SIZE, {"normals": maps[..., :3]}, tf.constant(size))
-    assert_close(found["normals"], expected[..., :3])
-    found = in_parts.predict_original(ANSWERS["depth"], None, SIZE, {"depth": maps[..., 0]}, tf.constant(size))
-    assert_close(found["depth"], expected[..., 0])
+    full = resized(maps.transpose(0, 3, 1, 2), size)[0].transpose(1, 2, 0)
+    for kind, outputs, expected in (
+        ("class_map", {"probabilities": maps}, {"mask": full.argmax(axis=-1), "score": full.max(axis=-1)}),
+        ("normals", {"normals": maps[..., :3]}, {"normals": full[..., :3]}),
+        ("depth", {"depth": maps[..., 0]}, {"depth": full[..., 0]}),
+    ):
+        found = in_parts.predict_original(ANSWERS[kind], None, SIZE, outputs, tf.constant(size))
+        keras.tree.map_structure(assert_close, found, expected)
 
 
 @tensorflow_only
@@ -93,22 +85,17 @@ def test_pixels_of_an_original_image(size, monkeypatch):
 )
 def test_objects_as_run_lengths(signature, is_thing, monkeypatch):
     """Masks are resized to the input size, and then to that of the image. pycocotools decodes the run lengths."""
-    import tensorflow as tf
-
-    from keras_vit.export import in_parts
-
-    masks, objects = random_masks()
-    size = (61, 33)
+    (masks, objects), size = random_masks(), (61, 33)
     monkeypatch.setattr(in_parts, "_STRIP_VALUES", 4 * 7 * size[1])
-    full, probabilities = segments.resized(masks, SIZE, size), to_numpy(keras.ops.softmax(objects))[0, :, :-1]
+    full = segments.resized(masks, SIZE, size)
+    options = {} if is_thing is None else {"is_thing": is_thing}
+    inside, classes, scores = (to_numpy(each)[0] for each in getattr(segments, signature)(full, objects, **options))
     if signature == "instances":
-        inside, classes, scores = (to_numpy(each)[0] for each in segments.instances(full, objects))
-        is_kept = inside.any(axis=(0, 1)) & (probabilities.max(axis=-1) >= 0.05)
+        is_kept = inside.any(axis=(0, 1)) & (to_numpy(keras.ops.softmax(objects))[0, :, :-1].max(axis=-1) >= 0.05)
     else:
-        regions, classes, scores = (to_numpy(each)[0] for each in segments.panoptic(full, objects, is_thing))
-        inside, is_kept = regions[..., None] == np.arange(7), scores > 0
+        inside, is_kept = inside[..., None] == np.arange(7), scores > 0
     queries = sorted(np.flatnonzero(is_kept), key=lambda query: -scores[query])
-    outputs = {"masks": tf.constant(masks), "objects": tf.constant(objects)}
+    outputs = {"masks": masks, "objects": objects}
     found = in_parts.MEANINGS[signature](None, is_thing, SIZE, outputs, tf.constant(size))
     assert 1 < len(queries) < 7
     np.testing.assert_array_equal(found["classes"], classes[queries])
@@ -127,37 +114,24 @@ SIZES = [(30, 64), (0, 0), (20, 61)]
 
 @tensorflow_only
 def test_outputs_of_a_batch_are_padded(monkeypatch):
-    import tensorflow as tf
-
-    from keras_vit.export import functions
-
     monkeypatch.setattr(functions, "upright_size", lambda files: tf.constant(SIZES))
     outputs = functions._in_original(
         lambda image, size: {"classes": tf.range(size[0] // 10), "mask": tf.ones(size, tf.int32)},
         lambda files: (tf.zeros([3, 4, 5, 3]), tf.constant([True, False, True])),
         tf.constant(FILES),
     )
-    assert outputs["classes"].numpy().tolist() == [[0, 1, 2], [-1, -1, -1], [0, 1, -1]]
-    assert (outputs["num_objects"].numpy().tolist(), outputs["sizes"].numpy().tolist()) == (
-        [3, 0, 2],
-        [*map(list, SIZES)],
-    )
-    for mask, (height, width) in zip(outputs["mask"].numpy(), SIZES, strict=True):
-        np.testing.assert_array_equal(
-            mask, np.pad(np.ones((height, width)), [(0, 30 - height), (0, 64 - width)], constant_values=-1)
-        )
+    mask, classes = np.full((3, 30, 64), -1), [[0, 1, 2], [-1, -1, -1], [0, 1, -1]]
+    mask[0] = mask[2, :20, :61] = 1
+    expected = {"mask": mask, "classes": classes, "num_objects": [3, 0, 2], "sizes": SIZES}
+    np.testing.assert_equal({name: outputs[name].numpy() for name in expected}, expected)
 
 
 @tensorflow_only
 def test_signatures_of_masks():
     """`predict_pixels_float` of a valid and an invalid image, and of no image."""
-    import tensorflow as tf
-
-    from keras_vit.export.functions import build_signatures
-
     options = {"top_k": 5, "jit_compile": False, "image_size": None, "max_image_pixels": 10_000, "batch_sizes": (1, 2)}
     model = eomt()
-    serve = build_signatures(model, [], ["predict_pixels_float"], NAMES, **options)["predict_pixels_float"]
+    [serve] = functions.build_signatures(model, [], ["predict_pixels_float"], NAMES, **options).values()
     pixels = np.random.default_rng(1).uniform(0, 255, (3, *SHAPE)).astype("float32")
     pixels[1, 2, 3] = np.nan
     outputs = {name: each.numpy() for name, each in serve(tf.constant(pixels)).items()}
@@ -204,8 +178,7 @@ def test_differences_of_depth_and_masks():
     assert parity.top_1_agreement == pytest.approx((classes == changed).mean())
     assert (parity.has_values, parity.predicted_classes) == (True, np.unique(classes).tolist())
     assert parity.max_difference["serving_default"] > 0.1
-    kernel = model.get_layer("predictions").kernel
-    kernel.assign(0 * kernel)  # The objects do not depend on the image any more.
+    randomize(model.get_layer("predictions"), scale=0)  # The objects do not depend on the image any more.
     assert compare(model, pixels, {"serving_default": outputs}).effect == 0 < parity.effect
 
 
@@ -213,13 +186,8 @@ def test_differences_of_depth_and_masks():
 @pytest.mark.parametrize("case", rest_slow(itertools.product(["float32", "bfloat16", "int8"], MODELS)))
 def test_saved_models(case, tmp_path):
     precision, (make, kind, units) = case
-    signatures = {} if precision == "int8" else {"signatures": ["serving_default", "predict_original"]}
-    options = signatures | {
-        "precision": precision,
-        "min_agreement": 0.9,
-        "images": sorted(PHOTOGRAPHS.glob("*.jpg")),
-        "card": True,
-    }
+    options = {"precision": precision, "min_agreement": 0.9, "images": sorted(PHOTOGRAPHS.glob("*.jpg")), "card": True}
+    options |= {} if precision == "int8" else {"signatures": ["serving_default", "predict_original"]}
     folder = keras_vit.export_saved_model(make(), tmp_path, **options)
     facts, card = json.loads((folder / "keras_vit.json").read_text()), (folder / "README.md").read_text()
     assert facts["output"] == {"kind": kind, "activation": None, "units": units}
@@ -229,9 +197,7 @@ def test_saved_models(case, tmp_path):
 
 @pytest.mark.slow
 @tensorflow_only
-@pytest.mark.parametrize(
-    ("make", "shapes"), [(depth, {"depth": (1, *SIZE)}), (eomt, {"masks": (1, 10, 14, 7), "objects": (1, 7, 6)})]
-)
+@pytest.mark.parametrize(("make", "shapes"), OUTPUTS)
 @pytest.mark.parametrize(("format", "suffix"), [("onnx", "onnx"), ("litert", "tflite"), ("openvino", "xml")])
 def test_files_of_other_runtimes(make, shapes, format, suffix, tmp_path, monkeypatch):
     model, images = make(), np.random.default_rng(0).integers(0, 256, (12, *SHAPE)).astype("uint8")
@@ -239,6 +205,6 @@ def test_files_of_other_runtimes(make, shapes, format, suffix, tmp_path, monkeyp
     assert written.max_difference < 1e-5
     _, _, names = run_code(tmp_path, monkeypatch)
     assert all(names[name].shape == shape for name, shape in shapes.items())
-    path = tmp_path / f"b.{suffix}"
-    smaller = keras_vit.export_model(model, path, format, images=images, precision="int8", min_agreement=0.9)
+    options = {"images": images, "precision": "int8", "min_agreement": 0.9}
+    smaller = keras_vit.export_model(model, tmp_path / f"b.{suffix}", format, **options)
     assert 0 < smaller.max_difference < 0.3

@@ -5,7 +5,7 @@ import PIL.Image
 import pytest
 
 import keras_vit
-from keras_vit.resampling import resize_matrix
+from tests.export.dense_test import resized
 from tests.pictures import noise
 from tests.test_case import assert_close, randomize, to_numpy
 
@@ -20,8 +20,7 @@ def linear(side=21, **arguments):
 def test_a_window_every_stride_pixels(monkeypatch):
     """Windows of 18 pixels get a border of 1 and 2 pixels, as the patches have 7. They start at 0, 8, 16 and 23."""
     monkeypatch.setattr("keras_vit.heads.windows._BATCH_SIZE", 3)
-    model = linear(None)
-    image = np.asarray(noise(36, 82))
+    model, image = linear(None), np.asarray(noise(36, 82))
     small = np.asarray(PIL.Image.fromarray(image).resize((41, 18), PIL.Image.Resampling.BILINEAR))
     total, count = np.zeros((18, 41, 4)), np.zeros((1, 41, 1))
     for start in (0, 8, 16, 23):
@@ -29,8 +28,7 @@ def test_a_window_every_stride_pixels(monkeypatch):
         scores = to_numpy(model(np.pad(window, ((0, 0), (1, 2), (1, 2), (0, 0)))))[0, 1:-2, 1:-2]
         total[:, start : start + 18] += scores
         count[:, start : start + 18] += 1
-    down, right = resize_matrix(18, 36, "bilinear"), resize_matrix(41, 82, "bilinear")
-    expected = np.einsum("Hh,hwc,Ww->HWc", down, total / count, right)
+    expected = resized((total / count).transpose(2, 0, 1), (36, 82)).transpose(1, 2, 0)
     found = keras_vit.class_scores(model, image, window=18, stride=8)
     assert np.ptp(found) > 0.5
     assert_close(found, expected, 0.02)  # Pillow's resize may differ by one level.

@@ -16,7 +16,7 @@ import keras_vit
 from keras_vit.heads import segments
 from keras_vit.weights.formats import dense
 from tests.reference import vit as reference
-from tests.test_case import TENSORFLOW, assert_close, canonical_weights, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, canonical_weights, rest_slow, to_numpy
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "modern"
 SCALE = 5
@@ -30,17 +30,14 @@ def outputs(model, images, *layers):
 
 
 @pytest.mark.parametrize("size", SIZES if TENSORFLOW else SIZES[:1])
-@pytest.mark.parametrize(
-    "name", ["depth_anything_hf", pytest.param("depth_anything_metric_hf", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", rest_slow(["depth_anything_hf", "depth_anything_metric_hf"]))
 def test_depth_anything(name, size, tmp_path):
     """As in published files, config.json does not contain settings of the encoder that have their defaults."""
     arrays = np.load(GOLDEN / name / "io.npz")
     images = arrays[f"images{size}"]
-    source = shutil.copytree(GOLDEN / name, tmp_path / name)
-    config = source / "config.json"
+    config = shutil.copytree(GOLDEN / name, tmp_path / name) / "config.json"
     config.write_text(config.read_text("utf-8").replace('"num_hidden_layers": 4,', ""), "utf-8")
-    model = keras_vit.from_pretrained(source, input_shape=images.shape[1:])
+    model = keras_vit.from_pretrained(config.parent, input_shape=images.shape[1:])
     assert_close(outputs(model, images)[0][..., 0] / SCALE, arrays[f"depth{size}"] / SCALE)
     units = ["metres"] if "metric" in name else None
     assert keras_vit.describe(model).outputs == {"depth": keras_vit.Output("depth", units=units)}
@@ -64,22 +61,15 @@ def test_depth_anything_3(name, size, monkeypatch):
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(
-    ("output", "layer", "name"),
-    [
-        ("depth", "depth", "depth"),
-        pytest.param("normals", "predictions", "normals", marks=pytest.mark.slow),
-        pytest.param("class_map", "predictions", "segmentation_logits", marks=pytest.mark.slow),
-    ],
-)
-def test_tipsv2(output, layer, name, size):
+@pytest.mark.parametrize("output", rest_slow(["depth", "normals", "class_map"]))
+def test_tipsv2(output, size):
     """At the second size, the grid is odd, so that maps and state differ in size."""
     arrays = np.load(GOLDEN / "tipsv2_dpt_hf" / "io.npz")
     images = arrays[f"images{size}"]
     model = keras_vit.from_pretrained(GOLDEN / "tipsv2_dpt_hf", output=output, input_shape=images.shape[1:])
-    expected = arrays[f"{name}{size}"]
-    found = outputs(model, images, layer)[0]
-    assert_close((found[..., 0] if output == "depth" else found) / SCALE, expected / SCALE)
+    expected = arrays[{"class_map": "segmentation_logits"}.get(output, output) + size]
+    [found] = outputs(model, images, "depth" if output == "depth" else "predictions")
+    assert_close(found.reshape(expected.shape) / SCALE, expected / SCALE)
     assert {found.kind for found in keras_vit.describe(model).outputs.values()} == {output}
 
 
@@ -93,61 +83,53 @@ def test_what_files_do_not_show(tmp_path):
             keras_vit.from_pretrained(config.parent, output="depth")
 
 
-@functools.cache
-def dinov2(folder):
+@pytest.fixture(scope="module")
+def dinov2(tmp_path_factory):
+    """The folder of an encoder."""
     config = keras_vit.ViTConfig(8, 32, num_layers=4, num_heads=2, mlp_dim=64, layer_scale=1.0)
+    folder = tmp_path_factory.mktemp("encoders") / "dinov2"
     keras_vit.save_weights(keras_vit.ViT(config, include_top=False, input_shape=(32, 32, 3)), folder, "huggingface")
     return folder
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", ["linear", "linear4", "dpt"])
-def test_heads_of_dinov2(kind, size, tmp_path_factory):
+def test_heads_of_dinov2(kind, size, dinov2):
     """The golden has the tokens, not the encoder."""
-    encoder = dinov2(tmp_path_factory.getbasetemp() / "dinov2")
-    arrays = np.load(GOLDEN / f"dinov2_depth_{kind}" / "io.npz")
-    height, width = arrays[f"map_0{size}"].shape[1:3]
-    images = np.zeros((1, 8 * height, 8 * width, 3), "float32")
-    max_depth = 10 if kind == "dpt" else 80
-    source = GOLDEN / f"dinov2_depth_{kind}"
-    model = keras_vit.from_pretrained(source, encoder=encoder, max_depth=max_depth, input_shape=images.shape[1:])
-    taps = [
-        np.concatenate([arrays[f"class_{i}{size}"][:, None], arrays[f"map_{i}{size}"].reshape(1, -1, 32)], axis=1)
-        for i in range(1 if kind == "linear" else 4)
-    ]
-    maps = model.get_layer("head")(images[:, ::8, ::8, :1].repeat(32, axis=-1), taps, images)
-    after = ["head_output", "predictions"] if kind == "dpt" else ["predictions"]
-    for layer in after:
-        maps = model.get_layer(layer)(maps)
-    if kind != "dpt":
-        maps = model.get_layer("output_upsampling")(maps, maps)
+    source, is_dpt = GOLDEN / f"dinov2_depth_{kind}", kind == "dpt"
+    arrays, max_depth = np.load(source / "io.npz"), 10 if is_dpt else 80
+    shape = arrays[f"map_0{size}"].shape
+    images = np.zeros((1, 8 * shape[1], 8 * shape[2], 3), "float32")
+    model = keras_vit.from_pretrained(source, encoder=dinov2, max_depth=max_depth, input_shape=images.shape[1:])
+    names = [f"{i}{size}" for i in range(1 if kind == "linear" else 4)]
+    taps = [np.hstack([arrays[f"class_{i}"][:, None], arrays[f"map_{i}"].reshape(1, -1, 32)]) for i in names]
+    maps = model.get_layer("head")(np.zeros(shape, "float32"), taps, images)
+    maps = model.get_layer("predictions")(model.get_layer("head_output")(maps) if is_dpt else maps)
+    maps = maps if is_dpt else model.get_layer("output_upsampling")(maps, maps)
     depth = to_numpy(model.get_layer("depth")(maps))[..., 0]
     assert_close(depth / SCALE**2, np.minimum(arrays[f"depth{size}"], max_depth) / SCALE**2)
     if kind == "linear":
-        with pytest.raises(ValueError, match="Pass encoder="):
-            keras_vit.from_pretrained(source, max_depth=80)
-        with pytest.raises(ValueError, match="Pass max_depth=10 for NYU"):
-            keras_vit.from_pretrained(source, encoder=encoder)
+        for missing, given in (("encoder=", {"max_depth": 80}), ("max_depth=10 for NYU", {"encoder": dinov2})):
+            with pytest.raises(ValueError, match=f"Pass {missing}"):
+                keras_vit.from_pretrained(source, **given)
 
 
 @pytest.mark.parametrize("num_taps", [1, 4])
-def test_segmentation_heads_of_dinov2(num_taps, tmp_path, tmp_path_factory):
+def test_segmentation_heads_of_dinov2(num_taps, dinov2, tmp_path):
     """`BNHead` in NumPy: the normalised patches of the last blocks, a batch norm, and a linear layer."""
-    encoder, rng = dinov2(tmp_path_factory.getbasetemp() / "dinov2"), np.random.default_rng(num_taps)
+    rng = np.random.default_rng(num_taps)
     w = {f"bn.{name}": rng.normal(size=32 * num_taps) for name in ("weight", "bias", "running_mean")}
     w |= {"bn.running_var": rng.uniform(0.5, 2, 32 * num_taps), "bn.num_batches_tracked": np.array([7.0])}
     w |= {"conv_seg.weight": rng.normal(size=(5, 32 * num_taps, 1, 1)), "conv_seg.bias": rng.normal(size=5)}
     arrays = {f"decode_head.{name}": array.astype("float32") for name, array in w.items()}
     safetensors.numpy.save_file(arrays, tmp_path / "head.safetensors")
-    model = keras_vit.from_pretrained(tmp_path / "head.safetensors", encoder=encoder, input_shape=(24, 40, 3))
+    model = keras_vit.from_pretrained(tmp_path / "head.safetensors", encoder=dinov2, input_shape=(24, 40, 3))
     images, weights = rng.normal(size=(2, 24, 40, 3)).astype("float32"), canonical_weights(model)
-    blocks = outputs(model, images, *(f"encoder_block_{i}" for i in range(4 - num_taps, 4)))
-    maps = np.concatenate(
-        [reference.norm(x.astype("float64"), weights, "encoder_norm")[:, 1:] for x in blocks], axis=-1
-    )
+    blocks = np.float64(outputs(model, images, *(f"encoder_block_{i}" for i in range(4 - num_taps, 4))))
+    maps = np.concatenate([*reference.norm(blocks, weights, "encoder_norm")[:, :, 1:]], axis=-1)
     maps = (maps - w["bn.running_mean"]) / np.sqrt(w["bn.running_var"] + 1e-5) * w["bn.weight"] + w["bn.bias"]
     logits = maps @ w["conv_seg.weight"][:, :, 0, 0].T + w["conv_seg.bias"]
-    found = outputs(model, images, "predictions")[0]
+    [found] = outputs(model, images, "predictions")
     assert_close(found.reshape(logits.shape) / SCALE**2, logits / SCALE**2)
     assert model(images).shape == (2, 24, 40, 5)
 
@@ -194,22 +176,15 @@ def test_segments():
     found = segments.panoptic(full, objects, threshold=0.2, overlap=0.1)
     regions, region_classes, region_scores = map(np.asarray, found)
     for i in range(2):
-        painted = np.full(size, -1)
-        for query in range(6):
-            painted[inside[i, ..., query]] = query
-        assert (painted == arrays[f"instance_{i}"]).all()
+        last = (inside[i] * np.arange(1, 7)).max(axis=-1) - 1  # Later queries are painted over earlier ones.
+        assert (last == arrays[f"instance_{i}"]).all()
         assert (classes[i] == arrays[f"instance_labels_{i}"]).all()
         assert_close(scores[i], arrays[f"instance_scores_{i}"])
-        # Classes 1 to 3 are stuff: transformers joins their segments.
-        valid = np.flatnonzero(region_scores[i])
-        stuff = {
-            label: next(q for q in valid if region_classes[i, q] == label)
-            for label in (1, 2, 3)
-            if label in region_classes[i, valid]
-        }
-        joined = [stuff.get(region_classes[i, query], query) for query in range(6)]
-        order = sorted({joined[query] for query in valid})
-        expected = np.array([*(order.index(joined[query]) if query in valid else -1 for query in range(6)), -1])
+        # Classes 1 to 3 are stuff: transformers joins their segments with the first one.
+        valid, labels = np.flatnonzero(region_scores[i]), region_classes[i]
+        joined = {q: next(p for p in valid if p == q or 1 <= labels[p] == labels[q] <= 3) for q in valid}
+        order = sorted({*joined.values()})
+        expected = np.array([order.index(joined[q]) if q in joined else -1 for q in [*range(6), -1]])
         assert (expected[regions[i]] == arrays[f"panoptic_{i}"]).all()
-        assert [region_classes[i, query] for query in order] == arrays[f"panoptic_labels_{i}"].tolist()
+        assert labels[order].tolist() == arrays[f"panoptic_labels_{i}"].tolist()
         assert_close(region_scores[i, order], arrays[f"panoptic_scores_{i}"])

@@ -1,5 +1,7 @@
 """EoMT and Depth Anything of transformers with random weights, read and written. The images have two sizes."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,9 @@ import keras_vit
 from tests.test_case import assert_close, to_numpy
 
 ENCODER = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "patch_size": 8}
-QUERIES = {"num_queries": 7, "num_blocks": 2, "num_upscale_blocks": 1}
-LABELS = {"id2label": {index: f"class {index}" for index in range(5)}}
+LABELS = {index: f"class {index}" for index in range(5)}
+EOMT = {**ENCODER, "num_queries": 7, "num_blocks": 2, "num_upscale_blocks": 1, "id2label": LABELS}
+DINOV3 = {"intermediate_size": 64, "image_size": 32, "num_register_tokens": 3}
 
 
 def randomize(model):
@@ -44,49 +47,34 @@ def check_eomt(model, images, folder, family):
     keras_vit.save_weights(ours, folder / "ours", "huggingface")
     again, info = type(model).from_pretrained(folder / "ours", output_loading_info=True)
     assert not any(info.values())
-    assert again.config.id2label == LABELS["id2label"]
+    assert again.config.id2label == LABELS
     assert torch.equal(run(again.eval(), images).masks_queries_logits, expected.masks_queries_logits)
 
 
 @pytest.mark.parametrize("size", [32, 48])
 def test_eomt(size, tmp_path):
-    config = transformers.EomtConfig(
-        **ENCODER, **QUERIES, **LABELS, mlp_ratio=2, image_size=size, num_register_tokens=3
-    )
+    config = transformers.EomtConfig(**EOMT, mlp_ratio=2, image_size=size, num_register_tokens=3)
     model = randomize(transformers.EomtForUniversalSegmentation(config))
     check_eomt(model, images_of(size, size), tmp_path, "dinov2")
 
 
 def test_eomt_on_dinov3(tmp_path):
     """A file may contain the differences from the weights of DINOv3, as the owners' own files do."""
-    config = transformers.EomtDinov3Config(
-        **ENCODER, **QUERIES, **LABELS, intermediate_size=64, image_size=32, num_register_tokens=3
-    )
-    model = randomize(transformers.EomtDinov3ForUniversalSegmentation(config))
+    model = randomize(transformers.EomtDinov3ForUniversalSegmentation(transformers.EomtDinov3Config(**EOMT, **DINOV3)))
     images = images_of(32, 32)
     check_eomt(model, images, tmp_path, "dinov3")
-    encoder_config = transformers.DINOv3ViTConfig(
-        **ENCODER, intermediate_size=64, image_size=32, num_register_tokens=3, layer_norm_eps=1e-6
-    )
-    encoder = randomize(transformers.DINOv3ViTModel(encoder_config))
+    config = transformers.DINOv3ViTConfig(**ENCODER, **DINOV3, layer_norm_eps=1e-6)
+    encoder = randomize(transformers.DINOv3ViTModel(config))
     encoder.save_pretrained(tmp_path / "dinov3")
-    whole = model.state_dict()
-    own = {name.replace("model.layer.", "layers."): array for name, array in encoder.state_dict().items()}
-    own = {
-        name.replace("layer.", "layers.") if name.startswith("layer.") else name: array for name, array in own.items()
-    }
-    own = {
-        name.replace("norm.", "layernorm.") if name.startswith("norm.") else name: array for name, array in own.items()
-    }
+    whole, own = model.state_dict(), encoder.state_dict()
+    own = {re.sub(r"^(model\.)?layer\.", "layers.", name): array for name, array in own.items()}
+    own = {re.sub(r"^norm\.", "layernorm.", name): array for name, array in own.items()}
     changed = [name for name in whole if name in own and "mask_token" not in name]
     assert len(changed) > 60
-    with torch.no_grad():
-        for name in changed:  # A trained model differs little from its encoder.
-            whole[name].copy_(own[name] + 0.01 * whole[name])
+    differences = {name: 0.01 * whole[name] for name in changed}  # A trained model differs little from its encoder.
+    model.load_state_dict(whole | {name: own[name] + difference for name, difference in differences.items()})
     expected = run(model, images)
-    with torch.no_grad():
-        for name in changed:
-            whole[name].sub_(own[name])
+    model.load_state_dict(whole | differences)
     model.save_pretrained(tmp_path / "differences")
     arguments = {"family": "dinov3", "input_shape": (32, 32, 3)}
     ours = keras_vit.from_pretrained(tmp_path / "differences", encoder=tmp_path / "dinov3", **arguments)
@@ -99,22 +87,21 @@ def test_eomt_on_dinov3(tmp_path):
 
 @pytest.mark.parametrize("max_depth", [None, 7])
 def test_depth_anything(max_depth, tmp_path):
-    backbone = transformers.Dinov2Config(**ENCODER, mlp_ratio=2, image_size=32, out_indices=[1, 2, 3, 4])
+    backbone = {"mlp_ratio": 2, "image_size": 32, "out_indices": [1, 2, 3, 4], "reshape_hidden_states": False}
+    backbone = transformers.Dinov2Config(**ENCODER, **backbone)
     kind = {"depth_estimation_type": "relative" if max_depth is None else "metric", "max_depth": max_depth or 1}
     sizes = {"neck_hidden_sizes": [5, 6, 8, 12], "fusion_hidden_size": 10, "head_hidden_size": 6}
     sizes |= {"reassemble_hidden_size": 32, "patch_size": 8}
-    backbone.update({"reshape_hidden_states": False})
     config = transformers.DepthAnythingConfig(backbone_config=backbone, **sizes, **kind)
     model = randomize(transformers.DepthAnythingForDepthEstimation(config))
     model.save_pretrained(tmp_path / "theirs")
-    for height, width in ((32, 32), (24, 40)):
-        images = images_of(height, width)
+    for images in (images_of(32, 32), images_of(24, 40)):
         expected = run(model, images).predicted_depth.numpy()
         scale = np.abs(expected).max()
         assert expected.std() > scale / 40
         ours = keras_vit.from_pretrained(tmp_path / "theirs", input_shape=images.shape[1:])
         assert_close(to_numpy(ours(images))[..., 0] / scale, expected / scale)
-        if height == width:
+        if images.shape[1:3] == (32, 32):
             keras_vit.save_weights(ours, tmp_path / "ours", "huggingface")
             again, info = type(model).from_pretrained(tmp_path / "ours", output_loading_info=True)
             assert not any(info.values())
@@ -124,18 +111,15 @@ def test_depth_anything(max_depth, tmp_path):
 @pytest.mark.parametrize(("size", "is_resized"), [((32, 75), False), ((70, 41), True)])
 def test_class_scores_of_large_images(size, is_resized, tmp_path):
     """transformers splits images in the same way. It gets the resized image, because its resize rounds otherwise."""
-    config = transformers.EomtConfig(**ENCODER, **QUERIES, **LABELS, mlp_ratio=2, image_size=32)
-    model = randomize(transformers.EomtForUniversalSegmentation(config))
+    model = randomize(transformers.EomtForUniversalSegmentation(transformers.EomtConfig(**EOMT, image_size=32)))
     model.save_pretrained(tmp_path)
     ours = keras_vit.from_pretrained(tmp_path, family="dinov2")
-    layer = ours.get_layer("preprocessing")
-    layer.set_preprocessing([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], [32, 32])
-    image = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype("uint8")
-    small = image
+    normalisation = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    ours.get_layer("preprocessing").set_preprocessing(*normalisation, [32, 32])
+    small = image = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype("uint8")
     if is_resized:
-        resized = torch.nn.functional.interpolate(
-            torch.tensor(image.transpose(2, 0, 1)[None].astype("float32")), (54, 32), mode="bilinear", antialias=True
-        )
+        pixels = torch.tensor(image.transpose(2, 0, 1)[None].astype("float32"))
+        resized = torch.nn.functional.interpolate(pixels, (54, 32), mode="bilinear", antialias=True)
         small = np.rint(resized[0].numpy().transpose(1, 2, 0)).astype("uint8")
     shortest = {"shortest_edge": 32, "longest_edge": None}
     processor = transformers.EomtImageProcessor(size=shortest, do_split_image=True, do_resize=False)

@@ -18,34 +18,27 @@ def sample(x, p):
     return scipy.ndimage.map_coordinates(x.astype("float64"), positions, order=1, mode="grid-constant", cval=0.0)
 
 
-def cross_entropy(t, x):
-    """Mean binary cross-entropy of probabilities sigmoid(x) with t."""
-    return (t * np.logaddexp(0, -x) + (1 - t) * np.logaddexp(0, x)).mean()
-
-
-def dice_loss(t, x):
+def loss_at(p, x, t):
+    """The weighted binary cross-entropy and dice loss of a mask at points, where its probabilities are s."""
+    x, t = sample(x, p), sample(t, p)
     s = scipy.special.expit(x)
-    return 1 - (2 * (s * t).sum() + 1) / (s.sum() + t.sum() + 1)
+    cross_entropy = (t * np.logaddexp(0, -x) + (1 - t) * np.logaddexp(0, x)).mean()
+    dice_loss = 1 - (2 * (s * t).sum() + 1) / (s.sum() + t.sum() + 1)
+    return CROSS_ENTROPY * cross_entropy + DICE * dice_loss
 
 
 def assign(x, z, t, c, p):
     """The query of each object, (m,), of masks x (Q, h, w), with the lowest sum of costs."""
-    probabilities = scipy.special.softmax(z.astype("float64"), axis=-1)
-    cost = np.zeros((len(c), len(x)))
-    for k in range(len(c)):
-        for q in range(len(x)):
-            truth, logits = sample(t[k], p), sample(x[q], p)
-            cost[k, q] = CROSS_ENTROPY * cross_entropy(truth, logits) + DICE * dice_loss(truth, logits)
-            cost[k, q] -= CLASS * probabilities[q, c[k]]
+    cost = -CLASS * scipy.special.softmax(z.astype("float64"), axis=-1)[:, c].T
+    for k, q in np.ndindex(cost.shape):
+        cost[k, q] += loss_at(p, x[q], t[k])
     return scipy.optimize.linear_sum_assignment(cost)[1]
 
 
 def mask_loss(x, t, candidates, random):
-    """The weighted losses of a mask at the most uncertain of the candidates, and at random points."""
+    """The loss of a mask at the most uncertain of the candidates, and at random points."""
     order = np.argsort(np.abs(sample(x, candidates)), kind="stable")
-    p = np.concatenate([candidates[order[: 3 * (len(candidates) // 3) // 4]], random])
-    truth, logits = sample(t, p), sample(x, p)
-    return CROSS_ENTROPY * cross_entropy(truth, logits) + DICE * dice_loss(truth, logits)
+    return loss_at(np.concatenate([candidates[order[: 3 * (len(candidates) // 3) // 4]], random]), x, t)
 
 
 def class_losses(z, queries, c):

@@ -12,8 +12,7 @@ import keras_vit
 from keras_vit.data.decoding import image_decoder
 from keras_vit.export.precision import round_to_int8
 from keras_vit.export.signatures import ORIGINAL
-from tests.export.dense_test import FILES as FILES_OF_DENSE
-from tests.export.dense_test import SIZES, depth, eomt, linear, resized
+from tests.export import dense_test as dense
 from tests.export.exports import OPTIONS, export_option, meta_graph
 from tests.pictures import encoded, noise, picture
 from tests.serving.expected import assert_outputs, named
@@ -132,13 +131,14 @@ def test_pixels_of_the_original_images(tmp_path):
     """Outputs for depth are compared with Keras, and those of other models with the SavedModel in Python."""
     import tensorflow as tf
 
-    folders = [keras_vit.export_saved_model(build(), tmp_path / build.__name__) for build in (depth, eomt, linear)]
+    builders = dense.depth, dense.eomt, dense.linear
+    folders = [keras_vit.export_saved_model(build(), tmp_path / build.__name__) for build in builders]
     requests, expected = [], []
     for place, folder in enumerate(folders):
         served = tf.saved_model.load(str(folder)).signatures
         for name in [name for name in ("serving_default", *ORIGINAL) if name in served]:
-            requests.append(prediction_log(name, place, image_bytes=FILES_OF_DENSE))
-            expected.append(served[name](image_bytes=tf.constant(FILES_OF_DENSE)))
+            requests.append(prediction_log(name, place, image_bytes=dense.FILES))
+            expected.append(served[name](image_bytes=tf.constant(dense.FILES)))
     serve(folders, requests, tmp_path)
     answers = read_answers(tmp_path)
     assert not answers.errors
@@ -150,11 +150,11 @@ def test_pixels_of_the_original_images(tmp_path):
                 np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-4, err_msg=name)
             else:  # A pixel at a border may differ.
                 assert (outputs[name] == array.numpy()).mean() > 0.99, name
-    model, found = depth(), answers.outputs[1]["depth"]
-    for file, image, (height, width) in zip(FILES_OF_DENSE, found, SIZES, strict=True):
+    model, found = dense.depth(), answers.outputs[1]["depth"]
+    for file, image, (height, width) in zip(dense.FILES, found, dense.SIZES, strict=True):
         assert not image[height:].any()
         assert not image[:, width:].any()
         if height:
             pixels = keras_vit.preprocess_input(image_decoder(model)(file).numpy()[None], model)
-            depths = resized(to_numpy(model(pixels))[0, ..., 0], (height, width))
+            depths = dense.resized(to_numpy(model(pixels))[0, ..., 0], (height, width))
             np.testing.assert_allclose(image[:height, :width], depths, rtol=1e-4)

@@ -51,27 +51,21 @@ def test_features_are_those_of_the_views(tmp_path):
     features = compute(tmp_path / "a", Encoder())
     assert features.size == COUNT
     for epoch in range(3):
-        examples = read(features, epoch)
-        assert len(examples) == COUNT
-        for index, example in enumerate(examples):
+        for index, example in zip(range(COUNT), read(features, epoch), strict=True):
             value, number = index + 100 * (epoch % VIEWS), index + COUNT * (epoch % VIEWS)
-            np.testing.assert_array_equal(example["image"]["tap_0"], np.full((2, 3), value / 2, "float16"))
-            np.testing.assert_array_equal(example["image"]["tap_1"], np.full((3, 1), 3 * value, "float16"))
-            np.testing.assert_array_equal(example["label"]["classes"], [number, -number])
+            taps = {"tap_0": np.full((2, 3), value / 2, "float16"), "tap_1": np.full((3, 1), 3 * value, "float16")}
+            np.testing.assert_equal(example, {"image": taps, "label": {"classes": np.array([number, -number])}})
 
 
 def test_an_interrupted_computation_continues(tmp_path, monkeypatch):
     monkeypatch.setattr(feature_cache, "_SECONDS_BETWEEN_SAVES", 0)
     with pytest.raises(KeyboardInterrupt):
         compute(tmp_path / "a", Encoder(4))  # The first batch shows the shapes.
-    second = Encoder()
-    found = compute(tmp_path / "a", second)
-    assert second.count == 1 + COUNT * VIEWS - 3 * 2
-    for array, expected in zip(found.arrays, compute(tmp_path / "b", Encoder()).arrays, strict=True):
-        np.testing.assert_array_equal(array, expected)
-    third = Encoder()
-    compute(tmp_path / "a", third)
-    assert third.count == 1
+    for count in (1 + COUNT * VIEWS - 3 * 2, 1):
+        encoder = Encoder()
+        found = compute(tmp_path / "a", encoder)
+        assert encoder.count == count
+    np.testing.assert_equal(found.arrays, compute(tmp_path / "b", Encoder()).arrays)
 
 
 def test_the_size_is_limited(tmp_path, capsys):

@@ -1,10 +1,7 @@
 """Objects: average precision equals that of annotations in COCO's format, panoptic quality equals a transcription."""
 
-import contextlib
 import dataclasses
-import io
 
-import keras
 import numpy as np
 import pytest
 import sklearn.metrics
@@ -25,19 +22,15 @@ SIZE = (50, 70)
 def evaluation_of(evaluate, truths, predictions, *arguments):
     """Evaluates a model whose outputs for image i are mapped to `predictions[i]`. `truths` are (segments, classes)."""
     segments, classes = (np.stack(arrays).astype("int32") for arrays in zip(*truths, strict=True))
-    images = np.zeros((*segments.shape, 1), "int32")
-    images[:, 0, 0, 0] = np.arange(len(images))
-    columns = {"image": images, "segments": segments, "classes": classes}
+    numbers = np.arange(len(segments))[:, None, None, None] + np.zeros_like(segments)[..., None]
+    columns = {"image": numbers, "segments": segments, "classes": classes}
     arguments = lambda sample: sample, lambda masks, objects: predictions[int(objects[0])], *arguments
-    return evaluate_samples(
-        evaluate, columns, lambda images: {"masks": images + 0.0, "objects": images[:, 0, 0]}, NAMES, *arguments
-    )
+    return evaluate_samples(evaluate, columns, lambda x: {"masks": x + 0.0, "objects": x[:, 0, 0]}, NAMES, *arguments)
 
 
 def random_images():
     """Lists of true (segments, classes) and predicted (masks, classes, scores), which are near the true ones."""
-    rng, truths, predictions = np.random.default_rng(0), [], []
-    rows, columns = np.mgrid[: SIZE[0], : SIZE[1]]
+    rng, truths, predictions, (rows, columns) = np.random.default_rng(0), [], [], np.mgrid[: SIZE[0], : SIZE[1]]
     for image in range(9):
         y, x, height, width = rng.uniform(0, 1, (4, 5, 1, 1)) * np.array([*SIZE, 25, 35])[:, None, None, None]
         ellipses = ((rows - y) / (height + 2)) ** 2 + ((columns - x) / (width + 2)) ** 2 < 1
@@ -52,14 +45,13 @@ def random_images():
 def coco_index(images):
     """Annotations as in COCO's files. `images` are lists of (mask, class, score). Class -1 is a crowd of each class."""
     index, found = COCO(), []
-    for image, objects in enumerate(images):
-        for mask, label, score in objects:
-            known = {"image_id": image, "score": score, "area": int(mask.sum()), "iscrowd": int(label < 0)}
-            known["segmentation"] = run_lengths.encode(np.asfortranarray(mask, "uint8"))
-            found += [known | {"category_id": one} for one in ([label] if label >= 0 else range(3))]
+    for image, (mask, label, score) in ((image, each) for image, objects in enumerate(images) for each in objects):
+        known = {"image_id": image, "score": score, "area": int(mask.sum()), "iscrowd": int(label < 0)}
+        known["segmentation"] = run_lengths.encode(np.asfortranarray(mask, "uint8"))
+        for one in [label] if label >= 0 else range(3):
+            found.append(known | {"category_id": one, "id": len(found) + 1})
     facts = [{"id": number, "height": SIZE[0], "width": SIZE[1]} for number in range(len(images))]
-    numbered = [known | {"id": number} for number, known in enumerate(found, 1)]
-    index.dataset = {"images": facts, "categories": facts[:3], "annotations": numbered}
+    index.dataset = {"images": facts, "categories": facts[:3], "annotations": found}
     index.createIndex()
     return index
 
@@ -67,10 +59,9 @@ def coco_index(images):
 def test_average_precision_is_that_of_coco():
     truths, predictions = random_images()
     true = [[(s == k, int(c), 0) for k, c in enumerate(classes, 1) if (s == k).any()] for s, classes in truths]
-    with contextlib.redirect_stdout(io.StringIO()):
-        coco = COCOeval(coco_index(true), coco_index([list(zip(*found, strict=True)) for found in predictions]), "segm")
-        for step in (coco.evaluate, coco.accumulate, coco.summarize):
-            step()
+    coco = COCOeval(coco_index(true), coco_index([list(zip(*found, strict=True)) for found in predictions]), "segm")
+    for step in (coco.evaluate, coco.accumulate, coco.summarize):
+        step()
     evaluation = evaluation_of(evaluate_instances, truths, predictions)
     total, small, medium, large = evaluation.groups.values()
     assert 0.1 < coco.stats[0] < 0.9
@@ -117,9 +108,8 @@ def test_instances_are_counted_once():
 )
 def test_void_and_crowds(truth, prediction, overlap, counts):
     truth, prediction = (np.array([[*map(int, row)]]) for row in (truth, prediction))
-    found = evaluation_of(
-        evaluate_panoptic, [(truth, np.array([0, 1, -1]))], [(prediction, [(5, 0)])], [True] * 3
-    ).matches
+    truths, predictions = [(truth, np.array([0, 1, -1]))], [(prediction, [(5, 0)])]
+    found = evaluation_of(evaluate_panoptic, truths, predictions, [True] * 3).matches
     assert found.overlaps[0] == pytest.approx(overlap)
     assert (found.counts[0, 0], found.counts[1:, 0].sum(), found.counts[0, -1]) == counts
 
@@ -131,8 +121,8 @@ def test_stuff_of_a_class_is_one_segment(is_thing, quality):
     columns = {"image": 9 * pixels, "segments": np.ones_like(pixels, "int32"), "segment_classes": np.array([[1]])}
 
     def outputs_of(images):
-        objects = keras.ops.zeros_like(images[:, :2, :3, 0]) + np.array([0, 9, 0], "float32")
-        return {"masks": keras.ops.concatenate([images, -images], axis=-1), "objects": objects}
+        objects = 0 * images[:, :2, :3, 0] + np.array([0, 9, 0], "float32")
+        return {"masks": images * np.array([1, -1], "float32"), "objects": objects}
 
     def evaluate(model, dataset, splits, recipe):
         return Panoptic(recipe).evaluate(model, dataclasses.replace(dataset, is_thing=is_thing), splits)
@@ -148,9 +138,8 @@ def test_images_without_objects():
     none = np.zeros((0, 3, 5)), [], []
     evaluation = evaluation_of(evaluate_instances, truths, [none, (person[None], [0], [0.9]), none])
     assert [evaluation.examples[image][0] for image in range(3)] == [0, 1, 1]
-    evaluation = evaluation_of(
-        evaluate_panoptic, truths, [(nothing, []), (person, [(1, 0)]), (nothing, [])], [True] * 3
-    )
+    predictions = [(nothing, []), (person, [(1, 0)]), (nothing, [])]
+    evaluation = evaluation_of(evaluate_panoptic, truths, predictions, [True] * 3)
     assert [evaluation.examples[image][0] for image in range(3)] == [0, 0, 1]  # Void is not wrong.
     assert evaluation.totals == {"PQ": 0, "SQ": 0, "RQ": 0}
 
@@ -175,8 +164,8 @@ def test_panoptic_quality_is_that_of_the_paper():
     expected = np.array([panoptic_quality(images, label) for label in range(3)])
     assert 0.1 < expected[0, 0] < expected[0, 1] < 0.95
     np.testing.assert_allclose(evaluation.class_scores, expected, rtol=1e-12)
-    groups = [expected.mean(axis=0), expected[0], expected[1:].mean(axis=0)]
-    np.testing.assert_allclose([*evaluation.groups.values()], groups)
+    total, things, stuff = evaluation.groups.values()
+    np.testing.assert_allclose([total, things, stuff], [expected.mean(axis=0), expected[0], expected[1:].mean(axis=0)])
     true = np.stack([np.append(-1, classes)[segments] for segments, classes in truths])
     found = np.stack([sum((m == value) * (label - 3) for value, label in pairs) + 3 for m, pairs in predictions])
     ious = sklearn.metrics.jaccard_score(true[true >= 0], found[true >= 0], average=None, labels=[0, 1, 2])

@@ -13,9 +13,8 @@ from training.evaluation import outputs
 
 def evaluate_samples(evaluate, columns, outputs_of, class_names, *arguments, **options):
     """Calls `evaluate` with a model that computes `outputs_of(images)`. `columns` are {name: array (N, ...)}."""
-    source = IndexedSource(
-        len(columns["image"]), lambda i: {name: tf.constant(rows)[i] for name, rows in columns.items()}
-    )
+    tensors = {name: tf.constant(rows) for name, rows in columns.items()}
+    source = IndexedSource(len(columns["image"]), lambda i: {name: rows[i] for name, rows in tensors.items()})
     images = keras.Input(columns["image"].shape[1:])
     dataset = Dataset(class_names, {"test": source}, units=("m",))
     recipe = types.SimpleNamespace(fit=types.SimpleNamespace(batch_size=4))

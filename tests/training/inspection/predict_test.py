@@ -1,4 +1,6 @@
-"""The command `predict` shows the export of a run as its task means it."""
+"""Runs of the recipes of scenes record their results, and show what their export predicts as their task means it."""
+
+import json
 
 import pytest
 
@@ -8,18 +10,22 @@ from training.data.sets import scenes
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("recipe", "settings", "files"),
+    ("recipe", "settings", "files", "results"),
     [
-        ("scenes_eomt", [], {"instances.json"}),
-        ("scenes_eomt", ["task=panoptic_segmentation"], {"panoptic.json", "panoptic"}),
-        ("scenes_eomt", ["task=segmentation"], {"legend.png", "masks"}),
-        ("scenes_depth", [], {"depth"}),
+        ("scenes_eomt", [], {"instances.json"}, ("mask_ap", "mask_ap50", "mask_ap75")),
+        ("scenes_eomt", ["task=panoptic_segmentation"], {"panoptic.json", "panoptic"}, ("panoptic_quality",)),
+        ("scenes_eomt", ["task=segmentation"], {"legend.png", "masks"}, ("mean_iou",)),
+        ("scenes_semantic", [], {"legend.png", "masks"}, ("mean_iou",)),
+        ("scenes_depth", [], {"depth"}, ("abs_rel", "rmse", "delta_1", "constant_abs_rel")),
     ],
 )
-def test_a_run_predicts_its_samples_with_its_export(recipe, settings, files, tmp_path, monkeypatch, capfd):
+def test_a_run_predicts_its_samples_with_its_export(recipe, settings, files, results, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(scenes, "NUM_IMAGES", {"train": 40, "test": 9})
     small = ["model.input_shape=32,32,3", "fit.epochs=1", "fit.batch_size=8", f"run={tmp_path / 'run'}"]
     assert not main(["train", recipe, *small, *settings])
+    recorded = json.loads((tmp_path / "run" / "recipe.json").read_text())["result"]
+    assert {f"test_{name}" for name in (*results, "images")} <= recorded.keys()
+    assert (tmp_path / "run" / "report.html").is_file()
     samples = tmp_path / "run" / "figures" / "samples"
     assert {path.name for path in samples.iterdir()} == files | {f"{number}.png" for number in range(8)}
     assert "predicted by the SavedModel in a separate process" in capfd.readouterr().out

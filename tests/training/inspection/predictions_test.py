@@ -1,7 +1,5 @@
 """What `predict` prints and writes for each kind of output."""
 
-import contextlib
-import io
 import json
 
 import numpy as np
@@ -9,7 +7,7 @@ import PIL.Image
 import pytest
 from pycocotools.coco import COCO
 
-from tests.pictures import encoded, picture
+from tests.pictures import encoded, exif_segment, picture
 from training.inspection.predictions import PREDICTIONS
 
 NAMES = [f"c{number}" for number in range(8)]
@@ -61,9 +59,7 @@ def test_shares_of_a_mask(folder):
 def _sample(height, width):
     """A photograph that its EXIF orientation turns to this size."""
     stored = picture(height, width).transpose(PIL.Image.Transpose.ROTATE_90)
-    exif = PIL.Image.Exif()
-    exif[0x0112] = 6
-    return {"path": "a/photo.jpg", "image": encoded(stored, "JPEG", exif=exif)}
+    return {"path": "a/photo.jpg", "image": encoded(stored, "JPEG", exif=exif_segment(6, ">"))}
 
 
 OBJECTS = {
@@ -86,8 +82,7 @@ def test_instances(folder, tmp_path):
     prediction.finish()
     assert {path.name for path in (tmp_path / "to").iterdir()} == {"photo.png", "photo-2.png", "instances.json"}
     assert PIL.Image.open(tmp_path / "to" / "photo.png").size == (360, 480)  # Enlarged for the labels.
-    with contextlib.redirect_stdout(io.StringIO()):
-        index = COCO(tmp_path / "to" / "instances.json")
+    index = COCO(tmp_path / "to" / "instances.json")
     assert [image["file_name"] for image in index.dataset["images"]] == ["a/photo.jpg"] * 2
     assert index.cats[2]["name"] == "c2"
     for known, mask in zip(index.loadAnns(index.getAnnIds(imgIds=[1])), MASKS, strict=False):
@@ -114,8 +109,7 @@ def test_panoptic_segments(folder, tmp_path):
 def test_depth(units, factor, folder, tmp_path):
     prediction = PREDICTIONS["depth"](folder, {"units": units}, 5, tmp_path / "to", 0.5)
     depth = np.linspace(0, 4.75, 96, dtype="float32").reshape(8, 12)
-    text = prediction.text({"depth": depth}, _sample(8, 12))
-    unit = units[0] if units else "relative"
+    unit, text = units[0] if units else "relative", prediction.text({"depth": depth}, _sample(8, 12))
     assert text == f"depth 0 to 4.75 ({unit}), median 2.375; {tmp_path}/to/photo.png"
     assert prediction.row({"depth": depth}) == {"minimum": 0, "median": 2.375, "maximum": 4.75}
     inverse = PREDICTIONS["depth"](folder, {"units": None, "is_inverse": True}, 5, None, 0.5)
@@ -127,8 +121,7 @@ def test_depth(units, factor, folder, tmp_path):
         assert image.mode == "I;16"
         np.testing.assert_array_equal(np.asarray(image), np.rint(depth * factor))
         assert image.text["unit"] == f"{1 / factor:.6g} {unit}"
-    drawn = PIL.Image.open(tmp_path / "to" / "photo.png")
-    assert drawn.height > 8  # With the legend.
+    assert PIL.Image.open(tmp_path / "to" / "photo.png").height > 8  # With the legend.
 
 
 def test_normals(folder, tmp_path):

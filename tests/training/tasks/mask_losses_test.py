@@ -17,20 +17,14 @@ from training.errors import InputError
 from training.tasks.mask_losses import MaskObjective
 
 pytestmark = pytest.mark.each_backend
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "eomt_loss.npz"
 B, H, W, h, w, n, Q, M, C, P = 4, 12, 10, 5, 7, 2, 6, 3, 4, 16
 
 
-class Drawn(MaskObjective):
-    """The loss at given points."""
-
-    def __init__(self, num_queries, num_points, *points):
-        super().__init__(num_queries, None, num_points)
-        self.points = points
-
-    def draw(self, shape):
-        [points] = [points for points in self.points if points.shape[-2:] == tuple(shape)[-2:]]
-        return ops.convert_to_tensor(points)
+def drawn_at(num_queries, num_points, *points):
+    """The loss at given points, which have different shapes."""
+    objective, by_shape = MaskObjective(num_queries, None, num_points), {each.shape[-2:]: each for each in points}
+    objective.draw = lambda shape: ops.convert_to_tensor(by_shape[tuple(shape)[-2:]])
+    return objective
 
 
 def batch():
@@ -51,19 +45,15 @@ def test_losses_equal_the_equations_and_have_finite_gradients():
     labels, outputs, points = batch()
 
     def losses(masks, objects):
-        return Drawn(Q, P, *points)(labels, {"masks": masks, "objects": objects})
+        return drawn_at(Q, P, *points)(labels, {"masks": masks, "objects": objects})
 
     images = []
+    masks, objects = outputs[0].transpose(0, 3, 1, 2).reshape(B, n, Q, h, w), outputs[1].reshape(B, n, Q, C + 1)
     for i in range(B):
         valid = [k for k in range(M) if (labels["segments"][i] == k + 1).any() and labels["classes"][i, k] >= 0]
         truth = np.array([labels["segments"][i] == k + 1 for k in valid]), labels["classes"][i, valid]
-        predictions = []
-        for number, part in enumerate(slice(start, start + Q) for start in range(0, n * Q, Q)):
-            masks, objects = outputs[0][i, :, :, part].transpose(2, 0, 1), outputs[1][i, part]
-            predictions.append(
-                (masks, objects, points[0][i, number], *(each[i, number, : len(valid)] for each in points[1:]))
-            )
-        images.append((truth, predictions))
+        points_of_objects = (each[i, :, : len(valid)] for each in points[1:])
+        images.append((truth, [*zip(masks[i], objects[i], points[0][i], *points_of_objects, strict=True)]))
     assert [len(truth[1]) for truth, _ in images] == [1, 3, 0, 2]
     found, (masks, objects) = value_and_gradients(losses, *outputs)
     assert_close(found, B * mask_loss.losses(images))
@@ -77,9 +67,8 @@ def test_losses_equal_the_equations_and_have_finite_gradients():
 
 
 def test_loss_is_that_of_transformers():
-    with np.load(GOLDEN) as file:
-        golden = dict(file)
-    objective = Drawn(6, 64, *(golden[f"{name}_points"] for name in ("matching", "candidate", "random")))
+    golden = dict(np.load(pathlib.Path(__file__).parents[2] / "golden" / "eomt_loss.npz"))
+    objective = drawn_at(6, 64, *(golden[f"{name}_points"] for name in ("matching", "candidate", "random")))
     pairs = ("segments", "classes"), ("masks", "objects")
     losses = compiled(objective)(*({name: golden[name] for name in pair} for pair in pairs))
     assert_close(ops.mean(losses), golden["loss"])

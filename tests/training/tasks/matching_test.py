@@ -24,10 +24,6 @@ def problems(kind):
     return costs, is_object
 
 
-def total(costs, is_object, queries):
-    return (np.take_along_axis(costs, queries[..., None], axis=-1)[..., 0] * is_object).sum(axis=1)
-
-
 @pytest.mark.parametrize("kind", ["random", "contested", "tied", "square"])
 def test_costs_are_the_lowest(kind):
     costs, is_object = problems(kind)
@@ -39,7 +35,8 @@ def test_costs_are_the_lowest(kind):
     for queries, is_valid in zip(found, is_object, strict=True):
         assert len(set(queries[is_valid])) == is_valid.sum()
         assert not queries[~is_valid].any()
-    np.testing.assert_allclose(total(costs, is_object, found), total(costs, is_object, expected), atol=1e-5)
+    chosen = (np.take_along_axis(costs, queries[..., None], axis=-1)[..., 0] for queries in (found, expected))
+    np.testing.assert_allclose(*((each * is_object).sum(axis=1) for each in chosen), atol=1e-5)
     if kind != "tied":
         np.testing.assert_array_equal(found, expected)
 

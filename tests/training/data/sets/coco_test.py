@@ -4,52 +4,36 @@ import json
 import re
 
 import numpy as np
-import PIL.Image
 import pytest
 from pycocotools import coco
 from pycocotools import mask as rle
 
+from tests.training.data.sets.folder_test import write_image
 from training.data.loading import load_dataset
 from training.data.masks import VOID, encode_png
 from training.errors import InputError
 from training.recipe.images import Data
 
 SIZE = (14, 19)
-CATEGORIES = [
-    {"id": 90, "name": "dog"},
-    {"id": 2, "name": "cat"},
-    {"id": 7, "name": "sky", "isthing": 0},
-]  # cat, sky, dog
+CATEGORIES = [{"id": 90, "name": "dog"}, {"id": 2, "name": "cat"}, {"id": 7, "name": "sky", "isthing": 0}]
 BLOB = np.zeros(SIZE, "uint8")
 BLOB[3:9, 4:12] = np.random.default_rng(0).random((6, 8)) < 0.6
 BLOB[13, 18] = 1
-
-
-def compressed(mask):
-    return {"size": list(SIZE), "counts": rle.encode(np.asfortranarray(mask))["counts"].decode()}
-
-
-def runs(mask):
-    """An RLE that is not compressed."""
-    values = mask.T.ravel()
-    lengths = np.diff([0, *(np.flatnonzero(np.diff(values)) + 1), values.size]).tolist()
-    return {"size": list(SIZE), "counts": [0, *lengths] if values[0] else lengths}
-
-
+COUNTS, MOVED = (rle.encode(np.asfortranarray(np.roll(BLOB, by, axis=1)))["counts"].decode() for by in (0, 2))
+CORNER = [0, 4, 10, 4, 10, 4, 10, 4, 220]  # 4 x 4 pixels, as an RLE that is not compressed.
 OBJECTS = [
-    {"category_id": 2, "segmentation": compressed(BLOB)},
+    {"category_id": 2, "segmentation": {"size": SIZE, "counts": COUNTS}},
     {"category_id": 90, "segmentation": [[2, 2, 12, 2, 12, 12, 2, 12], [14.5, 1, 30, 1, 18, 7.3]]},
-    {"category_id": 7, "segmentation": runs(np.pad([[1] * 4] * 4, ((0, 10), (0, 15)))), "iscrowd": 1},
-    {"category_id": 90, "segmentation": runs(np.roll(BLOB, 2, axis=1))},
+    {"category_id": 7, "segmentation": {"size": SIZE, "counts": CORNER}, "iscrowd": 1},
+    {"category_id": 90, "segmentation": {"size": SIZE, "counts": MOVED}},
 ]
 
 
 def write(root, name, folder, numbers, objects=(), **entries):
     """Writes images, and a JSON file in which each image has the objects."""
-    (root / folder).mkdir(parents=True, exist_ok=True)
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     for number in numbers:
-        PIL.Image.new("RGB", SIZE[::-1], (5 * number, 9, 80)).save(root / folder / f"{number}.png")
+        write_image(root / folder / f"{number}.png", SIZE)
     annotations = [{"image_id": i, "id": 10 * i + j, **each} for i in numbers for j, each in enumerate(objects)]
     images = [{"id": number, "file_name": f"{number}.png", "height": 14, "width": 19} for number in numbers]
     content = {"images": images, "annotations": annotations, "categories": CATEGORIES, **entries}
@@ -104,12 +88,12 @@ def test_json_files_beside_the_images(tmp_path):
 
 
 def write_panoptic(root, colors, infos):
+    folder = root / "annotations" / "panoptic_train2017"
+    folder.mkdir(parents=True, exist_ok=True)
     annotations = [{"image_id": i, "file_name": f"{i}.png", "segments_info": infos} for i in (1, 2)]
-    write(root, "annotations/panoptic_train2017.json", "train2017", [1, 2], annotations=annotations)
-    for i in (1, 2):
-        path = root / "annotations" / "panoptic_train2017" / f"{i}.png"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(encode_png(colors))
+    write(root, f"annotations/{folder.name}.json", "train2017", [1, 2], annotations=annotations)
+    for known in annotations:
+        (folder / known["file_name"]).write_bytes(encode_png(colors))
 
 
 def test_panoptic_segments(tmp_path):
@@ -151,8 +135,8 @@ BROKEN = {
     "object 40: it has 9 x 14 pixels, but the image has 19 x 14": {"segmentation": {"size": [14, 9], "counts": [126]}},
     "object 40: its RLE is damaged: the runs": {"segmentation": {"size": SIZE, "counts": [200, 20]}},
     "object 40: its RLE is damaged: the .* 14 x 19": {"segmentation": {"size": SIZE, "counts": [300, -34]}},
-    "object 40: its RLE is damaged$": {"segmentation": {"size": SIZE, "counts": compressed(BLOB)["counts"][:-1] + "o"}},
-    "object 40: its RLE is damaged: .*": {"segmentation": {"size": SIZE, "counts": compressed(BLOB)["counts"][:-1]}},
+    "object 40: its RLE is damaged$": {"segmentation": {"size": SIZE, "counts": COUNTS[:-1] + "o"}},
+    "object 40: its RLE is damaged: .*": {"segmentation": {"size": SIZE, "counts": COUNTS[:-1]}},
 }
 
 
@@ -166,10 +150,9 @@ def test_annotations_that_cannot_be_used_are_named_and_skipped(tmp_path, capsys)
         dataset = load(tmp_path, max_failures=1)
         assert sum(source.size for source in dataset.splits.values()) == 3
         printed = capsys.readouterr().out.splitlines()
-        assert f"Skipped {tmp_path}/images/1.png: No such file or directory" in printed
         [problem] = [line.partition("cannot be used: ")[2] for line in printed if "4.png" in line]
         assert re.match(message, problem), problem
-        assert "Skipped 2 in total." in printed
+        assert {f"Skipped {tmp_path}/images/1.png: No such file or directory", "Skipped 2 in total."} <= {*printed}
 
 
 def test_files_that_cannot_be_used_are_refused(tmp_path):
