@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.text.tokenizers import Tokenizer
-from tests.models.tiny import CONFIG
-from tests.test_case import TENSORFLOW, assert_close, randomize, rest_slow, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, rest_slow, to_numpy
+from tests.text.models import CONTEXT, SHAPE, random_model
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "modern"
 PUBLISHED = [
@@ -22,18 +21,6 @@ PUBLISHED = [
     ("clip_hf_eos", "softmax", {}),
     ("open_clip_siglip", "sigmoid", {"num_heads": 2}),
 ]
-SHAPE, CONTEXT = (16, 24, 3), 24
-
-
-def random_model(activation="softmax", projection=True):
-    """A model with the small vocabulary of CLIP, whose images have a projection or not."""
-    image = CONFIG if projection else CONFIG.replace(pooling="avg", class_token=False)
-    arguments = {"classes": 20, "classifier_activation": None} if projection else {"include_top": False}
-    width = 20 if projection else image.hidden_dim
-    text = keras_vit.TextConfig(573, CONTEXT, 12, num_layers=2, num_heads=3, mlp_dim=16, projection_dim=width)
-    tokenizer = Tokenizer.from_file("clip", GOLDEN / "tokenizers" / "clip", CONTEXT)
-    model = keras_vit.ImageTextModel(keras_vit.ViT(image, input_shape=SHAPE, **arguments), text, activation, tokenizer)
-    return randomize(model, scale=0.3)
 
 
 @pytest.mark.parametrize("case", rest_slow(PUBLISHED))

@@ -14,10 +14,22 @@ def add_to(subparsers):
         help="split (default: test); new: images that were added since the training; all is only for data sets that "
         "the model was not trained on",
     )
+    parser.add_argument(
+        "--names",
+        metavar="FILE",
+        help="classify without training: text file with the names of the classes, for an image-text model. A line is a "
+        "class, as in the data: cat, or LABEL=name, other name",
+    )
+    parser.add_argument(
+        "--templates",
+        default="clip_best",
+        metavar="NAME",
+        help="with --names: sentences about the classes: name, photo, clip_best (default), clip, or a sentence with {}",
+    )
     parser.set_defaults(command=run)
 
 
 def run(options):
     from training.inspection.evaluate import evaluate_source
 
-    print(evaluate_source(options.source, options.assignments, options.split))
+    print(evaluate_source(options.source, options.assignments, options.split, options.names, options.templates))

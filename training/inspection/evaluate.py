@@ -1,7 +1,9 @@
 """Evaluates a run's model or published weights on the run's data or on other data."""
 
+import collections
 import dataclasses
 import functools
+import pathlib
 
 from keras_vit.label_spaces import imagenet1k_classes
 from training.data.sets.objectnet import is_objectnet, shared_part
@@ -20,7 +22,7 @@ _OTHER_DATA_FIELDS = (
 )
 
 
-def evaluate_source(source, assignments=(), split="test"):
+def evaluate_source(source, assignments=(), split="test", names=None, templates="clip_best"):
     """Evaluates a model on a split, and describes the result as text.
 
     Args:
@@ -30,6 +32,9 @@ def evaluate_source(source, assignments=(), split="test"):
             ImageNet-1k can also be evaluated on a folder with the classes of ObjectNet.
         split: Name of the split. `"all"`, all images, is not possible for the data that the model was trained on.
             `"new"` are the images that were added to these data since then.
+        names: Path of a file with the names of the classes, if `source` is an image-text model. Each line is a class,
+            as its label in the data, or as `label=name, other name`.
+        templates: As in `keras_vit.ImageTextModel.classifier`.
 
     Returns:
         The result as lines of text.
@@ -38,7 +43,8 @@ def evaluate_source(source, assignments=(), split="test"):
         InputError: If there is no such model, split or data set, if the data set has other classes than the model, or
             if `split` is `"all"` and contains images that the model was trained on.
     """
-    opened = open_source(source)
+    words = None if names is None else _read_names(names)
+    opened = open_source(source, words, templates)
     recipe = recipe_for(opened, assignments, _OTHER_DATA_FIELDS)
     if opened.class_names is None:
         raise InputError(
@@ -77,6 +83,8 @@ def evaluate_source(source, assignments=(), split="test"):
             f"{len(shared.dataset.class_names)} shared classes; {shared.num_left_out:,} images of other classes are "
             f"left out.\n{classification_text(evaluation)}"
         )
+    if words is not None and sorted(dataset.class_names) == sorted(words):  # In the order of the data.
+        opened = open_source(source, {label: words[label] for label in dataset.class_names}, templates)
     if task.annotation == "labels" and set(dataset.class_names) <= set(opened.class_names):
         dataset = with_names("labels", dataset, opened.class_names, are_known=False)
     if list(dataset.class_names) != opened.class_names:
@@ -85,6 +93,19 @@ def evaluate_source(source, assignments=(), split="test"):
             f"{shortened_names(dataset.class_names)}. Choose data with the same {task.predicted}."
         )
     return f"{title}\n{task.evaluation_text(task.evaluate(opened.model, dataset, splits))}"
+
+
+def _read_names(path):
+    """{label of a class: its names} from a text file."""
+    try:
+        lines = [line.strip() for line in pathlib.Path(path).read_text(encoding="utf-8-sig").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--names={path} cannot be read as text in UTF-8: {error}") from None
+    pairs = [line.partition("=")[::2] for line in lines if line]
+    names = [(label.strip(), [each.strip() for each in text.split(",") if each.strip()]) for label, text in pairs]
+    if twice := [label for label, number in collections.Counter(label for label, _ in names).items() if number > 1]:
+        raise InputError(f"--names={path} names these classes several times: {shortened_names(twice)}")
+    return {label: found or [label.replace("_", " ")] for label, found in names}
 
 
 def _refuse_seen(opened, dataset):

@@ -52,12 +52,14 @@ def _resolve(directory):
     return pathlib.Path(directory).expanduser().resolve()
 
 
-def open_source(source):
+def open_source(source, names=None, templates="clip_best"):
     """Opens a model to be measured.
 
     Args:
         source: Folder of a run, `.keras` file, or weights as in `keras_vit.from_pretrained`, including names from
-            the catalogue.
+            the catalogue. With `names`, weights or a `.keras` file of an image-text model.
+        names: {label of a class: its names}, for an image-text model.
+        templates: As in `keras_vit.ImageTextModel.classifier`.
 
     Returns:
         An `Opened`.
@@ -67,6 +69,8 @@ def open_source(source):
     """
     path = pathlib.Path(source)
     run = Run(path.parent if path.suffix == ".keras" else path)
+    if names is not None:
+        return Opened(without_queries(str(source)), _classifier(source, names, templates), run, None, list(names))
     if run.folder == path and run.recipe.is_file():
         return Opened(str(source), load_model(run.model), run, recipes.load(str(run.recipe)), read_class_names(run))
     if path.suffix == ".keras":
@@ -91,6 +95,20 @@ def open_source(source):
     is_known = description.label_space == "imagenet1k" and model.output_shape[-1] == NUM_CLASSES["imagenet1k"]
     class_names = [wnid for wnid, _ in imagenet1k_classes()] if is_known else None
     return Opened(without_queries(str(source)), model, run, class_names=class_names)
+
+
+def _classifier(source, names, templates):
+    """The classifier of an image-text model for the names of classes."""
+    try:
+        if pathlib.Path(source).suffix == ".keras":
+            model = load_model(pathlib.Path(source))
+            if not isinstance(model, keras_vit.ImageTextModel):
+                raise InputError(f"--names needs an image-text model, but {source} is none.")
+        else:
+            model = keras_vit.ImageTextModel.from_pretrained(source, include_preprocessing=True)
+        return model.classifier(names, templates)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise InputError(str(error)) from error
 
 
 def load_data(load, run, is_data_of_run=True, disjoint=True):

@@ -11,6 +11,7 @@ import tensorflow_datasets as tfds
 import keras_vit
 from keras_vit.label_spaces import imagenet1k_classes
 from keras_vit.preprocessing import preprocessing_layer
+from tests.text.models import random_model
 from tests.training.evaluation.classification_test import NAMES, build, probabilities_of, random_images
 from tests.training.tiny_sets import TinySet
 from training.data.dataset import Dataset
@@ -88,6 +89,31 @@ def test_of_many_other_classes_the_first_are_named(run, tmp_path):
     other.model.symlink_to(run.model)
     with pytest.raises(InputError, match=r"class 9, … \(1,000 in all\), but the data set has ant, bee"):
         evaluate_source(other.folder, ["data.dataset=tiny"])
+
+
+def test_names_classify_without_training(tmp_path, monkeypatch):
+    """The file has the classes in another order than the data, a label without a name, and one with two names."""
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path))
+    folders = ["cat", "old_dog", "x"]
+    written = write_photographs(tmp_path / "images", folders)
+    data = ["data.dataset=folder", f"data.directory={tmp_path / 'images'}", "fit.batch_size=10"]
+    model, names = random_model(include_preprocessing=True, input_shape=(12, 12, 3)), tmp_path / "names.txt"
+    model.save(tmp_path / "model.keras")
+    names.write_text("x = toy, bird\nold_dog\n\ncat\n")
+    text = evaluate_source(tmp_path / "model.keras", data, "all", names, "photo")
+    images = np.stack([tf.io.decode_png(path.read_bytes()).numpy() for path in written]).astype("float32")
+    texts = [model.text_embeddings(f"a photo of a {name}.") for name in ("cat", "old dog", "toy", "bird")]
+    texts = np.concatenate([*texts[:2], np.mean(texts[2:], axis=0)])
+    texts /= np.linalg.norm(texts, axis=1, keepdims=True)
+    expected = [folders.index(path.parent.name) for path in written]
+    share = np.mean(model.similarity(images, texts).argmax(axis=1) == expected)
+    assert f"{share:.2%}" in text
+    for content, message in (("cat\ncat", "several times: cat"), ("cat\ndog", "The model has the classes cat, dog")):
+        names.write_text(content)
+        with pytest.raises(InputError, match=message):
+            evaluate_source(tmp_path / "model.keras", data, "all", names)
+    with pytest.raises(InputError, match="There is no file or folder"):
+        evaluate_source(tmp_path / "model.npz", data, "all", names)
 
 
 @pytest.fixture(scope="module")
