@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_vit.checks import check_choice, check_positive_integer
 from keras_vit.heads.dense_head import DenseHead, patch_map, with_class_token
-from keras_vit.layers.convolutional.feature_fusion import FeatureFusion
+from keras_vit.layers.convolutional.feature_fusion import FeatureFusion, small_kernel
 from keras_vit.layers.ops.activations import ACTIVATIONS
 from keras_vit.layers.ops.resizing import resize_bilinear
 
@@ -83,7 +83,7 @@ class DPTHead(DenseHead):
     def build(self, patches_shape, taps_shape=None, images_shape=None):
         width = patches_shape[-1]
         widths = self.widths or [width // 8, width // 4, width // 2, width]
-        dense = functools.partial(self.build_part, keras.layers.Dense)
+        dense = functools.partial(self.build_part, keras.layers.Dense, kernel_initializer=small_kernel())
         self.readouts = []
         if self.readout is not None:
             self.readouts = [dense(f"readout_{i}", (None, 2 * width), width) for i in range(4)]
@@ -108,7 +108,7 @@ class DPTHead(DenseHead):
             self.output_convs = [conv("project", shape, self.features)]
 
     def _conv(self, create, name, input_shape, filters, kernel_size, **options):
-        options = {"padding": "valid", **options, "data_format": "channels_last"}
+        options = {"padding": "valid", "kernel_initializer": small_kernel(), **options, "data_format": "channels_last"}
         return self.build_part(create, name, input_shape, filters, kernel_size, **options)
 
     def call(self, patches, taps, images):

@@ -17,6 +17,7 @@ from keras_vit.graph import calls
 from keras_vit.heads import HEADS
 from keras_vit.heads.classifier import classifier
 from keras_vit.heads.dense_head import DenseHead, patch_map
+from keras_vit.layers.convolutional.feature_fusion import small_kernel
 from keras_vit.models.building import SharedArguments, checked_arguments, functional_model, image_inputs, prepare
 from keras_vit.models.functional_vit import FunctionalViT
 from keras_vit.models.vit import check_preprocessing
@@ -227,9 +228,12 @@ def _estimate_depth(features, images, config, shared):
 def _last_layers(features, config, prefix, num_outputs):
     """The convolution of `output_dim` channels, if any, and the last layer."""
     if config.output_dim is not None:
-        options = {"padding": "same", "data_format": "channels_last", "activation": "relu"}
+        options = {"padding": "same", "data_format": "channels_last", "kernel_initializer": small_kernel()}
+        options |= {"activation": "relu"}
         features = keras.layers.Conv2D(config.output_dim, 3, name=f"head_{prefix}output", **options)(features)
-    return keras.layers.Dense(num_outputs, dtype="float32", name=f"{prefix}predictions")(features)
+    return keras.layers.Dense(
+        num_outputs, kernel_initializer=small_kernel(), dtype="float32", name=f"{prefix}predictions"
+    )(features)
 
 
 def _estimate_normals(features, images, config, shared):

@@ -11,6 +11,15 @@ from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.ops.resizing import resize_bilinear
 
 
+def small_kernel():
+    """The initial values of kernels in the owners' code, those of PyTorch's layers.
+
+    Their variance is a third of the usual one, so the residual branches of a new head are small, and its outputs do not
+    saturate an activation.
+    """
+    return keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class FeatureFusion(BaseLayer):
     """Adds a map to a coarser state, refines the sum and enlarges it (DPT, arXiv 2103.13413, section 3 and figure 1).
@@ -49,12 +58,14 @@ class FeatureFusion(BaseLayer):
     def build(self, state_shape, maps_shape=None):
         shape = (None, None, None, self.features)
         options = {"kernel_size": 3, "padding": "same", "data_format": "channels_last", "use_bias": self.use_bias}
-        options |= {"input_shape": shape, "filters": self.features}
+        options |= {"input_shape": shape, "filters": self.features, "kernel_initializer": small_kernel()}
         conv = functools.partial(self.build_part, keras.layers.Conv2D, **options)
         first = () if self.is_first else (conv(name="residual_conv_0"), conv(name="residual_conv_1"))
         self.residual_convs = list(first)
         self.convs = [conv(name="conv_0"), conv(name="conv_1")]
-        self.projection = self.build_part(keras.layers.Dense, "projection", shape, self.features)
+        self.projection = self.build_part(
+            keras.layers.Dense, "projection", shape, self.features, kernel_initializer=small_kernel()
+        )
 
     def call(self, state, maps=None, size=None):
         if not self.is_first:
