@@ -21,6 +21,12 @@ def raised_in_pipeline(error):
     return found and found[1]
 
 
+def without_call(error):
+    """The message of an error without what Keras adds about the call of a layer: its name and arguments."""
+    message = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
+    return message[1] if message else str(error)
+
+
 def without_queries(text):
     """Removes the query strings of all URLs in a text, because they may contain signatures that grant access."""
     return re.sub(r"(://[^\s?#'\"]*)[?#][^\s'\"]*", r"\1", text)

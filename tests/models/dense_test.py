@@ -142,6 +142,7 @@ def test_what_transformers_cannot_express(tmp_path):
     published = {"head": DPTHead(features=6, output="image"), "output_dim": 4, "activation": "relu"}
     for model, message in (
         (segmenter("linear"), "cannot express that a model returns class_map"),
+        (segmenter("eomt", CONFIG.replace(layer_scale=None)), "cannot express an EoMT without layer scale"),
         (depth_estimator(head=HEADS["dpt"]), r"a head other than DPTHead.*activation='softplus'"),
         (depth_estimator(**published), "cannot express is_inverse=False without max_depth"),
         (depth_estimator(**published, is_inverse=True, upsampling=2), "cannot express an upsampling"),

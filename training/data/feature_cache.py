@@ -66,7 +66,7 @@ def cached_features(folder, source, make_example, compute, batch_size, num_views
         arrays = [_array(folder / f"{i}.npy", (count, *row.shape), row.dtype) for i, row in enumerate(rows)]
         done = _read_progress(folder)
         if done < count:
-            print(f"Computing the features of {count:,} {title} ({size / 1e9:.1f} GB), kept in {folder}", flush=True)
+            print(f"Computing the features of {count:,} {title} ({_in_words(size)}), kept in {folder}", flush=True)
             batches = _examples(source, make_example, num_views, done).batch(batch_size)
             _fill(folder, arrays, batches, compute, done, count)
     specs = [tf.TensorSpec(row.shape, row.dtype) for row in rows]
@@ -92,23 +92,30 @@ def _examples(source, make_example, num_views, done):
 def _fill(folder, arrays, batches, compute, done, count):
     began = saved = time.monotonic()
     start = done
-    for images, labels in batches.prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
-        features = compute(images)
-        if (largest := max(np.abs(x).max() for x in features.values())) > _TOO_LARGE:
-            raise InputError(f"Features of the encoder reach {largest:.3g}, which is too large to keep in float16.")
-        values = tf.nest.flatten({"image": features, "label": labels})
-        for array, rows in zip(arrays, values, strict=True):
-            array[done : done + len(images)] = rows
-        done += len(images)
-        now = time.monotonic()
-        if now - saved > _SECONDS_BETWEEN_SAVES or done == count:
-            for array in arrays:
-                array.flush()
-            with replace_file_atomically(folder / _PROGRESS) as unfinished:
-                unfinished.write_text(json.dumps({"rows": done}))
-            left = (now - began) / (done - start) * (count - done)
-            print(f"  {done:,} of {count:,}, {left / 60:.1f} minutes left", flush=True)
-            saved = now
+
+    def save():
+        for array in arrays:
+            array.flush()
+        with replace_file_atomically(folder / _PROGRESS) as unfinished:
+            unfinished.write_text(json.dumps({"rows": done}))
+
+    try:
+        for images, labels in batches.prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
+            features = compute(images)
+            if (largest := max(np.abs(x).max() for x in features.values())) > _TOO_LARGE:
+                raise InputError(f"Features of the encoder reach {largest:.3g}, which is too large to keep in float16.")
+            values = tf.nest.flatten({"image": features, "label": labels})
+            for array, rows in zip(arrays, values, strict=True):
+                array[done : done + len(images)] = rows
+            done += len(images)
+            now = time.monotonic()
+            if now - saved > _SECONDS_BETWEEN_SAVES or done == count:
+                save()
+                left = (now - began) / (done - start) * (count - done)
+                print(f"  {done:,} of {count:,}, {left / 60:.1f} minutes left", flush=True)
+                saved = now
+    finally:  # Also after Ctrl-C.
+        save()
 
 
 def _array(path, shape, dtype):
@@ -151,7 +158,7 @@ def _make_room(folder, size, limit, kept):
     needed = size + sum(map(_num_bytes, kept))
     if needed > limit:
         raise InputError(
-            f"The features need {needed / 1e9:.1f} GB, but data.cache_limit is {limit / 1e9:g} GB. Choose fewer "
+            f"The features need {_in_words(needed)}, but data.cache_limit is {_in_words(limit)}. Choose fewer "
             f"data.views, smaller images, or a higher data.cache_limit. With model.train_encoder=true, no features are "
             f"kept."
         )
@@ -163,8 +170,12 @@ def _make_room(folder, size, limit, kept):
         shutil.rmtree(removable.pop(0))
     free = shutil.disk_usage(folder).free
     if size - _num_bytes(folder) > free:
-        raise InputError(f"The features need {size / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free for {folder}.")
+        raise InputError(f"The features need {_in_words(size)}, but only {_in_words(free)} are free for {folder}.")
 
 
 def _num_bytes(folder):
     return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def _in_words(num_bytes):
+    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.3g} MB"

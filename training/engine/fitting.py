@@ -98,10 +98,10 @@ class Fitting:
         validation, callbacks = self._validation(), [Events(self)]
         if self.engine.is_chief and self.run_folder is not None:
             callbacks.append(TensorBoard(self))
+        batches = self._training_batches()  # Computes features, which a signal stops at once.
         with self.stop.listening():
             if self.state.pending_row:
                 self._repeat_validation(validation, callbacks)
-            batches = self._training_batches()
             while self.state.step < self.total_steps and not self.stop.accepted:
                 self._fit_segment(batches, validation, callbacks)
             # A stop may have been requested since the last check.

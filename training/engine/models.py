@@ -15,7 +15,7 @@ from keras_vit.outputs import output_of
 from keras_vit.preprocessing import SETTINGS, preprocessing_layer
 from keras_vit.weights.adapt import check_stem
 from keras_vit.weights.opening import entry_of_source, open_checkpoint
-from training.errors import InputError
+from training.errors import InputError, without_call
 from training.recipe.model_functions import build_head, get_function
 from training.runs.folder import Run, load_model, read_class_names
 from training.tasks import TASKS
@@ -69,7 +69,7 @@ def build_model(recipe, classes, with_logits=False, built=None):
         if recipe.fit.rematerialize:
             keras_vit.rematerialize(model)
     except (ValueError, TypeError, OSError) as error:
-        raise InputError(str(error)) from error
+        raise InputError(without_call(error)) from error
     if built is not None:
         config, layer = built["preprocessing"], preprocessing_layer(model)
         layer.set_preprocessing(**{name: config[name] for name in SETTINGS})

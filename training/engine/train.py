@@ -77,7 +77,10 @@ def train(recipe, runs="runs", folder=None, on_finished=None):
             return run, _fit_and_finish(Fitting(task, dataset, engine, run), on_finished or finish)
     except KeyboardInterrupt:
         hint = "Nothing was trained yet." if is_untrained(run) else f"To resume: {resume_command(run)}"
-        print(f"Stopped. {hint}")
+        kept = (
+            " The features that were computed are kept; the same command continues." * recipe.model.has_frozen_encoder
+        )
+        print(f"Stopped. {hint}{kept}")
         return run, None
 
 

@@ -54,6 +54,8 @@ def predict(source, images, top=5, to=None, batch_size=32, threshold=0.5):
     if serve is None or "image_bytes" not in serve.structured_input_signature[1]:
         raise InputError(f"{folder} does not take encoded images. Export the model with: python -m training export")
     is_table = to is not None and to.suffix.lower() in inference.TABLES
+    if to is not None and to.suffix and not is_table and not to.is_dir():
+        raise InputError(f"--to={to} must be a file {', '.join(inference.TABLES)}, or a folder without a suffix.")
     if is_table and to.resolve() in [pathlib.Path(source).resolve() for source in images]:
         raise InputError(f"--to={to} is a table of images, which would be replaced. Choose another file.")
     output = _read_output(folder, serve.structured_outputs)
@@ -79,7 +81,8 @@ def predict(source, images, top=5, to=None, batch_size=32, threshold=0.5):
         inference.write_rows(to, ["path", *answer.columns], rows)
     except (ImportError, OSError) as error:
         raise InputError(f"--to={to} cannot be written: {getattr(error, 'strerror', None) or error}") from None
-    print(f"{to}: {unreadable.total - unreadable.count:,} images")
+    count = unreadable.total - unreadable.count
+    print(f"{to}: {count:,} image{'' if count == 1 else 's'}")
     return unreadable.count
 
 

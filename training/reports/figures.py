@@ -9,7 +9,6 @@ import PIL.Image
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize, PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 
 from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels, style
 
@@ -87,12 +86,20 @@ def plot_color_bars(scales):
     """Colour bars of `scales`, {label: ScalarMappable}, one beside the other."""
     figure, axes = panels((4.2, 0.8), columns=len(scales))
     for ax, (label, scale) in zip(axes.flat, scales.items(), strict=True):
-        ticks = LogLocator(subs=(1, 2, 5)) if isinstance(scale.norm, LogNorm) else None
-        bar = figure.colorbar(scale, cax=ax, orientation="horizontal", ticks=ticks, format="%g")
+        ticks = _log_ticks(scale.norm.vmin, scale.norm.vmax) if isinstance(scale.norm, LogNorm) else None
+        bar = figure.colorbar(scale, cax=ax, orientation="horizontal", ticks=ticks, format="%.3g")
+        bar.minorticks_off()
         bar.set_label(label, color=INK)
         bar.outline.set_visible(False)
         bar.ax.tick_params(which="both", length=0, colors=MUTED)
     return figure
+
+
+def _log_ticks(low, high):
+    """Numbers with one digit, or evenly spaced ones if the range contains fewer than three of them."""
+    round_numbers = [digit * 10.0**power for power in range(-9, 10) for digit in (1, 2, 5)]
+    inside = [number for number in round_numbers if low <= number <= high]
+    return inside if len(inside) > 2 else np.geomspace(low, high, 4)
 
 
 def plot_calibration(calibration):

@@ -2,15 +2,18 @@
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit import describe
+from training.errors import InputError
 from training.evaluation.depth import evaluate
 from training.reports.depth import write_depth_report
 from training.reports.text import depth_text
 from training.tasks import task
 from training.tasks.depth_losses import AbsRel, ScaleShiftInvariantLoss, SiLogLoss
 
+_NUM_CHECKED = 8  # Number of images whose depth is checked before the training.
 _LIMITS = (1e-3, 100.0)  # In metres, if the model has no limits.
 
 
@@ -41,7 +44,9 @@ class Task(task.DenseTask):
         self.max_depth = _is_relative_and_limits(model)[1][1]
 
     def build_objective(self, learner, dataset):
-        return ScaleShiftInvariantLoss() if _is_relative_and_limits(learner)[0] else SiLogLoss()
+        is_relative, limits = _is_relative_and_limits(learner)
+        _check_depth(dataset, *limits)
+        return ScaleShiftInvariantLoss() if is_relative else SiLogLoss()
 
     def build_metric(self, learner, dataset):
         is_relative, limits = _is_relative_and_limits(learner)
@@ -66,6 +71,18 @@ class Task(task.DenseTask):
     def report(self, run, dataset, state, evaluation, model):
         write_depth_report(run, self.recipe, state, evaluation, model, (self.metric.name, "AbsRel (%)", 100))
         return self.results(evaluation)
+
+
+def _check_depth(dataset, low, high):
+    """Raises an InputError if no depth of the first training images can be learned."""
+    first = dataset.splits["train"].in_order().take(_NUM_CHECKED).as_numpy_iterator()
+    depths = np.concatenate([example["depth"].ravel() for example in first])
+    if not ((depths > low) & (depths < high)).any():
+        known = depths[depths > 0]
+        raise InputError(
+            f"No depth of the first training images is between {low:g} and {high:g} metres. Received: a median of "
+            f"{np.median(known) if known.size else 0:.3g} metres. Correct data.depth_scale or max_depth"
+        )
 
 
 def _is_relative_and_limits(model):

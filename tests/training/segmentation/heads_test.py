@@ -81,10 +81,15 @@ def test_features_are_computed_again_if_annotations_change(encoder, monkeypatch)
 
 
 def test_the_loss_of_depth_is_that_of_the_model():
-    """Weights of relative depth are not trained as metres."""
+    """Weights of relative depth are not trained as metres. The scenes are 2 to 8 metres deep."""
+    task = TASKS["depth"](recipes.load("scenes_depth"))
+    dataset = task.load()
     for fields, loss in (({"is_inverse": True, "activation": "relu"}, ScaleShiftInvariantLoss), ({}, SiLogLoss)):
         model = keras_vit.DepthEstimator(CONFIG, "linear", input_shape=(96, 96, 3), **fields)
-        assert type(TASKS["depth"](recipes.load("depth_folder")).build_objective(model, None)) is loss
+        assert type(task.build_objective(model, dataset)) is loss
+    model = keras_vit.DepthEstimator(CONFIG, "linear", max_depth=0.1, input_shape=(96, 96, 3))
+    with pytest.raises(InputError, match=r"is between 0\.001 and 0\.1 metres.*Correct data\.depth_scale or max_depth"):
+        task.build_objective(model, dataset)
 
 
 @pytest.mark.slow
@@ -150,6 +155,11 @@ def test_weights_of_other_outputs_are_refused(task, encoder):
     changes = ["model.encoder=none", "model.head=none", "data.views=1", f"model.weights={encoder}", f"task={task}"]
     with pytest.raises(InputError, match=r"predicts classes, but the task needs .* set model\.encoder and model\.head"):
         build_model(override(on_encoder(encoder), changes), 3)
+
+
+def test_what_keras_adds_to_an_error_is_left_out(encoder):
+    with pytest.raises(InputError, match=r"^An image of 96 x 90 pixels does not divide into patches.*remain\)\.$"):
+        build_model(on_encoder(encoder, "model.input_shape=96,90,3"), 3)
 
 
 def test_queries_with_weights_are_fine_tuned(tmp_path):

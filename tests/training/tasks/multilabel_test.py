@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import keras
 import numpy as np
@@ -133,5 +134,7 @@ def test_a_run_and_what_follows(recipe, tmp_path, capsys):
     table.write_text("path,labels\n" + "\n".join(f"{path},{n % 2 + 3}" for n, path in enumerate(pictures)))
     others = ["data.dataset=table", f"data.directory={table}"]
     assert f"({len(pictures)} images)" in evaluate_source(run.folder, others, "all")  # Most labels do not occur.
+    with pytest.raises(InputError, match=r"--to=a\.xlsx must be a file \.csv, .*, or a folder without a suffix"):
+        predict(run.export, [table], to=pathlib.Path("a.xlsx"))
     with pytest.raises(InputError, match="is a table of images, which would be replaced"):
         predict(run.export, [table], to=table)

@@ -192,8 +192,8 @@ def write(weights, description):
     """`Format.write`: the files of a folder for EoMT or Depth Anything of transformers."""
     config = description.config
     is_depth = config.output == "depth"
-    if is_depth:
-        refuse("transformers 5", [problem for problem, is_present in _problems(config).items() if is_present])
+    problems = _problems(config) if is_depth else {"an EoMT without layer scale": config.layer_scale is None}
+    refuse("transformers 5", [problem for problem, is_present in problems.items() if is_present])
     head = {path: array for path, array in weights.items() if path.startswith(_HEAD) and "/encoder_" not in path}
     encoder_weights = {path.removeprefix("head/"): array for path, array in weights.items() if path not in head}
     table = encoder_weights.get("position_embedding/embedding")
