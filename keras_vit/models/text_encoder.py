@@ -3,6 +3,7 @@
 import keras
 
 from keras_vit import layers
+from keras_vit.architectures.text import TextConfig
 from keras_vit.encoder import encoder_block, encoder_norm
 from keras_vit.models.building import functional_model
 
@@ -37,3 +38,27 @@ def build_text_encoder(config, name=None):
         )
         text = projection(text)
     return functional_model(token_ids, text, name or config.kind)
+
+
+def text_config(model):
+    """The `keras_vit.TextConfig` of a text encoder."""
+    found = {layer.name: layer for layer in model.layers}
+    blocks = [layer for name, layer in found.items() if name.startswith("encoder_block_")]
+    pooling, projection = found["pooling"], found.get("projection")
+    return TextConfig(
+        vocabulary_size=found["token_embedding"].vocabulary_size,
+        context_length=found["position_embedding"].context_length,
+        hidden_dim=found["token_embedding"].hidden_dim,
+        num_layers=len(blocks),
+        num_heads=blocks[0].attention.num_heads,
+        mlp_dim=blocks[0].mlp_block.mlp_dim,
+        mlp=blocks[0].mlp_block.activation,
+        layer_norm_epsilon=blocks[0].layer_norm_epsilon,
+        attention=found["attention_mask"].kind if "attention_mask" in found else "all",
+        position_embedding=found["position_embedding"].positions,
+        pooling=pooling.pooling,
+        end_id=pooling.end_id,
+        padding_id=pooling.padding_id,
+        projection_dim=projection and projection.units,
+        projection_bias=bool(projection and projection.use_bias),
+    )

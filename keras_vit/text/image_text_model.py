@@ -11,13 +11,14 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
+from keras_vit.architectures import read_architecture
 from keras_vit.architectures.text import TextConfig
 from keras_vit.checks import check_choice, shown
 from keras_vit.inference import predictor
 from keras_vit.layers import Similarity
 from keras_vit.models import KINDS
 from keras_vit.models.building import SharedArguments
-from keras_vit.models.text_encoder import build_text_encoder
+from keras_vit.models.text_encoder import build_text_encoder, text_config
 from keras_vit.outputs import Output
 from keras_vit.pretrained import from_pretrained
 from keras_vit.text.prompts import check_names, check_templates, class_embeddings
@@ -49,7 +50,7 @@ class ImageTextModel(keras.Model):
     Args:
         image_encoder: Model of this package that maps images to embeddings (B, E), such as `keras_vit.ViT("S/16",
             include_top=False)`.
-        text_encoder: `keras_vit.TextConfig` of a newly initialised text encoder, or a text encoder.
+        text_encoder: `keras_vit.TextConfig` of a newly initialised text encoder, or the text encoder of another model.
         activation: `"softmax"`: the texts of an image exclude each other. `"sigmoid"`: each text is judged on its own.
             The model then has a bias b.
         tokenizer: `keras_vit.text.Tokenizer`, or `None`. Without one, texts must be token ids.
@@ -153,6 +154,9 @@ class ImageTextModel(keras.Model):
         model = cls(image_encoder, text_encoder, checkpoint.activation, tokenizer)
         _assign(assign, similarity, [model.similarity_layer])
         return model
+
+    def call(self, inputs, training=None, mask=None):
+        return super().call(inputs, training=training, mask=mask)
 
     def image_embeddings(self, images: ArrayLike, batch_size: int = 32) -> np.ndarray:
         """Returns the embeddings of images, unit vectors, float32 (B, E).
@@ -269,15 +273,19 @@ class ImageTextModel(keras.Model):
         length = np.flatnonzero((token_ids != padding).any(axis=0)).max(initial=0) + 1
         return token_ids[:, : -(-length // _LENGTH_STEP) * _LENGTH_STEP]
 
+    @property
+    def text_config(self) -> TextConfig:
+        """The architecture of the text encoder."""
+        return text_config(self.text_encoder)
+
     def get_config(self):
-        text_encoder = keras.saving.serialize_keras_object(self.text_encoder)
         tokenizer = self.tokenizer and {
             "kind": self.tokenizer.kind,
             "context_length": self.tokenizer.context_length,
         }
         return {
             "image_encoder": keras.saving.serialize_keras_object(self.image_encoder),
-            "text_encoder": text_encoder,
+            "text_encoder": self.text_config.to_dict(),
             "activation": self.activation,
             "tokenizer": tokenizer,
             "name": self.name,
@@ -286,7 +294,8 @@ class ImageTextModel(keras.Model):
     @classmethod
     def from_config(cls, config):
         encoders = {
-            name: keras.saving.deserialize_keras_object(config[name]) for name in ("image_encoder", "text_encoder")
+            "image_encoder": keras.saving.deserialize_keras_object(config["image_encoder"]),
+            "text_encoder": read_architecture(config["text_encoder"]),
         }
         model = cls(**config | encoders | {"tokenizer": None})
         model._tokenizer_config = config["tokenizer"]

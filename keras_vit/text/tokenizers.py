@@ -131,6 +131,11 @@ class Tokenizer:
         return cls(kind, file.read_bytes(), context_length)
 
     @property
+    def file_name(self) -> str:
+        """Name of the file in which owners publish such a vocabulary."""
+        return FILES[self.kind][0]
+
+    @property
     def padding_id(self) -> int:
         """Id of padding."""
         return self._rules.padding

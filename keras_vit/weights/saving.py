@@ -1,5 +1,6 @@
 """`save_weights`: saves a model's weights in the layout of another project."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -11,12 +12,13 @@ from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice
 from keras_vit.outputs import outputs_of
 from keras_vit.preprocessing import preprocessing_layer, vision_model
-from keras_vit.weights.assign import canonical_arrays
+from keras_vit.weights.assign import canonical_arrays, variables_of
 from keras_vit.weights.containers.h5 import write_h5
 from keras_vit.weights.containers.npz import write_npz
 from keras_vit.weights.containers.safetensors import write_safetensors
 from keras_vit.weights.formats import FORMATS
-from keras_vit.weights.formats.format import ModelDescription
+from keras_vit.weights.formats.format import ModelDescription, TextDescription
+from keras_vit.weights.formats.text import WRITERS
 from keras_vit.weights.loading import target_of
 from keras_vit.weights.model_cards import CARD, Evaluation, check_card, model_card, remove_card
 from keras_vit.weights.opening import SETTINGS_FILES, WEIGHTS
@@ -43,7 +45,8 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
     KerasHub do not resize them either. timm resizes them to the size of the model.
 
     Args:
-        model: Model of this package, or a model that contains one.
+        model: Model of this package, or a model that contains one. Of a `keras_vit.ImageTextModel`, both encoders and
+            the tokenizer are saved, as `"huggingface"` or `"open_clip"`.
         path: For `"google"`, path of an `.npz` file. Otherwise, path of a folder, which is created if needed. The
             folder receives the weights and the project's configuration files. These files contain the kind of GELU, the
             LayerNorm epsilon and the image preparation. Existing files of the same names are replaced.
@@ -67,7 +70,8 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
     >>> model = keras_vit.ViT("Ti/16", num_layers=1, classes=10)
     >>> keras_vit.save_weights(model, "tiny.npz", "google")  # doctest: +SKIP
     """
-    check_choice("format", format, _WRITTEN, _SPELLINGS)
+    text = _text_of(model)
+    check_choice("format", format, _WRITTEN if text is None else WRITERS, _SPELLINGS)
     path = pathlib.Path(path)
     target = target_of(model)
     weights = canonical_arrays(model)
@@ -76,6 +80,9 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
             f"Files of other projects can only be written for Vision Transformers, and {model.name!r} is a "
             f"{target.config.title}. To save a .weights.h5 file, call model.save_weights."
         )
+    if text is not None:
+        _save_pair(weights, dataclasses.replace(_describe(model, target), text=text), path, format, card)
+        return
     layout = _WRITTEN[format]
     _check_path(path, format, layout.file_suffix)
     description = _describe(model, target)
@@ -105,6 +112,31 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str, card:
     _write(folder, files, main_file, description.licence)
     if not card:
         remove_card(folder / CARD, main_file)
+
+
+def _text_of(model):
+    """The `TextDescription` of an image-text model, or `None` for other models."""
+    if not hasattr(model, "text_encoder"):
+        return None
+    variables = variables_of([*model.text_encoder.layers, model.similarity_layer])
+    weights = {path: keras.ops.convert_to_numpy(keras.ops.cast(x.value, "float32")) for path, x in variables.items()}
+    tokenizer = model.tokenizer and (model.tokenizer.file_name, model.tokenizer.vocabulary)
+    return TextDescription(model.text_config, weights, model.activation, tokenizer)
+
+
+def _save_pair(weights, description, path, format, card):
+    """Saves an image-text model in a folder."""
+    if card:
+        raise ValueError("Model cards are written for image encoders and classifiers only. Pass card=False.")
+    _check_path(path, format, None)
+    files = WRITERS[format](weights, description)
+    if description.licence and "config.json" in files:
+        files["config.json"]["license"] = description.licence
+    if description.text.tokenizer is not None:
+        name, contents = description.text.tokenizer
+        files[name] = contents
+    _check_no_unrelated(path, files)
+    _write(path, files, next(name for name in WEIGHTS if name in files), description.licence)
 
 
 def _check_path(path, format, file_suffix):
@@ -144,10 +176,12 @@ def _write_files(folder, files, licence=None):
     """Writes {name: contents}. Files of weights contain the licence if there is no `config.json`."""
     for name, contents in files.items():
         path = folder / name
-        if path.suffix == ".json":
+        if path.suffix == ".json" and not isinstance(contents, bytes):
             path.write_text(json.dumps(contents, indent=2), encoding="utf-8")
         elif name == CARD:
             path.write_text(contents, encoding="utf-8")
+        elif isinstance(contents, bytes):
+            path.write_bytes(contents)
         elif path.suffix == ".npz":
             write_npz(path, contents, licence)
         elif path.suffix == ".h5":

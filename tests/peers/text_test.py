@@ -3,6 +3,7 @@
 import unicodedata
 
 import numpy as np
+import open_clip
 import pytest
 import tokenizers
 import torch
@@ -13,6 +14,7 @@ from tokenizers import models, pre_tokenizers
 import keras_vit
 from keras_vit.text.tokenizers import Tokenizer
 from tests.test_case import assert_close
+from tests.test_case import randomize as keras_randomize
 
 TOWER = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 3}
 TEXT = {**TOWER, "hidden_size": 36, "vocab_size": 50, "max_position_embeddings": 9}
@@ -51,16 +53,40 @@ def test_towers(kind, tmp_path):
     else:
         text = {**TEXT, "projection_size": 24, "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 1}
         model = randomize(transformers.SiglipModel(transformers.SiglipConfig(text_config=text, vision_config=vision)))
-    model.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path / "theirs")
     rng = np.random.default_rng(0)
     images, ids = rng.normal(size=(2, 32, 32, 3)).astype("float32"), rng.integers(3, 49, (4, 9))
     ids[[0, 1, 2], [8, 5, 2]] = 49  # End tokens.
+    inputs = {"input_ids": torch.tensor(ids), "pixel_values": torch.tensor(images.transpose(0, 3, 1, 2))}
     with torch.no_grad():
-        expected = model(input_ids=torch.tensor(ids), pixel_values=torch.tensor(images.transpose(0, 3, 1, 2)))
-    ours = keras_vit.ImageTextModel.from_pretrained(tmp_path)
+        expected = model(**inputs)
+    ours = keras_vit.ImageTextModel.from_pretrained(tmp_path / "theirs")
     scale = np.abs(expected.logits_per_image.numpy()).max()
     assert_close(ours.similarity(images, ids, logits=True) / scale, expected.logits_per_image.numpy() / scale)
     assert_close(ours.text_embeddings(ids), expected.text_embeds.numpy())
+    keras_vit.save_weights(ours, tmp_path / "ours", "huggingface")
+    again, info = type(model).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(info.values())
+    with torch.no_grad():
+        assert torch.equal(again.eval()(**inputs).logits_per_image, expected.logits_per_image)
+
+
+def test_files_for_open_clip(tmp_path):
+    image = {"pre_norm": True, "mlp": "quick_gelu", "layer_norm_epsilon": 1e-5}
+    config = keras_vit.ViTConfig(8, 24, num_layers=2, num_heads=3, mlp_dim=48, **image)
+    images = keras_vit.ViT(config, input_shape=(32, 32, 3), classes=20, classifier_activation=None)
+    text = keras_vit.TextConfig(50, 9, 36, num_layers=2, num_heads=3, mlp_dim=72, mlp="quick_gelu", projection_dim=20)
+    model = keras_randomize(keras_vit.ImageTextModel(images, text), scale=0.3)
+    images.get_layer("predictions").bias.assign(np.zeros(20))
+    keras_vit.save_weights(model, tmp_path / "ours", "open_clip")
+    theirs, rng = open_clip.create_model(f"local-dir:{tmp_path / 'ours'}").eval(), np.random.default_rng(0)
+    pixels, ids = rng.normal(size=(2, 32, 32, 3)).astype("float32"), rng.integers(0, 50, (4, 9))
+    with torch.no_grad():
+        image = theirs.encode_image(torch.tensor(pixels.transpose(0, 3, 1, 2)), normalize=True)
+        text = theirs.encode_text(torch.tensor(ids), normalize=True)
+    assert_close(model.image_embeddings(pixels), image.numpy())
+    assert_close(model.text_embeddings(ids), text.numpy())
+    assert_close(np.exp(model.get_layer("similarity").log_scale), theirs.logit_scale.exp().item())
 
 
 def test_token_ids_of_twenty_scripts():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.text.tokenizers import Tokenizer
 from tests.test_case import TENSORFLOW, assert_close, rest_slow, to_numpy
 from tests.text.models import CONTEXT, SHAPE, random_model
 
@@ -60,6 +61,32 @@ def test_files_contain_the_tokenizer(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded.similarity(images, texts), expected)
     assert keras_vit.describe(loaded).config == keras_vit.describe(model.image_encoder).config
+
+
+@pytest.mark.parametrize(("name", "format"), [("clip_hf", "huggingface"), ("open_clip", "open_clip")])
+def test_saved_weights_are_read_again(name, format, tmp_path):
+    model = keras_vit.ImageTextModel.from_pretrained(GOLDEN / name)
+    model.tokenizer = Tokenizer.from_file("clip", GOLDEN / "tokenizers" / "clip", model.text_config.context_length)
+    keras_vit.save_weights(model, tmp_path / "saved", format)
+    again = keras_vit.ImageTextModel.from_pretrained(tmp_path / "saved")
+    assert (again.text_config, again.tokenizer("cat").tolist()) == (model.text_config, model.tokenizer("cat").tolist())
+    for found, expected in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(found), to_numpy(expected))
+
+
+def test_what_formats_of_pairs_cannot_express(tmp_path):
+    for name, format, message in (
+        ("tipsv2_hf", "huggingface", "an image encoder of the kind dinov2_with_registers"),
+        ("siglip_hf", "open_clip", r"cannot express pooling='map'.*pre_norm=False"),
+        ("clip_hf", "timm", "format must be one of 'huggingface', 'open_clip'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            keras_vit.save_weights(keras_vit.ImageTextModel.from_pretrained(GOLDEN / name), tmp_path / "a", format)
+    model = random_model("sigmoid")
+    model.image_encoder.get_layer("predictions").bias.assign(np.ones(20))
+    with pytest.raises(ValueError, match="cannot express"):
+        keras_vit.save_weights(model, tmp_path / "a", "huggingface")
+    assert not list(tmp_path.iterdir())
 
 
 def test_padding_is_left_out_if_it_is_not_read():

@@ -5,6 +5,7 @@ import dataclasses
 import typing
 
 from keras_vit.architectures.stem import StemConfig
+from keras_vit.architectures.text import TextConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 
 
@@ -69,6 +70,23 @@ class Format:
 
 
 @dataclasses.dataclass(frozen=True)
+class TextDescription:
+    """Describes the text encoder of an image-text model whose weights are written.
+
+    Args:
+        config: Architecture of the text encoder.
+        weights: {canonical path: array} of the text encoder and of the similarity.
+        activation: As in `keras_vit.ImageTextModel`.
+        tokenizer: Name and contents of the tokenizer's file, or `None`.
+    """
+
+    config: TextConfig
+    weights: dict[str, typing.Any]
+    activation: str
+    tokenizer: tuple[str, bytes] | None
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelDescription:
     """Describes a model whose weights are written.
 
@@ -81,6 +99,7 @@ class ModelDescription:
         class_names: List of class names, or `None` if they are unknown.
         licence: Licence of the weights, or `None` if it is unknown.
         output: What the outputs of the head mean, a kind of `keras_vit.Output`, or `None` without a head.
+        text: `TextDescription` of the text encoder of an image-text model, or `None`.
     """
 
     config: ViTConfig
@@ -91,6 +110,7 @@ class ModelDescription:
     class_names: list[str] | None = None
     licence: str | None = None
     output: str | None = None
+    text: TextDescription | None = None
 
     @property
     def has_sigmoid(self):

@@ -1,8 +1,9 @@
-"""Reads the text encoders in files of image-text models: of transformers, OpenCLIP, Perception Encoder and big_vision.
+"""Reads and writes the text encoders of image-text models: of transformers, OpenCLIP, PE-Core and big_vision.
 
-The formats of the same files read the image encoders.
+The formats of the same files read and write the image encoders.
 """
 
+import dataclasses
 import math
 import re
 
@@ -12,6 +13,8 @@ from keras_vit.architectures.text import TextConfig
 from keras_vit.weights.checkpoint import TextCheckpoint
 from keras_vit.weights.containers.files import Renamed
 from keras_vit.weights.formats.describing import count_blocks
+from keras_vit.weights.formats.expressible import check_expressible, refuse
+from keras_vit.weights.formats.huggingface import writing
 from keras_vit.weights.formats.names import Names, read_rules
 from keras_vit.weights.formats.settings import check_settings, check_supported, read_toml
 
@@ -19,7 +22,10 @@ _GELUS = {"gelu": "gelu_exact", "gelu_pytorch_tanh": "gelu_tanh", "quick_gelu": 
 _SUPPORTED = read_toml("text/settings.toml")
 _TWO_TOWERS = read_rules("huggingface/names.txt", "two_towers")
 _TABLES = {
-    "huggingface": Names(read_rules("text/names.txt", "huggingface") + _TWO_TOWERS, [r".*position_ids"]),
+    **{
+        kind: Names(read_rules("text/names.txt", "huggingface", kind) + _TWO_TOWERS, [r".*position_ids"])
+        for kind in ("clip", "siglip")
+    },
     "open_clip": Names(read_rules("text/names.txt", "open_clip") + read_rules("open_clip_names.txt"), ["attn_mask"]),
     "big_vision": Names(read_rules("text/names.txt", "big_vision") + read_rules("google_names.txt")),
 }
@@ -39,7 +45,8 @@ def read_huggingface(file, hints):
     check_supported("text_config of config.json", settings, _SUPPORTED["huggingface"])
     file = _part(file, "text_model.", ("text_projection.weight", "logit_scale", "logit_bias"))
     is_siglip = "head.weight" in file
-    sizes = _sizes(file, "huggingface", settings.get("num_attention_heads", 12 if is_siglip else 8))
+    layout = "siglip" if is_siglip else "clip"
+    sizes = _sizes(file, layout, settings.get("num_attention_heads", 12 if is_siglip else 8))
     check_settings(settings, hidden_size=sizes["hidden_dim"], num_hidden_layers=sizes["num_layers"])
     facts = {
         "mlp": _gelu(settings.get("hidden_act", "gelu_pytorch_tanh" if is_siglip else "quick_gelu")),
@@ -49,7 +56,7 @@ def read_huggingface(file, hints):
         facts |= {"attention": "all", "pooling": "last", "padding_id": settings.get("pad_token_id", 1)}
     elif (end_id := settings.get("eos_token_id", _LAST_TOKEN)) != _LAST_TOKEN:
         facts |= {"pooling": "end", "end_id": end_id}
-    return _checkpoint(file, "huggingface", sizes | facts)
+    return _checkpoint(file, layout, sizes | facts)
 
 
 def _tipsv2(file, json, settings):
@@ -130,7 +137,7 @@ def _gelu(name):
 
 
 _BLOCKS = {
-    "huggingface": (r"encoder\.layers\.(\d+)\.", "encoder.layers.0.mlp.fc1.bias"),
+    **dict.fromkeys(("clip", "siglip"), (r"encoder\.layers\.(\d+)\.", "encoder.layers.0.mlp.fc1.bias")),
     "open_clip": (r"transformer\.resblocks\.(\d+)\.", "transformer.resblocks.0.mlp.c_fc.bias"),
     "big_vision": (r"Transformer/encoderblock_(\d+)/", "Transformer/encoderblock_0/MlpBlock_0/Dense_0/bias"),
 }
@@ -147,7 +154,7 @@ def _sizes(file, layout, num_heads, context_length=None):
     vocabulary_size, hidden_dim = shapes["token_embedding/embedding"]
     if context_length is None:
         context_length = shapes["position_embedding/embedding"][-2]
-    is_transposed = layout == "huggingface" or "text_projection.weight" in file
+    is_transposed = layout in ("clip", "siglip") or "text_projection.weight" in file
     projection = shapes.get("projection/kernel")
     return {
         "vocabulary_size": vocabulary_size,
@@ -180,3 +187,111 @@ def _checkpoint(file, layout, fields, tokenizer=None, similarity=dict):
 
 READERS = {"huggingface": read_huggingface, "open_clip": read_open_clip, "google": read_big_vision}
 """{format whose files can have a text encoder: function of a file and its `Hints`, which returns a `TextCheckpoint`}"""
+
+
+def write_huggingface(weights, description):
+    """The files of transformers' `CLIPModel` or `SiglipModel`. `weights` are those of the image encoder."""
+    text, config = description.text, description.text.config
+    files = writing.write(_without_projection(weights), dataclasses.replace(description, classes=None, output=None))
+    arrays, vision = files["model.safetensors"], files["config.json"]
+    kind = vision["model_type"].removesuffix("_vision_model")
+    if kind not in ("clip", "siglip"):
+        refuse("transformers 5", [f"an image encoder of the kind {vision['model_type']} beside a text encoder"])
+    is_clip = kind == "clip"
+    expected: dict[str, tuple] = {
+        "attention": ("causal",) if is_clip else ("all",),
+        "pooling": ("largest", "end") if is_clip else ("last",),
+        "position_embedding": ("learned",),
+        "mlp": tuple(_GELUS.values()),
+        "projection_bias": (not is_clip,),
+    }
+    _refuse_others("transformers 5", description, weights, expected, "softmax" if is_clip else "sigmoid", is_clip)
+    arrays = {name if name.startswith("vision_model.") else f"vision_model.{name}": x for name, x in arrays.items()}
+    for name, array in _TABLES[kind].encode(text.weights, config.num_heads).items():
+        is_root = name.startswith(("text_projection", "logit_"))
+        arrays[name if is_root else f"text_model.{name}"] = array.reshape(1) if not (is_clip or array.ndim) else array
+    settings = {
+        "hidden_size": config.hidden_dim,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.mlp_dim,
+        "hidden_act": next(name for name, mlp in _GELUS.items() if mlp == config.mlp),
+        "layer_norm_eps": config.layer_norm_epsilon,
+        "vocab_size": config.vocabulary_size,
+        "max_position_embeddings": config.context_length,
+        "pad_token_id": config.padding_id,
+    }
+    if is_clip:
+        arrays["visual_projection.weight"] = weights["predictions/kernel"].T
+        settings["eos_token_id"] = _LAST_TOKEN if config.end_id is None else config.end_id
+    else:
+        settings["projection_size"] = config.projection_dim
+    vision_config = {name: value for name, value in vision.items() if name != "architectures"}
+    files["model.safetensors"] = arrays
+    files["config.json"] = {
+        "architectures": ["CLIPModel" if is_clip else "SiglipModel"],
+        "model_type": kind,
+        **({"projection_dim": config.projection_dim} if is_clip else {}),
+        "text_config": {**settings, "model_type": f"{kind}_text_model"},
+        "vision_config": vision_config,
+    }
+    return files
+
+
+def write_open_clip(weights, description):
+    """The files of a `CLIP` of OpenCLIP. `weights` are those of the image encoder."""
+    text, config, image = description.text, description.text.config, description.config
+    expected: dict[str, tuple] = {"attention": ("causal",), "pooling": ("largest",), "position_embedding": ("learned",)}
+    expected |= {"mlp": (image.mlp,), "layer_norm_epsilon": (1e-5,), "projection_bias": (False,)}
+    conflicts = [
+        ("an activation other than 'quick_gelu' and 'gelu_exact'", image.mlp not in ("quick_gelu", "gelu_exact")),
+        ("images that are not square", len(set(description.image_size)) > 1),
+        ("an epsilon other than 1e-5", image.layer_norm_epsilon != 1e-5),
+        ("an image encoder without CLIP's first LayerNorm", not image.pre_norm),
+        ("positions of the patches only", image.position_prefix_rows != 1),
+    ]
+    check_expressible("OpenCLIP", image, ["clip", "huggingface"], conflicts)
+    _refuse_others("OpenCLIP", description, weights, expected, "softmax", True)
+    names = _TABLES["open_clip"]
+    image_weights = {path: array for path, array in weights.items() if path != "predictions/bias"}
+    visual = _VISUAL.encode(image_weights, image.num_heads)
+    arrays = {f"visual.{name}": array for name, array in visual.items()} | names.encode(text.weights, config.num_heads)
+    vision_cfg, text_cfg = (
+        {"layers": each.num_layers, "width": each.hidden_dim, "mlp_ratio": each.mlp_dim / each.hidden_dim}
+        for each in (image, config)
+    )
+    vision_cfg |= {"image_size": description.image_size[0], "patch_size": image.patch_size, "head_width": image.key_dim}
+    text_cfg |= {"context_length": config.context_length, "vocab_size": config.vocabulary_size}
+    model = {"embed_dim": config.projection_dim, "quick_gelu": image.mlp == "quick_gelu", "vision_cfg": vision_cfg}
+    _, crop = description.resize_and_crop
+    pixels = {name: description.by_channel(name) for name in ("mean", "std")}
+    pixels |= {"interpolation": description.preprocessing["interpolation"]}
+    pixels |= {"resize_mode": "squash" if crop is None else "shortest"}
+    settings = {"model_cfg": {**model, "text_cfg": {**text_cfg, "heads": config.num_heads}}, "preprocess_cfg": pixels}
+    return {"open_clip_model.safetensors": arrays, "open_clip_config.json": settings}
+
+
+_VISUAL = Names(read_rules("open_clip_names.txt"))
+WRITERS = {"huggingface": write_huggingface, "open_clip": write_open_clip}
+"""{format: function of the image encoder's weights and a `ModelDescription` with text, as `Format.write`}"""
+
+
+def _without_projection(weights):
+    return {path: array for path, array in weights.items() if not path.startswith("predictions/")}
+
+
+def _refuse_others(owner, description, weights, expected, activation, has_projection):
+    """Raises a ValueError that lists what a format cannot express of a text encoder and of the pair."""
+    text = description.text
+    problems = [
+        f"{name}={getattr(text.config, name)!r} of the text encoder (accepted: {', '.join(map(repr, accepted))})"
+        for name, accepted in expected.items()
+        if getattr(text.config, name) not in accepted
+    ]
+    problems += [f"activation={text.activation!r}"] * (text.activation != activation)
+    problems += ["a text encoder without a projection"] * (text.config.projection_dim is None)
+    if ("predictions/kernel" in weights) != has_projection:
+        problems.append(f"an image encoder {'without' if has_projection else 'with'} a projection")
+    if "predictions/bias" in weights and weights["predictions/bias"].any():
+        problems.append("a bias of the projection of images")
+    refuse(owner, problems)
