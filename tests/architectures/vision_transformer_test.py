@@ -159,7 +159,8 @@ def test_what_a_distillation_token_does_not_go_with():
         ({"pooling": "avg"}, "needs a class token.*Received: pooling='avg', class_token=None"),
         ({"pooling": "avg", "class_token": True}, "pooling='token' or None.*Received: pooling='avg', class_token=True"),
         ({"pooling": "map", "class_token": True}, "pooling='token' or None.*Received: pooling='map', class_token=True"),
-        ({"representation_dim": 7}, "needs representation_dim=None.*Received: representation_dim=7"),
+        ({"representation_dim": 7}, "neither representation_dim nor .*Received: .*representation_dim=7"),
+        ({"unit_representation": True}, "nor unit_representation.*Received: .*unit_representation=True"),
         ({"norm_placement": "after_pooling"}, "norm_placement='before_pooling'.*norm_placement='after_pooling'"),
     ):
         ViTConfig(**TINY, **changes)

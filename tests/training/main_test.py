@@ -215,8 +215,9 @@ def test_evaluate_repeats_the_runs_accuracy(brief_run, recipe, held_out, capsys,
 
 def test_evaluate_takes_a_split_and_changes_of_the_data(monkeypatch, capsys):
     monkeypatch.setattr(evaluate, "evaluate_source", lambda *arguments: f"called with {arguments}")
-    assert not main(["evaluate", "a_run", "--split", "validation", "fit.batch_size=7"])
-    assert "called with ('a_run', ['fit.batch_size=7'], 'validation')" in capsys.readouterr().out
+    assert not main(["evaluate", "a_run", "fit.batch_size=7", "--split", "validation", "--names", "a.txt"])
+    expected = ("a_run", ["fit.batch_size=7"], "validation", "a.txt", "clip_best")
+    assert f"called with {expected}" in capsys.readouterr().out
 
 
 def test_a_command_that_needs_more_memory_says_so(monkeypatch, capsys):
