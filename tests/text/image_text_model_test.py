@@ -25,7 +25,7 @@ PUBLISHED = [
 
 
 @pytest.mark.parametrize("case", rest_slow(PUBLISHED))
-@pytest.mark.each_backend
+@pytest.mark.on_torch
 def test_outputs_are_those_of_the_owners(case):
     """The files of OpenCLIP with SigLIP do not show the number of heads of the image encoder."""
     name, activation, arguments = case
@@ -63,8 +63,9 @@ def test_files_contain_the_tokenizer(tmp_path):
     assert keras_vit.describe(loaded).config == keras_vit.describe(model.image_encoder).config
 
 
-@pytest.mark.parametrize(("name", "format"), [("clip_hf", "huggingface"), ("open_clip", "open_clip")])
-def test_saved_weights_are_read_again(name, format, tmp_path):
+@pytest.mark.parametrize("case", rest_slow([("clip_hf", "huggingface"), ("open_clip", "open_clip")]))
+def test_saved_weights_are_read_again(case, tmp_path):
+    name, format = case
     model = keras_vit.ImageTextModel.from_pretrained(GOLDEN / name)
     model.tokenizer = Tokenizer.from_file("clip", GOLDEN / "tokenizers" / "clip", model.text_config.context_length)
     keras_vit.save_weights(model, tmp_path / "saved", format)
@@ -89,17 +90,21 @@ def test_what_formats_of_pairs_cannot_express(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_padding_is_left_out_if_it_is_not_read():
-    model = random_model()
+@pytest.fixture(scope="module")
+def model():
+    return random_model()
+
+
+def test_padding_is_left_out_if_it_is_not_read(model):
     ids = model.tokenizer(["cat"])
     assert model._shortened(ids).shape == (1, 16)
     assert_close(model.text_embeddings(ids[:, :5]), model.text_embeddings("cat"))
 
 
-@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
-@pytest.mark.parametrize("projection", [True, False])
-def test_classifiers_hold_embeddings(activation, projection, tmp_path, monkeypatch):
+@pytest.mark.parametrize("case", rest_slow([("sigmoid", True), ("softmax", False), ("softmax", True)]))
+def test_classifiers_hold_embeddings(case, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path))
+    activation, projection = case
     model, images = random_model(activation, projection), np.random.default_rng(0).normal(size=(2, *SHAPE))
     classifier = model.classifier(["cat", "toy dog"], "photo", activation)
     expected = model.similarity(images, ["a photo of a cat.", "a photo of a toy dog."])
@@ -110,10 +115,9 @@ def test_classifiers_hold_embeddings(activation, projection, tmp_path, monkeypat
     assert described.outputs["predictions"] == keras_vit.Output(kind, activation, ["cat", "toy dog"])
 
 
-def test_classes_have_several_names_and_sentences(tmp_path, monkeypatch):
+def test_classes_have_several_names_and_sentences(model, tmp_path, monkeypatch):
     """The vector of a class is the mean of the unit vectors of its texts. It is embedded once."""
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path))
-    model = random_model()
     names = {"pet": ["cat", "dog"], "toy": "a toy"}
     classifier = model.classifier(names, ["the {}", "{}!"], none_of_these=["thing"])
     assert keras_vit.describe(classifier).label_space == ["pet", "toy", "none of these"]
@@ -126,8 +130,7 @@ def test_classes_have_several_names_and_sentences(tmp_path, monkeypatch):
     model.classifier(names, ["the {}", "{}!"], none_of_these=["thing"])
 
 
-def test_what_is_refused():
-    model = random_model()
+def test_what_is_refused(model):
     for call, message in (
         (lambda: model.classifier([]), "At least one name"),
         (lambda: model.classifier("cat"), r"names must be a list of names.*Received: 'cat'"),

@@ -108,12 +108,11 @@ def test_names_classify_without_training(tmp_path, monkeypatch):
     expected = [folders.index(path.parent.name) for path in written]
     share = np.mean(model.similarity(images, texts).argmax(axis=1) == expected)
     assert f"{share:.2%}" in text
-    for content, message in (("cat\ncat", "several times: cat"), ("cat\ndog", "The model has the classes cat, dog")):
-        names.write_text(content)
-        with pytest.raises(InputError, match=message):
-            evaluate_source(tmp_path / "model.keras", data, "all", names)
     with pytest.raises(InputError, match="There is no file or folder"):
         evaluate_source(tmp_path / "model.npz", data, "all", names)
+    names.write_text("cat\ncat")
+    with pytest.raises(InputError, match="several times: cat"):
+        evaluate_source(tmp_path / "model.keras", data, "all", names)
 
 
 @pytest.fixture(scope="module")
