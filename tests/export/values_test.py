@@ -26,6 +26,7 @@ def _pixels(count):
     return np.random.default_rng(0).integers(0, 256, (count, *SHAPE)).astype("uint8")
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_a_saved_model_returns_values(model, tmp_path):
     import tensorflow as tf

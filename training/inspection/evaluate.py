@@ -43,7 +43,7 @@ def evaluate_source(source, assignments=(), split="test", names=None, templates=
         InputError: If there is no such model, split or data set, if the data set has other classes than the model, or
             if `split` is `"all"` and contains images that the model was trained on.
     """
-    words = None if names is None else _read_names(names)
+    words = None if names is None else read_names(names)
     opened = open_source(source, words, templates)
     recipe = recipe_for(opened, assignments, _OTHER_DATA_FIELDS)
     if opened.class_names is None:
@@ -95,7 +95,7 @@ def evaluate_source(source, assignments=(), split="test", names=None, templates=
     return f"{title}\n{task.evaluation_text(task.evaluate(opened.model, dataset, splits))}"
 
 
-def _read_names(path):
+def read_names(path):
     """{label of a class: its names} from a text file."""
     try:
         lines = [line.strip() for line in pathlib.Path(path).read_text(encoding="utf-8-sig").splitlines()]

@@ -18,7 +18,7 @@ from training.data.dataset import Dataset
 from training.data.sets.objectnet import imagenet_classes
 from training.engine.distribution import Engine
 from training.errors import InputError
-from training.inspection.evaluate import evaluate_source
+from training.inspection.evaluate import evaluate_source, read_names
 from training.recipe.assignments import override
 from training.runs.folder import open_run
 
@@ -91,6 +91,7 @@ def test_of_many_other_classes_the_first_are_named(run, tmp_path):
         evaluate_source(other.folder, ["data.dataset=tiny"])
 
 
+@pytest.mark.slow
 def test_names_classify_without_training(tmp_path, monkeypatch):
     """The file has the classes in another order than the data, a label without a name, and one with two names."""
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path))
@@ -110,9 +111,17 @@ def test_names_classify_without_training(tmp_path, monkeypatch):
     assert f"{share:.2%}" in text
     with pytest.raises(InputError, match="There is no file or folder"):
         evaluate_source(tmp_path / "model.npz", data, "all", names)
-    names.write_text("cat\ncat")
-    with pytest.raises(InputError, match="several times: cat"):
-        evaluate_source(tmp_path / "model.keras", data, "all", names)
+
+
+def test_names_are_read_from_a_file(tmp_path):
+    path = tmp_path / "names.txt"
+    path.write_text("x = toy, bird\nold_dog\n\ncat\n")
+    assert read_names(path) == {"x": ["toy", "bird"], "old_dog": ["old dog"], "cat": ["cat"]}
+    path.write_text("cat\ncat = dog")
+    with pytest.raises(InputError, match="names these classes several times: cat"):
+        read_names(path)
+    with pytest.raises(InputError, match="cannot be read as text"):
+        read_names(tmp_path / "no.txt")
 
 
 @pytest.fixture(scope="module")
