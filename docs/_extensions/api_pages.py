@@ -11,6 +11,7 @@ from sphinx.pycode import ModuleAnalyzer
 import keras_vit
 from keras_vit.analysis import plots
 from keras_vit.models import axial, axial_resnet, bit_resnet, dense, hybrid, resnet, visual_transformer, vit, vt_fpn
+from keras_vit.text import tokenizers
 
 FOLDER = pathlib.Path(__file__).parents[1] / "api"
 
@@ -47,6 +48,7 @@ SECTIONS = {
     },
     "Export": {"keras_vit": ["export_saved_model", "export_model"]},
     "Masks and depth": {"keras_vit": [*dense.__all__, "class_scores"], "keras_vit.heads": keras_vit.heads.__all__},
+    "Images and texts": {"keras_vit": ["ImageTextModel", "TextConfig"], "keras_vit.text.tokenizers": ["Tokenizer"]},
     "Vision Transformers": {"keras_vit": [name for name in vit.__all__ if name != "ViT"]},
     "Hybrids": {"keras_vit": hybrid.__all__},
     "Axial models": {"keras_vit": [*axial.__all__, *axial_resnet.__all__]},
@@ -59,6 +61,7 @@ SECTIONS = {
 _MODULES = {module.__name__: module for module in (keras_vit, keras_vit.pretraining, keras_vit.layers, plots)} | {
     "keras_vit.baselines": keras_vit.baselines,
     "keras_vit.heads": keras_vit.heads,
+    "keras_vit.text.tokenizers": tokenizers,
 }
 _VARIANTS = "The published variants of Vision Transformers: a dictionary from names to configs."
 _SUBMODULES = {"baselines", "heads", "layers", "pretraining"}  # Public names of keras_vit that have pages of their own.
