@@ -11,9 +11,11 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
+from keras_vit.analysis.features import patch_tokens
 from keras_vit.architectures import read_architecture
 from keras_vit.architectures.text import TextConfig
 from keras_vit.checks import check_choice, shown
+from keras_vit.graph import to_array
 from keras_vit.inference import predictor
 from keras_vit.layers import Similarity
 from keras_vit.models import KINDS
@@ -188,14 +190,36 @@ class ImageTextModel(keras.Model):
         """
         images = np.asarray(images)
         image = images if images.ndim == 2 else self.image_embeddings(images)
-        rows = np.asarray(texts)
-        text = rows if rows.dtype.kind == "f" else self.text_embeddings(texts)
         layer = self.similarity_layer
-        found = np.exp(keras.ops.convert_to_numpy(layer.log_scale)) * image @ text.T
+        found = np.exp(keras.ops.convert_to_numpy(layer.log_scale)) * image @ self._text_rows(texts).T
         if layer.use_bias:
             found += keras.ops.convert_to_numpy(layer.bias)
         activation = keras.activations.get(None if logits else self.activation)
         return keras.ops.convert_to_numpy(activation(keras.ops.convert_to_tensor(found, "float32")))
+
+    def text_maps(self, images: ArrayLike, texts: str | ArrayLike) -> np.ndarray:
+        """Returns where each text is in each image: the cosine of each patch and each text, float32 (B, N, h, w).
+
+        The vector of a patch is what the image encoder would return if it pooled this patch alone: with a class token,
+        the patch takes its place; with attention pooling, it is the only token (as in MaskCLIP, arXiv 2112.01071). The
+        encoders of TIPSv2 (arXiv 2604.12012) were trained for it. Those of CLIP were not, and their maps are noisy.
+
+        Args:
+            images: Images, as in `image_embeddings`. All of them pass through the encoder in one batch.
+            texts: Texts, as in `text_embeddings`, or their embeddings (N, E).
+
+        Raises:
+            ValueError: If the image encoder merges tokens.
+        """
+        tokens = patch_tokens(self.image_encoder, images)
+        names = [layer.name for layer in self.image_encoder.layers]
+        num_skipped = getattr(self.image_encoder.get_layer("pooling"), "num_prefix_tokens", 0)
+        rows = keras.ops.reshape(tokens, (-1, 1, tokens.shape[-1]))
+        rows = keras.ops.repeat(rows, 1 + num_skipped, axis=1)  # The pooling leaves the first ones out.
+        for layer in self.image_encoder.layers[names.index("pooling") :]:
+            rows = layer(rows)
+        patches = _divided_by_length(to_array(rows)).reshape(*tokens.shape[:3], -1)
+        return np.einsum("bhwe,ne->bnhw", patches, self._text_rows(texts))
 
     def classifier(
         self,
@@ -253,6 +277,11 @@ class ImageTextModel(keras.Model):
             KINDS[config.kind].build, config, SharedArguments(**arguments), name, checkpoint.grid_size
         )
         return build_with_weights(build, dataclasses.replace(checkpoint, read=read, **facts))
+
+    def _text_rows(self, texts):
+        """The embeddings of texts, which may be given."""
+        rows = np.asarray(texts)
+        return rows if rows.dtype.kind == "f" else self.text_embeddings(texts)
 
     def _token_ids(self, texts):
         ids = np.asarray(texts)
@@ -320,5 +349,8 @@ def _assign(assign, weights, layers):
 def _units(compute, rows, batch_size):
     """Unit vectors of the outputs for all rows."""
     batches: collections.abc.Iterable = (rows[first : first + batch_size] for first in range(0, len(rows), batch_size))
-    found = np.concatenate([np.asarray(compute(batch), "float32") for batch in batches])
+    return _divided_by_length(np.concatenate([np.asarray(compute(batch), "float32") for batch in batches]))
+
+
+def _divided_by_length(found):
     return found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)

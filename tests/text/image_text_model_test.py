@@ -10,7 +10,8 @@ import pytest
 
 import keras_vit
 from keras_vit.text.tokenizers import Tokenizer
-from tests.test_case import TENSORFLOW, assert_close, rest_slow, to_numpy
+from tests.reference import vit as reference
+from tests.test_case import TENSORFLOW, assert_close, canonical_weights, rest_slow, to_numpy
 from tests.text.models import CONTEXT, SHAPE, random_model
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "modern"
@@ -93,6 +94,27 @@ def test_what_formats_of_pairs_cannot_express(tmp_path):
 @pytest.fixture(scope="module")
 def model():
     return random_model()
+
+
+def test_maps_of_texts():
+    """The cosines of the normalised patches and the texts. TIPSv2 has a class token and a register."""
+    arrays = np.load(GOLDEN / "tipsv2_hf" / "io.npz")
+    maps = keras_vit.ImageTextModel.from_pretrained(GOLDEN / "tipsv2_hf").text_maps(arrays["images"], arrays["ids"])
+    patches = arrays["image_tokens"][:, 2:]
+    patches /= np.linalg.norm(patches, axis=-1, keepdims=True)
+    expected = (patches @ arrays["text"].T).transpose(0, 2, 1).reshape(2, 3, 4, 4)
+    assert np.ptp(expected, axis=(2, 3)).min() > 0.1
+    assert_close(maps, expected)
+
+
+def test_attention_pooling_of_single_patches():
+    arrays = np.load(GOLDEN / "siglip_hf" / "io.npz")
+    model = keras_vit.ImageTextModel.from_pretrained(GOLDEN / "siglip_hf")
+    weights = reference.part(canonical_weights(model.image_encoder), "pooling")
+    patches = reference.attention_pooling(arrays["image_tokens"].reshape(-1, 1, 32), weights)
+    patches /= np.linalg.norm(patches, axis=-1, keepdims=True)
+    expected = (patches.reshape(2, 16, 32) @ arrays["text"].T).transpose(0, 2, 1).reshape(2, 4, 4, 4)
+    assert_close(model.text_maps(arrays["images"], arrays["text"]), expected)
 
 
 def test_padding_is_left_out_if_it_is_not_read(model):
