@@ -202,7 +202,7 @@ class ImageTextModel(keras.Model):
 
         The vector of a patch is what the image encoder would return if it pooled this patch alone: with a class token,
         the patch takes its place; with attention pooling, it is the only token (as in MaskCLIP, arXiv 2112.01071). The
-        encoders of TIPSv2 (arXiv 2604.12012) were trained for it. Those of CLIP were not, and their maps are noisy.
+        encoders of TIPSv2 (arXiv 2604.12012) were trained for it, other encoders were not.
 
         Args:
             images: Images, as in `image_embeddings`. All of them pass through the encoder in one batch.
