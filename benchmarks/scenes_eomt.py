@@ -104,7 +104,7 @@ def train_torch(recipe, folder):
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
     model.attn_mask_probs.zero_()
     model.save_pretrained(folder / "trained")
-    return keras_vit.from_pretrained(folder / "trained", input_shape=SHAPE)
+    return keras_vit.from_pretrained(folder / "trained", input_shape=SHAPE, include_preprocessing=True)
 
 
 def main():
