@@ -13,6 +13,8 @@ from keras_vit.outputs import ACTIVATIONS, output_of
 
 _NEARLY = 0.05
 """Values of an export of lower precision agree with the model's if they differ by at most this share of their range."""
+_SIMILAR = 0.99
+"""Vectors of an export of lower precision agree with the model's if the cosine of their angle is at least this."""
 
 
 class Answer:
@@ -81,6 +83,24 @@ class Answer:
         [found], [expected], [negative] = found, expected, negatives
         allowed = _NEARLY * np.ptp(np.concatenate([expected, negative[None]]), axis=0)
         return (np.abs(found - expected) <= allowed).all(axis=-1).mean()
+
+
+class Embedding(Answer):
+    """The vector of an image, (B, D), as the model returns it."""
+
+    names: tuple[str, ...] = ("embedding",)
+
+    def accepts(self, output, shape):
+        # Other activations, such as relu, are those of classifiers whose meaning is unknown.
+        return super().accepts(output, shape) and output.activation in (None, "tanh")
+
+    def num_names(self, model):
+        return 0
+
+    def agreement(self, found, expected, negatives):
+        [found], [expected] = found, expected
+        lengths = np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
+        return ((found * expected).sum(axis=-1) >= _SIMILAR * lengths).mean()
 
 
 class Scores(Answer):
@@ -266,6 +286,7 @@ ANSWERS = {
     "classes": Classes(),
     "labels": Scores(),
     "values": Answer(),
+    "embedding": Embedding(),
     "class_map": ClassMap(),
     "depth": Depth(),
     "normals": Normals(),

@@ -24,6 +24,6 @@ def write_card(folder, model, format, file, card, precision, labels=None):
     """Writes the card of a file in a folder, unless `card` is `False`. `labels` are the names of the classes."""
     if card:
         answer = answer_of(model)
-        classes = None if answer.labels else answer.num_names(model)
+        classes = None if answer.labels else answer.num_names(model) or None
         text = model_card(model, card_format(format, answer.names), file, card, classes, precision, class_names=labels)
         (folder / CARD).write_text(text, encoding="utf-8")

@@ -49,7 +49,7 @@ class RuntimeFile:
             of the model with a random classifier was compared instead.
         top_1_agreement: Share of the images, or of their pixels, for which the file and the model have the same most
             probable class, in [0, 1]. Of values, depths and normals, it is the share that differs by at most a
-            twentieth of the range.
+            twentieth of the range. Of embeddings, it is the share whose cosine is at least 0.99.
         predicted_classes: Number of different classes that the model predicts for these images, or for their pixels. If
             it is small, the agreement shows little.
         relative_speed: For an int8 file, the time of the float32 file divided by the time of this file, for one image
@@ -82,7 +82,7 @@ def export_model(
     The file has one function. It takes `images`, (N, H, W, C) float32 in [0, 255], for any N. It returns float32:
 
     * `probabilities`, (N, classes), or (N, H, W, classes) for a map of classes
-    * `values`, (N, values)
+    * `values`, (N, values), or `embedding`, (N, D), of a model without a classifier
     * `depth`, (N, H, W), or `normals`, (N, H, W, 3). `keras_vit.export_saved_model` describes the unit of the depth.
     * `masks`, (N, h, w, queries), and `objects`, (N, queries, classes + 1): logits, as `keras_vit.Segmenter` returns
       them. `keras_vit.heads.segments` computes objects, segments and classes of pixels from them.

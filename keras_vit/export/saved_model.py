@@ -107,7 +107,7 @@ def export_saved_model(
     probabilities of the `top_k` most probable classes, the best first. A softmax is added to a model that ends with
     logits of classes, and a sigmoid to one that ends with logits of labels. A model that returns values
     (`keras_vit.set_output`) has `values`, (B, values), in place of these outputs. `keras_vit.json` has their names and
-    units.
+    units. A model without a classifier, such as the image encoder of CLIP, has `embedding`, (B, D), and no `embed`.
 
     For an image that cannot be decoded or has pixels outside [-0.5, 255.5], `valid` is `False`, `classes` are -1,
     `labels` are empty, and other outputs are zero. The other images of the batch are unaffected.
@@ -122,10 +122,12 @@ def export_saved_model(
       their Euclidean norm may be at most `10 * tolerance`.
     * In maps of classes, no score may differ by more than `10 * tolerance`. If the SavedModel and the model choose
       different classes for a pixel, the model's probabilities of the two classes may differ by at most as much.
-    * Values, depth, normals and logits of masks are divided by the largest, and may differ by `10 * tolerance`.
+    * Values, embeddings of `serving_default`, depth, normals and logits of masks are divided by the largest, and may
+      differ by `10 * tolerance`.
     * If weights or computations have a lower precision than float32, or Keras has quantized the model, only the most
       probable class is compared. The share of the images or pixels with the same class must be at least
-      `min_agreement`. Values, depths and normals agree if they differ by at most a twentieth of their range.
+      `min_agreement`. Values, depths and normals agree if they differ by at most a twentieth of their range, and
+      embeddings if their cosine is at least 0.99.
 
     Pixels of the original images are computed once, and not compared: they follow from the outputs that are compared.
 
@@ -133,9 +135,9 @@ def export_saved_model(
     with a random classifier is compared too.
 
     Args:
-        model: A model of this package that returns classes, labels, values, a map of classes, depth, normals, or masks
-            and objects (`keras_vit.describe(model).outputs`). It may be nested in another model. If Keras does not run
-            on TensorFlow, another process writes the SavedModel.
+        model: A model of this package that returns classes, labels, values, embeddings (B, D), a map of classes, depth,
+            normals, or masks and objects (`keras_vit.describe(model).outputs`). It may be nested in another model. If
+            Keras does not run on TensorFlow, another process writes the SavedModel.
         path: Folder of all versions of the model.
         labels: List of the names of the classes, labels or values. Each is a text of one line that is not empty. A name
             that occurs twice causes a warning. By default, they are the names that `keras_vit.set_output` has recorded.
@@ -318,8 +320,8 @@ def _write_facts(model, version, options, parity, folder):
         "signatures": sorted(options["signatures"]),
         "input_shape": model.input_shape[1:],
         "classes": answer_of(model).num_names(model),
-        # Maps and values do not contain names.
-        **({} if answer_of(model).has_names else {"labels": options["labels"]}),
+        # Maps and values do not contain names, and embeddings have none.
+        **({} if answer_of(model).has_names or not options["labels"] else {"labels": options["labels"]}),
         "config": description.config.to_dict(),
         "weights": {name: getattr(description, name) for name in ("source", "licence", "adaptations")},
         "preprocessing": description.pixels | {"label_space": description.label_space},

@@ -18,7 +18,8 @@ def available_signatures(model):
     if answer.in_original:
         # After a crop, the model does not see all pixels.
         return names + [*answer.in_original] * (preprocessing_layer(model).crop is None)
-    names.append("embed")
+    if output_of(model).kind != "embedding":  # Otherwise `serving_default` returns it.
+        names.append("embed")
     has_blocks = any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers)
     if has_blocks and not merges_tokens(model):
         names += ["tokens", "explain"] if has_rollout(model) else ["tokens"]
@@ -82,7 +83,7 @@ def check_output(model):
             f"return probabilities, or logits of at least two classes, of shape (B, classes). A segmentation model "
             f"must return probabilities or logits of at least two classes for each pixel, (B, H, W, classes), or "
             f"{{'masks': logits (B, h, w, queries), 'objects': logits (B, queries, classes + 1)}}. Depth has the shape "
-            f"(B, H, W, 1), normals (B, H, W, 3). For "
+            f"(B, H, W, 1), normals (B, H, W, 3), an embedding (B, D). For "
             f"other numbers, call keras_vit.set_output. Received: a model that returns {output.kind} of shape "
             f"{shape} from layer {model.layers[-1].name!r}, with the activation {output.activation}."
         )

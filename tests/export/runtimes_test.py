@@ -338,7 +338,7 @@ def test_refused_models(tmp_path):
     quantized = _tiny()
     quantize(quantized, "int8", filters="hidden")
     for model, message in (
-        (_tiny(include_top=False), r"Only models that return classes.*\(None, 12\)"),
+        (_tiny(include_top=False, pooling=None), r"Only models that return classes.*\(None, 7, 12\)"),
         (_in_bfloat16(), r"compute in float32.*set_weights\(model\.get_weights\(\)\)"),
         (quantized, r"was quantized by Keras, which the format 'onnx' cannot express.*before model\.quantize"),
         (_tiny(input_shape=(8, 9, 4)), r"no photographs.*\(8, 9, 4\).*images=\.\.\."),

@@ -188,7 +188,6 @@ def test_refused_arguments(tmp_path):
     with pytest.raises(TypeError, match=r"images must be a list of paths of image files.*Received: ndarray"):
         keras_vit.export_saved_model(model, tmp_path, images=np.zeros((2, 8, 12, 3)))
     for other, message in (
-        (_model(include_top=False), "Only models that return classes.*layer 'pooling'"),
         (_model(include_top=False, pooling=None), "Only models that return classes.*layer 'encoder_norm'"),
         (_model(input_shape=(None, None, 3)), "takes images of any size.*Give image_size=.height, width."),
         (keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)]), "has one Preprocessing layer"),

@@ -106,6 +106,22 @@ class Values(Classes):
         return dict(zip(self.columns, _numbers(outputs["values"]), strict=True))
 
 
+class Embedding(Classes):
+    """The vector of an image."""
+
+    columns = ("embedding",)
+
+    def __init__(self, folder, output, top, to, threshold):
+        """Needs nothing from the folder."""
+
+    def text(self, outputs, sample):
+        vector = outputs["embedding"]
+        return f"a vector of {len(vector):,} numbers, length {np.linalg.norm(vector):.4g}"
+
+    def row(self, outputs):
+        return {"embedding": _numbers(outputs["embedding"])}
+
+
 class Pixels(Classes):
     """Predictions for the pixels of images. If a folder is given, pictures and files are written there.
 
@@ -344,6 +360,7 @@ PREDICTIONS = {
     "classes": Classes,
     "labels": Labels,
     "values": Values,
+    "embedding": Embedding,
     "class_map": ClassMap,
     "masks": Instances,
     "panoptic": Panoptic,

@@ -49,6 +49,13 @@ def test_values_and_units(folder):
     assert tuple(prediction.row(outputs)) == prediction.columns
 
 
+def test_embedding(folder):
+    prediction = PREDICTIONS["embedding"](folder, {}, 1, None, 0.5)
+    outputs = {"embedding": np.array([0.6, 0.8], "float32")}
+    assert prediction.text(outputs, {}) == "a vector of 2 numbers, length 1"
+    assert prediction.row(outputs) == {"embedding": [0.6, 0.8]}
+
+
 def test_shares_of_a_mask(folder):
     prediction = PREDICTIONS["class_map"](folder, {"kind": "class_map"}, 1, None, 0.5)
     outputs = {"mask": np.array([[1, 1], [1, 4]], "uint8")}
