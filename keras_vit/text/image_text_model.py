@@ -23,6 +23,7 @@ from keras_vit.models.building import SharedArguments
 from keras_vit.models.text_encoder import build_text_encoder, text_config
 from keras_vit.outputs import Output
 from keras_vit.pretrained import from_pretrained
+from keras_vit.text.contrastive import loss_of_replica
 from keras_vit.text.prompts import check_names, check_templates, class_embeddings
 from keras_vit.text.tokenizers import Tokenizer
 from keras_vit.weights.assign import assign, check, in_place_of_initial_values, variables_of
@@ -47,7 +48,10 @@ class ImageTextModel(keras.Model):
     The logit of the image x and the text y is `exp(s) cos(x, y) + b` (CLIP, arXiv 2103.00020; SigLIP, arXiv
     2303.15343). `ImageTextModel.from_pretrained` loads published models.
 
-    The model is a functional `keras.Model`, and its `.keras` files contain the tokenizer.
+    The model is a functional `keras.Model`, and its `.keras` files contain the tokenizer. After `compile` with an
+    optimizer, `fit` trains it on batches of pairs, {"images": (B, H, W, C), "token_ids": (B, T)}, with the loss of its
+    owners (`keras_vit.text.contrastive.contrastive_loss`). To train one encoder only, set `trainable` of the other to
+    `False`.
 
     Args:
         image_encoder: Model of this package that maps images to embeddings (B, E), such as `keras_vit.ViT("S/16",
@@ -159,6 +163,22 @@ class ImageTextModel(keras.Model):
 
     def call(self, inputs, training=None, mask=None):
         return super().call(inputs, training=training, mask=mask)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """The contrastive loss of the batch over all replicas, plus the losses of layers.
+
+        See `keras_vit.text.contrastive.contrastive_loss`.
+        """
+        image, text = y_pred["image"], y_pred["text"]
+        counts = {rows.shape[0] for rows in (image, text)} - {None}
+        if y is not None or sample_weight is not None or len(counts) > 1:
+            raise ValueError(
+                f"The images and texts of a batch are each other's targets. Pass {{'images': ..., 'token_ids': ...}}, "
+                f"with as many texts as images, and neither targets nor sample weights. Received: {image.shape[0]} "
+                f"images, {text.shape[0]} texts, {'no' if y is None else 'some'} targets and "
+                f"{'no' if sample_weight is None else 'some'} sample weights."
+            )
+        return sum(self.losses, loss_of_replica(image, text, self.activation))
 
     def image_embeddings(self, images: ArrayLike, batch_size: int = 32) -> np.ndarray:
         """Returns the embeddings of images, unit vectors, float32 (B, E).

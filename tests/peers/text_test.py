@@ -2,6 +2,7 @@
 
 import unicodedata
 
+import keras
 import numpy as np
 import open_clip
 import pytest
@@ -12,6 +13,7 @@ from open_clip.tokenizer import SimpleTokenizer
 from tokenizers import models, pre_tokenizers
 
 import keras_vit
+from keras_vit.text.contrastive import contrastive_loss
 from keras_vit.text.tokenizers import Tokenizer
 from tests.test_case import assert_close
 from tests.test_case import randomize as keras_randomize
@@ -109,3 +111,17 @@ def test_token_ids_of_twenty_scripts():
         texts.append("".join(pieces))
     ours = Tokenizer("clip", model.to_str().encode(), 77)
     np.testing.assert_array_equal(ours(texts), theirs(texts).numpy())
+
+
+def test_losses():
+    random = np.random.default_rng(0)
+    image, text = (rows / np.linalg.norm(rows, axis=1)[:, None] for rows in random.normal(size=(2, 6, 4)))
+    scale, bias = 5.0, -3.0
+    rows = np.c_[scale * image, np.full(6, bias)], np.c_[text, np.ones(6)]
+    arguments = [torch.tensor(value) for value in (image, text, scale, bias)]
+    expected = {
+        "softmax": open_clip.loss.ClipLoss()(*arguments[:3]),
+        "sigmoid": open_clip.loss.SigLipLoss()(*arguments),
+    }
+    for activation, loss in expected.items():
+        assert_close(keras.ops.convert_to_numpy(contrastive_loss(*rows, activation)), loss.numpy())
