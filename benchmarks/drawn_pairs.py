@@ -18,7 +18,7 @@ import keras_vit
 from benchmarks.records import append
 from training.data.sets import drawn_pairs as pairs
 
-CONTEXT, WIDTH, BATCH_SIZE, EPOCHS, RATE = 20, 128, 256, 3, 1e-3
+CONTEXT, WIDTH, BATCH_SIZE, EPOCHS, RATE = 20, 128, 256, 5, 1e-3
 _IDS = {word: number for number, word in enumerate(pairs.WORDS, start=1)}
 _END = len(_IDS) + 1
 
