@@ -72,7 +72,7 @@ class TextConfig(Architecture):
                 f"end_id is the id of the end token, for pooling='end'. Received: pooling={self.pooling!r}, "
                 f"end_id={self.end_id}"
             )
-        if largest := max(self.padding_id, self.end_id or 0) >= self.vocabulary_size:
+        if (largest := max(self.padding_id, self.end_id or 0)) >= self.vocabulary_size:
             raise ValueError(f"Ids must be below vocabulary_size={self.vocabulary_size}. Received: {largest}")
         if self.position_embedding == "sincos" and (self.hidden_dim % 2 or self.hidden_dim < 4):
             raise ValueError(f"position_embedding='sincos' needs an even hidden_dim. Received: {self.hidden_dim}")

@@ -79,7 +79,7 @@ def predict_original(answer, is_thing, input_size, outputs, size):
         outputs: Main outputs of the model for one image, {name: tensor (1, ...)}.
         size: (H, W), a tensor.
     """
-    return in_strips(lambda strip: answer.of_strip(strip), answer.maps(outputs, input_size), size)
+    return in_strips(answer.of_strip, answer.maps(outputs, input_size), size)
 
 
 def instances(answer, is_thing, input_size, outputs, size):

@@ -59,7 +59,7 @@ class ImageTextModel(keras.Model):
         text_encoder: `keras_vit.TextConfig` of a newly initialised text encoder, or the text encoder of another model.
         activation: `"softmax"`: the texts of an image exclude each other. `"sigmoid"`: each text is judged on its own.
             The model then has a bias b.
-        tokenizer: `keras_vit.text.Tokenizer`, or `None`. Without one, texts must be token ids.
+        tokenizer: `keras_vit.text.tokenizers.Tokenizer`, or `None`. Without one, texts must be token ids.
         name: Name of the model.
 
     Call arguments:
@@ -211,9 +211,9 @@ class ImageTextModel(keras.Model):
         images = np.asarray(images)
         image = images if images.ndim == 2 else self.image_embeddings(images)
         layer = self.similarity_layer
-        found = np.exp(keras.ops.convert_to_numpy(layer.log_scale)) * image @ self._text_rows(texts).T
+        found = np.exp(to_array(layer.log_scale)) * image @ self._text_rows(texts).T
         if layer.use_bias:
-            found += keras.ops.convert_to_numpy(layer.bias)
+            found += to_array(layer.bias)
         activation = keras.activations.get(None if logits else self.activation)
         return keras.ops.convert_to_numpy(activation(keras.ops.convert_to_tensor(found, "float32")))
 
@@ -280,8 +280,8 @@ class ImageTextModel(keras.Model):
         if self.tokenizer is None:
             raise ValueError(_NO_TOKENIZER)
         layer, embeddings = self.similarity_layer, class_embeddings(self, classes, check_templates(templates))
-        kernel = np.exp(keras.ops.convert_to_numpy(layer.log_scale)) * embeddings.T
-        bias = keras.ops.convert_to_numpy(layer.bias) if layer.use_bias else 0.0
+        kernel = np.exp(to_array(layer.log_scale)) * embeddings.T
+        bias = to_array(layer.bias) if layer.use_bias else 0.0
         checkpoint = checkpoint_of(self.image_encoder, self.name)
 
         def read():

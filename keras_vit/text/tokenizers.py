@@ -13,10 +13,8 @@ import numpy as np
 
 from keras_vit.checks import check_choice, check_size, shown
 
-FILES = {"clip": ("tokenizer.json",), "siglip": ("spiece.model",), "siglip2": ("tokenizer.json",)} | {
-    "tipsv2": ("tokenizer.model",)
-}
-"""{kind of a tokenizer: names of its file beside the weights}"""
+FILES = {"clip": "tokenizer.json", "siglip": "spiece.model", "siglip2": "tokenizer.json", "tipsv2": "tokenizer.model"}
+"""{kind of a tokenizer: name of its file beside the weights}"""
 _MAX_CHARACTERS = 10_000
 """Longer texts are cut before they are tokenized. No model reads so many tokens."""
 
@@ -124,16 +122,16 @@ class Tokenizer:
         Raises:
             FileNotFoundError: If there is no such file.
         """
-        path, names = pathlib.Path(path), FILES[check_choice("kind", kind, FILES)]
-        file = next((path / name for name in names if (path / name).is_file()), path)
+        path, name = pathlib.Path(path), FILES[check_choice("kind", kind, FILES)]
+        file = path / name if path.is_dir() else path
         if not file.is_file():
-            raise FileNotFoundError(f"{path} has no tokenizer. Needed: {' or '.join(names)}, as its owners publish it.")
+            raise FileNotFoundError(f"{path} has no tokenizer. Needed: {name}, as its owners publish it.")
         return cls(kind, file.read_bytes(), context_length)
 
     @property
     def file_name(self) -> str:
         """Name of the file in which owners publish such a vocabulary."""
-        return FILES[self.kind][0]
+        return FILES[self.kind]
 
     @property
     def padding_id(self) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import nearest_names
+from keras_vit.graph import to_array
 from keras_vit.preprocessing import vision_model
 from keras_vit.weights.paths import WITH_WEIGHTS, layer_of
 
@@ -37,10 +38,12 @@ def variables_of(layers):
 
 def canonical_arrays(model):
     """{canonical path: float32 array} of a model of this package."""
-    return {
-        path: np.asarray(ops.convert_to_numpy(ops.cast(variable.value, "float32")))
-        for path, variable in canonical_variables(model).items()
-    }
+    return arrays_of(canonical_variables(model))
+
+
+def arrays_of(variables):
+    """{path: float32 array} of {path: variable}."""
+    return {path: np.asarray(to_array(variable.value)) for path, variable in variables.items()}
 
 
 def checksum(weights):

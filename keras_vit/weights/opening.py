@@ -25,11 +25,8 @@ WEIGHTS = (
     *("open_clip_model.safetensors", "open_clip_pytorch_model.bin"),
 )
 """Names of weight files in a folder. The first one that exists is read."""
-TOKENIZER_FILES = (
-    *("tokenizer.json", "vocab.json", "merges.txt"),
-    *("spiece.model", "tokenizer.model", "tokenizer_config.json"),
-)
-"""Names of the files of tokenizers beside the weights."""
+TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer.model")
+"""Names of the files beside the weights from which tokenizers are made."""
 SETTINGS_FILES = tuple(dict.fromkeys(name for layout in FORMATS.values() for name in layout.settings_files))
 """Names of the JSON files of all formats."""
 _MAX_CONFIG_BYTES = 10_000_000

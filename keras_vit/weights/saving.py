@@ -12,7 +12,7 @@ from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice
 from keras_vit.outputs import outputs_of
 from keras_vit.preprocessing import preprocessing_layer, vision_model
-from keras_vit.weights.assign import canonical_arrays, variables_of
+from keras_vit.weights.assign import arrays_of, canonical_arrays, variables_of
 from keras_vit.weights.containers.h5 import write_h5
 from keras_vit.weights.containers.npz import write_npz
 from keras_vit.weights.containers.safetensors import write_safetensors
@@ -118,8 +118,7 @@ def _text_of(model):
     """The `TextDescription` of an image-text model, or `None` for other models."""
     if not hasattr(model, "text_encoder"):
         return None
-    variables = variables_of([*model.text_encoder.layers, model.similarity_layer])
-    weights = {path: keras.ops.convert_to_numpy(keras.ops.cast(x.value, "float32")) for path, x in variables.items()}
+    weights = arrays_of(variables_of([*model.text_encoder.layers, model.similarity_layer]))
     tokenizer = model.tokenizer and (model.tokenizer.file_name, model.tokenizer.vocabulary)
     return TextDescription(model.text_config, weights, model.activation, tokenizer)
 
@@ -176,12 +175,12 @@ def _write_files(folder, files, licence=None):
     """Writes {name: contents}. Files of weights contain the licence if there is no `config.json`."""
     for name, contents in files.items():
         path = folder / name
-        if path.suffix == ".json" and not isinstance(contents, bytes):
+        if isinstance(contents, bytes):
+            path.write_bytes(contents)
+        elif path.suffix == ".json":
             path.write_text(json.dumps(contents, indent=2), encoding="utf-8")
         elif name == CARD:
             path.write_text(contents, encoding="utf-8")
-        elif isinstance(contents, bytes):
-            path.write_bytes(contents)
         elif path.suffix == ".npz":
             write_npz(path, contents, licence)
         elif path.suffix == ".h5":

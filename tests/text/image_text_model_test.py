@@ -155,6 +155,7 @@ def test_classes_have_several_names_and_sentences(model, tmp_path, monkeypatch):
 def test_what_is_refused(model):
     for call, message in (
         (lambda: model.classifier([]), "At least one name"),
+        (lambda: model.text_config.replace(padding_id=573), "below vocabulary_size=573. Received: 573"),
         (lambda: model.classifier("cat"), r"names must be a list of names.*Received: 'cat'"),
         (lambda: model.classifier(["cat", "cat"]), "several times: 'cat'"),
         (lambda: model.classifier(["cat", " "]), "needs a label and names that are texts"),
