@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the default tier of the tests; make test-full runs all.
 
-.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-first-step bench-merging bench-tokens bench-agreement bench-int8-settings bench-tensorflow-int8 bench-cifar10 bench-all clean
+.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-first-step bench-merging bench-scenes bench-tokens bench-agreement bench-int8-settings bench-tensorflow-int8 bench-cifar10 bench-all clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -162,6 +162,11 @@ bench-agreement: .venv-peers/installed
 # What token merging saves: make bench-merging ARGS=--document. It wants a quiet machine.
 bench-merging: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.token_merging $(ARGS)
+
+# What the recipes of drawn scenes reach: make bench-scenes ARGS="semantic recipe --seed 0". A quarter of an hour each.
+bench-scenes: .venv-peers/installed
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[training]'
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.scenes $(ARGS)
 
 # The compute of transformers of visual tokens and of pixels: make bench-tokens ARGS=--document.
 bench-tokens: .venv/training.installed

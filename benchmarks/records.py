@@ -14,6 +14,7 @@ PAGES = {
     "bench-input": _DOCS / "performance" / "input_pipeline.md",
     "bench-merging": _DOCS / "performance" / "token_merging.md",
     "bench-agreement": _DOCS / "performance" / "token_merging.md",
+    "bench-scenes": _DOCS / "segmentation.md",
     "bench-tokens": _DOCS / "models" / "visual_transformers.md",
     "bench-int8-settings": _DOCS / "serving" / "eight_bits.md",
     "bench-tensorflow-int8": _DOCS / "serving" / "eight_bits.md",
