@@ -17,6 +17,7 @@ from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.architectures.stem import ConvStemConfig, StemConfig
 from keras_vit.architectures.text import TextConfig
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
+from keras_vit.export.image_text.exporting import export_image_text_model
 from keras_vit.export.runtimes import export_model
 from keras_vit.export.saved_model import export_saved_model
 from keras_vit.heads.windows import class_scores
@@ -65,6 +66,7 @@ __all__ = [
     "decode_predictions",
     "describe",
     "embedding_filters",
+    "export_image_text_model",
     "export_model",
     "export_saved_model",
     "features",

@@ -137,7 +137,7 @@ def test_other_functions(tmp_path):
     public = {name: value for name, value in vars(keras_vit).items() if inspect.isfunction(value)}
     others = {(name, flag) for name, value in public.items() if name not in FACTORIES for flag in _flags(value)}
     assert others == {
-        *(("rematerialize", "enabled"), ("save_weights", "card")),
+        *(("rematerialize", "enabled"), ("save_weights", "card"), ("export_image_text_model", "overwrite")),
         *(("export_model", flag) for flag in ("overwrite", "card")),
         *(("export_saved_model", flag) for flag in ("overwrite", "jit_compile", "card")),
     }

@@ -42,6 +42,7 @@ ROOMS = (
     ("keras_vit.export.formats",),
     ("keras_vit.export.int8",),
     ("keras_vit.export",),
+    ("keras_vit.export.image_text",),
     ("keras_vit",),
     ("training", "training.errors"),
     ("training.files",),
@@ -101,6 +102,7 @@ IN_FUNCTIONS = {
 TENSORFLOW_MODULES = {
     "keras_vit.data.decoding",
     "keras_vit.export.functions",
+    "keras_vit.export.image_text.writing",
     "keras_vit.export.in_parts",
     "keras_vit.export.smaller_graph",
     "keras_vit.export.writing",

@@ -60,11 +60,11 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
                 # Pixels that round to 0 to 255. This excludes NaN, normalised pixels, and overshoots of a bicubic
                 # resize, which are clipped in training.
                 valid = tf.reduce_all((images >= -0.5) & (images <= 255.5), axis=[1, 2, 3])
-                images = _where(valid, images)
+                images = where_valid(valid, images)
             else:
                 images, valid = decode(images)
                 images = tf.ensure_shape(images, [None, *size, channels])
-            outputs = {name: _where(valid, output) for name, output in by_name(names, compute(images)).items()}
+            outputs = {name: where_valid(valid, output) for name, output in by_name(names, compute(images)).items()}
             return answer.reduced(outputs | {"valid": valid})
 
         def serve(images):
@@ -82,8 +82,11 @@ def build_signatures(model, rounded, signatures, labels, top_k, jit_compile, ima
     return {name: function_of(name) for name in signatures}
 
 
-def _compiler(model, rounded, jit_compile, batch_sizes):
-    """Returns a function that converts `function(model, prepared_images)` to a function that takes pixels."""
+def stored_weights(model, rounded, jit_compile):
+    """Returns a function without arguments for a graph: pairs of a weight of a model and the tensor that replaces it.
+
+    `build_signatures` describes the arguments. Weights that are not replaced are variables.
+    """
     # Without XLA, small weights such as biases are constants of the graph, so that TensorFlow can fuse the operations
     # that use them. With XLA, all weights are variables, because XLA does not support TensorFlow's fused operations.
     limit = 0 if jit_compile else _LARGEST_CONSTANT
@@ -94,6 +97,13 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
     def weights():
         constants = [(weight, tf.constant(value)) for weight, value in small]
         return constants + [(weight, tf.cast(values, scale.dtype) * scale) for weight, values, scale in rounded]
+
+    return weights
+
+
+def _compiler(model, rounded, jit_compile, batch_sizes):
+    """Returns a function that converts `function(model, prepared_images)` to a function that takes pixels."""
+    weights = stored_weights(model, rounded, jit_compile)
 
     @functools.cache
     def compiled(function):
@@ -111,7 +121,7 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
     return compiled
 
 
-def _where(valid, values):
+def where_valid(valid, values):
     """Replaces the values (B, ...) by zeros in the rows where `valid`, (B,), is `False`."""
     return tf.where(tf.reshape(valid, [-1] + [1] * (values.shape.rank - 1)), values, 0.0)
 

@@ -198,11 +198,7 @@ def export_saved_model(
     PosixPath('models/pets/1')
     """
     path = pathlib.Path(path)
-    check_flag("overwrite", overwrite)
-    folder = path / str(check_positive_integer("version", version))
-    if folder.exists() and not overwrite:
-        raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
-    check_no_openvino_versions(path)
+    folder = new_version(path, version, overwrite)
     check_card(card, folder / CARD, _MAIN_FILE)
     _check_model(model, image_size, precision)
     check_limits(tolerance, min_agreement)
@@ -224,9 +220,20 @@ def export_saved_model(
         exact = precision == "float32" and computes_in_float32(model)
         write = functools.partial(_write, name=folder.name, **options)
         parity = verified(write, model, working, exact, tolerance, min_agreement)
-        _write_facts(model, int(version), options, parity, working / folder.name)
+        facts = _facts(model, options, parity)
+        write_facts(working / folder.name, options["model_name"], version, model, facts)
         write_card(working / folder.name, model, "saved_model", _MAIN_FILE, card, precision, labels)
     write_operator_files(path, options["model_name"], version, options["batch_sizes"], jit_compile)
+    return folder
+
+
+def new_version(path, version, overwrite):
+    """Checks that a version of a model can be written, and returns its folder."""
+    check_flag("overwrite", overwrite)
+    folder = path / str(check_positive_integer("version", version))
+    if folder.exists() and not overwrite:
+        raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
+    check_no_openvino_versions(path)
     return folder
 
 
@@ -305,17 +312,13 @@ def _labels(model, labels):
     return labels
 
 
-def _write_facts(model, version, options, parity, folder):
-    """Writes `keras_vit.json`."""
+def _facts(model, options, parity):
     description = describe(model)
     names = ("top_k", "jit_compile", "precision", "image_size", "max_image_pixels", "batch_sizes")
     output = {name: getattr(output_of(model), name) for name in ("kind", "activation", "units")}
     if things := output_of(model).is_thing:
         output["is_thing"] = things
-    facts = {
-        "name": options["model_name"],
-        "version": version,
-        "exported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    return {
         "output": output,
         "signatures": sorted(options["signatures"]),
         "input_shape": model.input_shape[1:],
@@ -327,6 +330,16 @@ def _write_facts(model, version, options, parity, folder):
         "preprocessing": description.pixels | {"label_space": description.label_space},
         "options": {name: options[name] for name in names},
         "parity": dataclasses.asdict(parity),
+    }
+
+
+def write_facts(folder, name, version, model, facts):
+    """Writes `keras_vit.json` into the folder of a version: facts of all SavedModels, and further ones."""
+    known = {
+        "name": name,
+        "version": int(version),
+        "exported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **facts,
         "bytes": {
             "all": _num_bytes(folder),
             "weights": _num_bytes(folder / "variables"),
@@ -334,7 +347,7 @@ def _write_facts(model, version, options, parity, folder):
         },
         "versions": _versions() | {"keras_backend": keras.backend.backend()},
     }
-    (folder / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
+    (folder / "keras_vit.json").write_text(json.dumps(known, indent=2) + "\n")
 
 
 def _num_bytes(folder):

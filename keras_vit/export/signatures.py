@@ -10,6 +10,7 @@ from keras_vit.export.answers import ANSWERS, answer_of
 from keras_vit.graph import leaves
 from keras_vit.outputs import output_of
 from keras_vit.preprocessing import preprocessing_layer, vision_model
+from keras_vit.text.image_text_model import ImageTextModel
 
 
 def available_signatures(model):
@@ -73,6 +74,11 @@ def output_of_signature(model, signature):
 
 def check_output(model):
     """Checks that the meaning of a model's inputs and outputs is known, so that it can be exported."""
+    if isinstance(model, ImageTextModel):
+        raise ValueError(
+            f"{model.name!r} has two encoders. Write both with keras_vit.export_image_text_model, or export "
+            f"model.classifier(names) or model.image_encoder."
+        )
     output, preprocessing, shape = output_of(model), preprocessing_layer(model), model.output_shape
     if isinstance(shape, list):  # The model has several outputs.
         shape = keras.tree.map_structure(lambda tensor: tensor.shape, model.output)

@@ -20,7 +20,8 @@ _MOST_BYTES = 2**29
 """Size of the outputs of a signature after which no more than `_NUM_IMAGES` images are compared."""
 _MAX_REQUESTS = 1000
 """Maximum number of requests (tensorflow_serving/g3doc/saved_model_warmup.md). Servers refuse models with more."""
-_GRAY = 128
+_GRAY, _TOKEN = 128, 1
+"""Values of the pixels and of the token ids of warm-up requests."""
 
 
 def write_saved_model(model, folder, answers, labels, precision, images, model_name, batch_sizes, **options):
@@ -41,21 +42,12 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
         **options: Further arguments of `functions.build_signatures`.
     """
     folder = pathlib.Path(folder)
-    served_model = in_bfloat16(model) if precision == "bfloat16" else model
-    rounded = round_to_int8(model) if precision == "int8" else []
-    rounded = [(weight, tf.Variable(values), tf.Variable(scale)) for weight, values, scale in rounded]
-    served = build_signatures(served_model, rounded, labels=labels, batch_sizes=batch_sizes, **options)
-    concrete = {name: function.get_concrete_function() for name, function in served.items()}
-    root = tf.Module()
-    # Weights that are constants of the graph are not stored a second time.
-    root.weights = list({id(variable): variable for each in concrete.values() for variable in each.variables}.values())
-    # Keras's ExportArchive is not used. It would trace every function again, and keep a second copy of each.
-    with without_messages("tensorflow"):  # Otherwise TensorFlow would log the path of the temporary folder.
-        tf.saved_model.save(root, str(folder), signatures=concrete)
-    remove_nodes(folder)
+    served_model, rounded = lowered(model, precision)
+    served = build_signatures(model=served_model, rounded=rounded, labels=labels, batch_sizes=batch_sizes, **options)
+    save(served, folder)
     (folder / "assets" / "labels.txt").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
     _, size, channels = input_preprocessing(model, options["image_size"])
-    specs = {name: function.input_signature[0] for name, function in served.items()}
+    specs = {name: function.input_signature for name, function in served.items()}
     write_warmup(folder, model_name, specs, [*size, channels], read_images(None)[0], batch_sizes)
     files = read_images(images)
     if images is None and (precision != "float32" or not computes_in_float32(model)):
@@ -65,6 +57,25 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     with full_precision():
         arrays = _run_signatures(model, folder, files, pixels, max(batch_sizes))
     np.savez(answers, pixels=pixels[: len(next(iter(arrays.values())))], **arrays)
+
+
+def lowered(model, precision):
+    """(the model or its copy in bfloat16, the kernels that are stored in int8, as `build_signatures` takes them)"""
+    rounded = round_to_int8(model) if precision == "int8" else []
+    rounded = [(weight, tf.Variable(values), tf.Variable(scale)) for weight, values, scale in rounded]
+    return in_bfloat16(model) if precision == "bfloat16" else model, rounded
+
+
+def save(served, folder):
+    """Writes a SavedModel with the signatures {name: `tf.function`} to a folder."""
+    concrete = {name: function.get_concrete_function() for name, function in served.items()}
+    root = tf.Module()
+    # Weights that are constants of the graph are not stored a second time.
+    root.weights = list({id(variable): variable for each in concrete.values() for variable in each.variables}.values())
+    # Keras's ExportArchive is not used. It would trace every function again, and keep a second copy of each.
+    with without_messages("tensorflow"):  # Otherwise TensorFlow would log the path of the temporary folder.
+        tf.saved_model.save(root, str(folder), signatures=concrete)
+    remove_nodes(folder)
 
 
 def _decoded(decode, file, index, paths):
@@ -129,7 +140,7 @@ def write_warmup(folder, model_name, specs, image_shape, photograph, batch_sizes
     Args:
         folder: Folder of the SavedModel.
         model_name: Name by which clients request the model.
-        specs: {name of the signature: `tf.TensorSpec` of its input}
+        specs: {name of the signature: list of the `tf.TensorSpec`s of its inputs}
         image_shape: [height, width, channels] of images, for the signatures whose inputs are pixels.
         photograph: Contents of an image file, for the signatures whose inputs are encoded images.
         batch_sizes: Batch sizes of the requests.
@@ -146,20 +157,31 @@ def write_warmup(folder, model_name, specs, image_shape, photograph, batch_sizes
     path = pathlib.Path(folder) / "assets.extra" / "tf_serving_warmup_requests"
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for signature, spec in specs.items():
-            # One value is stored for all elements (tensor.proto: "the last value is repeated"), which saves megabytes.
-            value, shape = (photograph, []) if spec.dtype == tf.string else (_GRAY, image_shape)
-            tensor = tf.make_tensor_proto(value, spec.dtype, shape=[])
+        for signature, inputs in specs.items():
             for batch_size in batch_sizes:
-                tensor.tensor_shape.CopyFrom(tf.TensorShape([batch_size, *shape]).as_proto())
-                writer.write(_prediction_log(model_name, signature, spec.name, tensor))
+                tensors = {spec.name: _warmup_tensor(spec, batch_size, image_shape, photograph) for spec in inputs}
+                writer.write(_prediction_log(model_name, signature, tensors))
 
 
-def _prediction_log(model_name, signature, input_name, tensor):
+def _warmup_tensor(spec, batch_size, image_shape, photograph):
+    """A `TensorProto` for an input: encoded images, pixels, or token ids."""
+    if spec.dtype == tf.string:
+        value, shape = photograph, []
+    elif spec.dtype == tf.int32:
+        value, shape = _TOKEN, [side or 1 for side in spec.shape[1:]]
+    else:
+        value, shape = _GRAY, image_shape
+    # One value is stored for all elements (tensor.proto: "the last value is repeated"), which saves megabytes.
+    tensor = tf.make_tensor_proto(value, spec.dtype, shape=[])
+    tensor.tensor_shape.CopyFrom(tf.TensorShape([batch_size, *shape]).as_proto())
+    return tensor
+
+
+def _prediction_log(model_name, signature, tensors):
     """The message `PredictionLog(predict_log=PredictLog(request=PredictRequest(...)))`, encoded by field numbers."""
     model_spec = _field(1, model_name.encode()) + _field(3, signature.encode())
-    entry = _field(1, input_name.encode()) + _field(2, tensor.SerializeToString())
-    request = _field(1, model_spec) + _field(2, entry)
+    entries = [_field(1, name.encode()) + _field(2, tensor.SerializeToString()) for name, tensor in tensors.items()]
+    request = _field(1, model_spec) + b"".join(_field(2, entry) for entry in entries)
     return _field(6, _field(1, request))
 
 

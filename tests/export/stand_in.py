@@ -25,7 +25,7 @@ _FIELDS = {
     tf.string: "string_val",
     tf.bool: "bool_val",
 }
-_NUMBERS = {tf.uint8: (int,), tf.float32: (int, float)}
+_NUMBERS = {tf.uint8: (int,), tf.int32: (int,), tf.float32: (int, float)}
 
 
 class RefusedError(Exception):
@@ -57,29 +57,29 @@ class _Served:
     def __init__(self, signatures):
         self._signatures = signatures
 
-    def input(self, signature):
-        """The only input of a signature, a `tf.TensorSpec`."""
+    def inputs(self, signature):
+        """The inputs of a signature, {name: `tf.TensorSpec`}."""
         signature = signature or "serving_default"
         if signature not in self._signatures:
             raise RefusedError(f"Serving signature name: {signature!r} not found")
-        [spec] = self._signatures[signature].structured_input_signature[1].values()
-        return spec
+        return self._signatures[signature].structured_input_signature[1]
 
     def predict(self, request):
         """The `PredictResponse` to a `PredictRequest`."""
         model = request.model_spec
         if (model.name, model.version_label) not in (("pets", ""), ("pets", "stable")):
             raise RefusedError(f"Servable not found: {model}")
-        spec = self.input(model.signature_name)
-        if list(request.inputs) != [spec.name]:
-            raise RefusedError(f"Expected {spec.name!r}, received {list(request.inputs)}")
-        tensor = request.inputs[spec.name]
-        array = tf.make_ndarray(tensor)
-        if tensor.dtype != spec.dtype.as_datatype_enum or not spec.shape.is_compatible_with(array.shape):
-            raise RefusedError(f"Expected {spec}, received type {tensor.dtype} of shape {array.shape}")
-        outputs = self._signatures[model.signature_name or "serving_default"](
-            **{spec.name: tf.constant(array, spec.dtype)}
-        )
+        specs = self.inputs(model.signature_name)
+        if request.inputs.keys() != specs.keys():
+            raise RefusedError(f"Expected {list(specs)}, received {list(request.inputs)}")
+        arrays = {}
+        for name, spec in specs.items():
+            tensor = request.inputs[name]
+            array = tf.make_ndarray(tensor)
+            if tensor.dtype != spec.dtype.as_datatype_enum or not spec.shape.is_compatible_with(array.shape):
+                raise RefusedError(f"Expected {spec}, received type {tensor.dtype} of shape {array.shape}")
+            arrays[name] = tf.constant(array, spec.dtype)
+        outputs = self._signatures[model.signature_name or "serving_default"](**arrays)
         response = predict_pb2.PredictResponse()
         for name, output in outputs.items():
             response.outputs[name].CopyFrom(_tensor(output.dtype, output.shape, output.numpy().ravel().tolist()))
@@ -134,14 +134,15 @@ class _Rest(http.server.BaseHTTPRequestHandler):
         try:
             body = json.loads(body)
             request.model_spec.signature_name = body.pop("signature_name", "")
-            spec = self.served.input(request.model_spec.signature_name)
+            specs = self.served.inputs(request.model_spec.signature_name)
             [(key, value)] = body.items()
             by_row = {"instances": True, "inputs": False}[key]
             if by_row and not isinstance(value, list):
                 raise RefusedError("Expecting 'instances' to be a list")
-            value = [_unnamed(row, spec.name) for row in value] if by_row else _unnamed(value, spec.name)
-            shape = [len(value), *_shape(value[0])] if by_row else _shape(value)
-            request.inputs[spec.name].CopyFrom(_tensor(spec.dtype, shape, _leaves(value, shape, spec.dtype)))
+            for name, spec in specs.items():
+                values = [_unnamed(row, specs, name) for row in value] if by_row else _unnamed(value, specs, name)
+                shape = [len(values), *_shape(values[0])] if by_row else _shape(values)
+                request.inputs[name].CopyFrom(_tensor(spec.dtype, shape, _leaves(values, shape, spec.dtype)))
             return by_row
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise RefusedError(repr(error)) from error
@@ -150,12 +151,12 @@ class _Rest(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def _unnamed(value, name):
-    """The value itself, or the value in {name: value}."""
-    if not isinstance(value, dict) or value.keys() == {"b64"}:
+def _unnamed(value, specs, name):
+    """The value of an input in {name: value}. The value of the only input may have no name."""
+    if len(specs) == 1 and (not isinstance(value, dict) or value.keys() == {"b64"}):
         return value
-    if value.keys() != {name}:
-        raise RefusedError(f"keys must be equal to: {name}")
+    if value.keys() != specs.keys():
+        raise RefusedError(f"keys must be equal to: {', '.join(specs)}")
     return value[name]
 
 

@@ -18,6 +18,7 @@ BATCH_SIZES = [1, 4, 300]
 
 
 def _records(folder, specs=SPECS, batch_sizes=BATCH_SIZES, photograph=PHOTOGRAPH):
+    specs = {name: [spec] for name, spec in specs.items()}
     write_warmup(folder, "pets-1.0", specs, [5, 7, 3], photograph, batch_sizes)
     [path] = (folder / "assets.extra").iterdir()
     assert path.name == "tf_serving_warmup_requests"
@@ -57,4 +58,4 @@ def test_lengths_of_every_size(tmp_path):
 def test_as_many_requests_as_the_server_accepts(tmp_path):
     assert len(_records(tmp_path, batch_sizes=[1] * 250)) == 1000
     with pytest.raises(ValueError, match=r"batch_sizes must have at most 250 numbers.* Received: 251 numbers"):
-        write_warmup(tmp_path, "pets", SPECS, [5, 7, 3], PHOTOGRAPH, [1] * 251)
+        write_warmup(tmp_path, "pets", {name: [] for name in SPECS}, [5, 7, 3], PHOTOGRAPH, [1] * 251)

@@ -1,0 +1,1 @@
+"""The SavedModel of an image-text model, whose signatures compute images, texts, and both."""
