@@ -21,6 +21,7 @@ command needs the extras `training` and `peers`.
 import argparse
 import dataclasses
 import pathlib
+import re
 import statistics
 import sys
 import time
@@ -54,6 +55,7 @@ CONFIG = {
     **{"image_size": 96, "patch_size": 8, "num_queries": 16, "num_blocks": 2, "num_upscale_blocks": 1},
     **{"train_num_points": 282, "id2label": dict(enumerate(scenes.KINDS))},
 }
+_TOKENS = re.compile("query|cls_token|position_embeddings")  # Like biases and norms, they do not decay.
 NUM_BASELINE_IMAGES, NUM_PIXELS = 4000, 200_000
 
 
@@ -124,7 +126,10 @@ def train_torch(recipe, folder):
     dataset = task.load()
     steps, per_epoch = recipe.fit.steps, num_steps_per_epoch(dataset, recipe)
     schedule = build_schedule(recipe, per_epoch, steps)
-    parameters = [[p for p in model.parameters() if (p.ndim > 1) == decays] for decays in (True, False)]
+    parameters = [
+        [p for name, p in model.named_parameters() if (p.ndim > 1 and not _TOKENS.search(name)) == decays]
+        for decays in (True, False)
+    ]
     groups = [{"params": parameters[0], "weight_decay": recipe.optimizer.weight_decay}]
     optimizer = torch.optim.AdamW([*groups, {"params": parameters[1], "weight_decay": 0.0}], betas=(0.9, 0.999))
     changes = build_augmentation(ours, recipe.augment)
