@@ -1,53 +1,31 @@
-"""Trains image-text models from scratch on drawn pairs, and measures how often they find the text of an image.
+"""What the recipe `drawn_pairs` reaches, and what it reaches if the captions belong to other pictures.
 
-    python -m benchmarks.drawn_pairs --activation softmax --seed 0 [--shuffled]
+    python -m benchmarks.drawn_pairs --seed 0 [--activation sigmoid] [--shuffled]
 
-With --shuffled, the captions of the training pairs belong to other pictures. Recall is measured for the 100 pairs of
-the test split, each of whose captions differs from another one in one word. It is appended to
-results/drawn_pairs.jsonl.
+Recall at 1 is measured for the 100 pairs of the test split, each of whose captions differs from another one in one
+word: for pictures of up to two objects, and for pictures of one object. It is appended to results/drawn_pairs.jsonl.
 """
 
 import argparse
+import functools
 import pathlib
-import time
+import tempfile
+from unittest import mock
 
-import keras
-import numpy as np
-
-import keras_vit
+from benchmarks.provenance import provenance
 from benchmarks.records import append
+from training import recipes
 from training.data.sets import drawn_pairs as pairs
-
-CONTEXT, WIDTH, BATCH_SIZE, EPOCHS, RATE = 20, 128, 256, 5, 1e-3
-_IDS = {word: number for number, word in enumerate(pairs.WORDS, start=1)}
-_END = len(_IDS) + 1
-
-
-def build(activation):
-    encoder = {"hidden_dim": WIDTH, "num_heads": 4, "mlp_dim": 4 * WIDTH}
-    config = keras_vit.ViTConfig(patch_size=8, num_layers=4, **encoder)
-    shape = (pairs.SIDE, pairs.SIDE, 3)
-    images = keras_vit.ViT(config, include_top=False, input_shape=shape, include_preprocessing=True)
-    texts = keras_vit.TextConfig(_END + 1, CONTEXT, num_layers=3, projection_dim=WIDTH, **encoder)
-    return keras_vit.ImageTextModel(images, texts, activation)
+from training.engine.train import train
+from training.recipe.assignments import override
+from training.runs.folder import load_model
+from training.tasks import TASKS
 
 
-def token_ids(captions):
-    rows = [[*(_IDS[word] for word in caption.split()), _END] for caption in captions]
-    return np.array([row + [0] * (CONTEXT - len(row)) for row in rows], "int32")
-
-
-def load(split, most_objects=2):
-    images, captions = zip(
-        *(pairs.draw(split, number, most_objects) for number in range(pairs.NUM_PAIRS[split])), strict=True
-    )
-    return np.stack(images).astype("float32"), token_ids(captions)
-
-
-def recall_at_1(model, most_objects):
-    """The share of the test images whose text has the largest logit."""
-    logits = model.similarity(*load("test", most_objects), logits=True)
-    return float((logits.argmax(axis=1) == np.arange(len(logits))).mean())
+def with_caption_of_another_picture(split, index, draw=pairs.draw):
+    """Same as `drawn_pairs.draw`, but training pictures have the captions of the next ones."""
+    other = (index + 1) % pairs.NUM_PAIRS[split] if split == "train" else index
+    return draw(split, index)[0], draw(split, other)[1]
 
 
 def main():
@@ -55,20 +33,19 @@ def main():
     parser.add_argument("--activation", choices=("softmax", "sigmoid"), default="softmax")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shuffled", action="store_true")
-    options = parser.parse_args()
-    keras.utils.set_random_seed(options.seed)
-    model, (images, texts) = build(options.activation), load("train")
-    if options.shuffled:
-        texts = np.random.default_rng(options.seed).permutation(texts)
-    steps = -(-len(images) // BATCH_SIZE) * EPOCHS
-    rate = keras.optimizers.schedules.CosineDecay(0.0, steps, warmup_target=RATE, warmup_steps=steps // 20)
-    model.compile(keras.optimizers.AdamW(rate, weight_decay=0.05, clipnorm=1.0))
-    began = time.monotonic()
-    history = model.fit({"images": images, "token_ids": texts}, None, BATCH_SIZE, EPOCHS, verbose=2).history
-    recalls = {"two objects": recall_at_1(model, 2), "one object": recall_at_1(model, 1)}
-    row = {**vars(options), "minutes": round((time.monotonic() - began) / 60, 1), "loss": history["loss"][-1]}
-    append([row | recalls], pathlib.Path(__file__).with_name("results") / "drawn_pairs.jsonl")
-    print(row | recalls)
+    options, state = parser.parse_args(), provenance()
+    recipe = override(recipes.load("drawn_pairs"), [f"seed={options.seed}", f"fit.loss={options.activation}"])
+    draw = with_caption_of_another_picture if options.shuffled else pairs.draw
+    with tempfile.TemporaryDirectory() as folder:
+        with mock.patch.object(pairs, "draw", draw):
+            run, two = train(recipe, folder=pathlib.Path(folder, "run"))
+        model = load_model(run.model)
+    task = TASKS[recipe.task](recipe)
+    with mock.patch.object(pairs, "draw", functools.partial(pairs.draw, most_objects=1)):
+        one = task.evaluate(model, task.load(), "test")
+    row = vars(options) | {"two objects": two.of_texts[1], "one object": one.of_texts[1]} | state
+    append([row], pathlib.Path(__file__).with_name("results") / "drawn_pairs.jsonl")
+    print(row)
 
 
 if __name__ == "__main__":

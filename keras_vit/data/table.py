@@ -1,14 +1,15 @@
-"""Reads tables of images: CSV and Parquet files with a column of paths, and columns of annotations."""
+"""Reads tables of images: CSV, JSON Lines and Parquet files with a column of paths, and columns of annotations."""
 
 import csv
 import dataclasses
 import itertools
+import json
 import os
 import pathlib
 
 from keras_vit.checks import did_you_mean, shown
 
-SUFFIXES = (".csv", ".tsv", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 """Suffixes of tables"""
 PATH = "path"
 """Name of the column that contains the paths of the images"""
@@ -60,8 +61,9 @@ def read_table(file: str | os.PathLike) -> ImageTable:
     """Reads a table of images.
 
     Args:
-        file: Path of a `.csv`, `.tsv` or `.parquet` file. The first line of a text file has the names of the columns,
-            which are separated by commas, semicolons or tabs. One column is called `path`.
+        file: Path of a `.csv`, `.tsv`, `.jsonl` or `.parquet` file. The first line of a `.csv` or `.tsv` file has the
+            names of the columns, which are separated by commas, semicolons or tabs. A line of a `.jsonl` file is an
+            object, whose keys are the columns. One column is called `path`.
 
     Returns:
         An `ImageTable`. Whether the images exist is not checked.
@@ -83,7 +85,7 @@ def read_table(file: str | os.PathLike) -> ImageTable:
     file = pathlib.Path(file).expanduser()
     if file.suffix.lower() not in SUFFIXES or not file.is_file():
         raise ValueError(f"{file} is not a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file that exists.")
-    columns = _read_parquet(file) if file.suffix.lower() == ".parquet" else _read_text(file)
+    columns = {".parquet": _read_parquet, ".jsonl": _read_json_lines}.get(file.suffix.lower(), _read_text)(file)
     paths = ImageTable(file, (), columns).column(PATH)
     if not paths:
         raise ValueError(f"{file} has no rows.")
@@ -116,6 +118,19 @@ def _read_text(file):
                 f"that contains {delimiter!r} must be in quotes. Labels of an image are separated by semicolons."
             )
     return {name: [row[number] for row in rows] for number, name in enumerate(names)}
+
+
+def _read_json_lines(file):
+    try:
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
+        rows = [json.loads(line) for line in lines if line.strip()]
+    except ValueError as error:
+        raise ValueError(f"{file} is not a file of JSON Lines in UTF-8: {error}") from None
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise ValueError(f"{file}, row {number}: an object is needed. Received: {shown(row)}")
+    names = dict.fromkeys(itertools.chain.from_iterable(rows))
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _read_parquet(file):

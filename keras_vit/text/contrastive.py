@@ -8,10 +8,11 @@ CHUNK_SIZE = 1024
 _LOWEST = -1e30
 
 
-def loss_of_replica(image, text, activation):
-    """The contrastive loss of the pairs of all replicas of the model, divided by the number of replicas.
+def loss_over_replicas(image, text, activation):
+    """(the contrastive loss of the pairs of all replicas, the number of replicas)
 
-    Keras adds the gradients of the replicas of a `tf.distribute` strategy. With JAX, arrays contain all pairs already.
+    With a `tf.distribute` strategy, each replica has this loss. If the gradients of the replicas are summed, the loss
+    must be divided by their number. With JAX, arrays contain all pairs already.
     """
     num_replicas = 1
     if keras.backend.backend() == "tensorflow":
@@ -21,7 +22,7 @@ def loss_of_replica(image, text, activation):
         if num_replicas > 1:
             gather = tf.distribute.get_replica_context().all_gather
             image, text = gather(image, axis=0), gather(text, axis=0)
-    return contrastive_loss(image, text, activation) / num_replicas
+    return contrastive_loss(image, text, activation), num_replicas
 
 
 def contrastive_loss(image, text, activation, chunk_size=CHUNK_SIZE):

@@ -23,7 +23,7 @@ from keras_vit.models.building import SharedArguments
 from keras_vit.models.text_encoder import build_text_encoder, text_config
 from keras_vit.outputs import Output
 from keras_vit.pretrained import from_pretrained
-from keras_vit.text.contrastive import loss_of_replica
+from keras_vit.text.contrastive import loss_over_replicas
 from keras_vit.text.prompts import check_names, check_templates, class_embeddings
 from keras_vit.text.tokenizers import Tokenizer
 from keras_vit.weights.assign import assign, check, in_place_of_initial_values, variables_of
@@ -178,7 +178,8 @@ class ImageTextModel(keras.Model):
                 f"images, {text.shape[0]} texts, {'no' if y is None else 'some'} targets and "
                 f"{'no' if sample_weight is None else 'some'} sample weights."
             )
-        return sum(self.losses, loss_of_replica(image, text, self.activation))
+        loss, num_replicas = loss_over_replicas(image, text, self.activation)
+        return sum(self.losses, loss / num_replicas)  # Keras sums the gradients of replicas.
 
     def image_embeddings(self, images: ArrayLike, batch_size: int = 32) -> np.ndarray:
         """Returns the embeddings of images, unit vectors, float32 (B, E).

@@ -1,5 +1,6 @@
 """Tokenizers: from texts to token ids. Shapes: N texts, T tokens."""
 
+import collections
 import collections.abc
 import dataclasses
 import html
@@ -13,8 +14,15 @@ import numpy as np
 
 from keras_vit.checks import check_choice, check_size, shown
 
-FILES = {"clip": "tokenizer.json", "siglip": "spiece.model", "siglip2": "tokenizer.json", "tipsv2": "tokenizer.model"}
+FILES = {
+    "clip": "tokenizer.json",
+    "siglip": "spiece.model",
+    "siglip2": "tokenizer.json",
+    "tipsv2": "tokenizer.model",
+    "words": "tokenizer.json",
+}
 """{kind of a tokenizer: name of its file beside the weights}"""
+_MISSING = "Tokenizers need {}. Run: pip install 'keras-vit-applications[text]'"
 _MAX_CHARACTERS = 10_000
 """Longer texts are cut before they are tokenized. No model reads so many tokens."""
 
@@ -63,6 +71,7 @@ _RULES = {
     "siglip": _Rules(_canonical, end=1, padding=1),
     "siglip2": _Rules(str.lower, end=1),
     "tipsv2": _Rules(str.lower),
+    "words": _Rules(str.lower, end="</s>"),
 }
 
 
@@ -75,12 +84,13 @@ class Tokenizer:
       is also the padding.
     * `"siglip2"`: lower case; byte-pair encoding of Gemma; an end token; padding with 0.
     * `"tipsv2"`: lower case; SentencePiece; padding with 0.
+    * `"words"`: lower case; an id for each word of the texts that `from_texts` got; an end token; padding with 0.
 
     Longer texts are cut to `context_length` tokens, and the end token is kept. A lone surrogate, which is no character,
     is replaced by U+FFFD.
 
     Args:
-        kind: `"clip"`, `"siglip"`, `"siglip2"` or `"tipsv2"`.
+        kind: `"clip"`, `"siglip"`, `"siglip2"`, `"tipsv2"` or `"words"`.
         vocabulary: Contents of a `tokenizer.json` of the library tokenizers, or of a model of SentencePiece, as bytes.
         context_length: Number T of tokens of each text.
 
@@ -101,7 +111,7 @@ class Tokenizer:
         self.context_length = check_size("context_length", context_length)
         self.vocabulary = vocabulary
         self._rules = _RULES[kind]
-        self._encode, ids = _open(vocabulary)
+        self._encode, ids, self.vocabulary_size = _open(vocabulary)
         ends = [ids(token) if isinstance(token, str) else token for token in (self._rules.start, self._rules.end)]
         if unknown := [
             name for name, id in zip(("start", "end"), ends, strict=True) if id is None and getattr(self._rules, name)
@@ -127,6 +137,30 @@ class Tokenizer:
         if not file.is_file():
             raise FileNotFoundError(f"{path} has no tokenizer. Needed: {name}, as its owners publish it.")
         return cls(kind, file.read_bytes(), context_length)
+
+    @classmethod
+    def from_texts(
+        cls, texts: collections.abc.Iterable[str], context_length: int, most_words: int = 50_000
+    ) -> "Tokenizer":
+        """Makes a tokenizer whose vocabulary are the words of texts, for a text encoder that is trained from scratch.
+
+        Args:
+            texts: The texts.
+            context_length: As in `Tokenizer`.
+            most_words: Maximum number of words. Less frequent words share an id.
+        """
+        try:
+            import tokenizers
+        except ImportError as error:
+            raise ImportError(_MISSING.format(error.name)) from error
+        splitter = tokenizers.pre_tokenizers.Whitespace()
+        cleaned = (_valid(text[:_MAX_CHARACTERS]).lower() for text in texts)
+        counts = collections.Counter(word for text in cleaned for word, _ in splitter.pre_tokenize_str(text))
+        words = sorted(counts, key=lambda word: (-counts[word], word))[:most_words]
+        ids = {token: number for number, token in enumerate(("<pad>", "</s>", "<unk>", *words))}
+        model = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token="<unk>"))
+        model.pre_tokenizer = splitter
+        return cls("words", model.to_str().encode(), context_length)
 
     @property
     def file_name(self) -> str:
@@ -163,8 +197,8 @@ def _valid(text):
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _open(vocabulary: bytes) -> tuple[typing.Any, typing.Any]:
-    """(function from a text to a list of ids, function from a token to its id or `None`)"""
+def _open(vocabulary: bytes) -> tuple[typing.Any, typing.Any, int]:
+    """(function from a text to a list of ids, function from a token to its id or `None`, size of the vocabulary)"""
     is_json = vocabulary.lstrip()[:1] == b"{"
     try:
         if is_json:
@@ -173,13 +207,14 @@ def _open(vocabulary: bytes) -> tuple[typing.Any, typing.Any]:
             model = tokenizers.Tokenizer.from_str(vocabulary.decode("utf-8"))
             model.no_padding()
             model.no_truncation()
-            return (lambda text: model.encode(text, add_special_tokens=False).ids), model.token_to_id
+            encode = lambda text: model.encode(text, add_special_tokens=False).ids  # noqa: E731
+            return encode, model.token_to_id, model.get_vocab_size()
         import sentencepiece
 
         processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary)
-        return processor.encode, processor.piece_to_id
+        return processor.encode, processor.piece_to_id, processor.get_piece_size()
     except ImportError as error:
-        raise ImportError(f"Tokenizers need {error.name}. Run: pip install 'keras-vit-applications[text]'") from error
+        raise ImportError(_MISSING.format(error.name)) from error
     except Exception as error:  # Both libraries raise errors of many kinds.
         library = "tokenizers" if is_json else "SentencePiece"
         raise ValueError(f"The vocabulary cannot be read by {library}: {error}") from error

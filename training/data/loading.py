@@ -14,9 +14,9 @@ from training.data.dataset import Dataset
 from training.data.images import IntactFiles
 from training.data.masks import MAX_CLASSES, encode_png
 from training.data.samples import pad_segments
-from training.data.sets import digits, scenes, shapes
+from training.data.sets import digits, drawn_pairs, scenes, shapes
 from training.data.sets.archives import read_archives
-from training.data.sets.coco import read_coco
+from training.data.sets.coco import read_captions, read_coco
 from training.data.sets.depth_folder import read_depth, read_depth_folder
 from training.data.sets.folder import read_folder
 from training.data.sets.mask_folder import read_mask_folder
@@ -134,7 +134,14 @@ def _load_table(read, annotation, data, record):
             lambda rows: tf.ragged.constant(rows, tf.int64),
         ),
         "values": ((lambda row: {"values": row}), lambda rows: tf.constant(rows, tf.float32)),
+        "text": ((lambda text: {"text": text}), tf.constant),
     }
+    if annotation == "text":  # Each text of an image is an example.
+        splits = {
+            name: [(path, text) for path, texts in pairs for text in texts] for name, pairs in table.splits.items()
+        }
+        examples = _from_files(dataclasses.replace(table, splits=splits), data, no_test_split, *readings["text"])
+        return dataclasses.replace(examples, list_contents=lambda: table.contents)
     return _from_files(table, data, no_test_split, *readings[annotation])
 
 
@@ -275,6 +282,14 @@ def _load_digit_sums(data, record):
     return Dataset(("sum",), _drawn(data, digits.NUM_PICTURES, draw, specs))
 
 
+def _load_drawn_pairs(data, record):
+    def draw(split, number):
+        image, text = drawn_pairs.draw(split, number)
+        return encode_png(image), np.array(text.encode(), object)
+
+    return Dataset(("text",), _drawn(data, drawn_pairs.NUM_PAIRS, draw, {"text": tf.TensorSpec([], tf.string)}))
+
+
 def _drawn(data, num_images, draw, specs):
     """Sources of generated images. `draw(split, number)` returns an encoded image and its annotations.
 
@@ -308,7 +323,10 @@ def _tfds_loaders(data):
 _TITLES = {"label": "classes", "mask": "masks"}  # Others are titles themselves.
 _LOADERS: dict[str, dict[str, Callable]] = {
     "archives": {name: functools.partial(_load_table, read_archives, name) for name in ANNOTATIONS},
-    "coco": {name: functools.partial(_load_coco, name) for name in ("mask", "segments")},
+    "coco": {
+        **{name: functools.partial(_load_coco, name) for name in ("mask", "segments")},
+        "text": functools.partial(_load_table, read_captions, "text"),
+    },
     "digits": {"label": functools.partial(load_tfds, "label")},
     "folder": {"label": _load_folder, "mask": _load_mask_folder, "depth": _load_depth_folder},
     "records": {name: functools.partial(_load_records, name) for name in TYPES},
@@ -320,6 +338,7 @@ _LOADERS: dict[str, dict[str, Callable]] = {
         "boxes": functools.partial(_load_scenes, ["boxes", "box_classes", "is_box"]),
     },
     "shapes": {"mask": _load_shapes},
+    "drawn_pairs": {"text": _load_drawn_pairs},
     "digit_sets": {"labels": _load_digit_sets},
     "digit_sums": {"values": _load_digit_sums},
 }

@@ -67,7 +67,9 @@ class Fitting:
             engine.prepare(model)
             task.prepare(model, total)
             learner = task.build_learner(model)
-            outputs = model.output if learner is model else learner(model.input)
+            if state is None:
+                task.load_weights(learner)
+            inputs, outputs = task.graph(learner, model)
             trainable = {id(variable) for variable in learner.trainable_variables}
             for variable in learner.variables:
                 if id(variable) not in trainable:  # The learner does not use it, like a pooling in pre-training.
@@ -75,7 +77,7 @@ class Fitting:
             options = {"accumulation_steps": recipe.fit.accumulation_steps}
             options["teacher"] = load_teacher(recipe, model, dataset.class_names)
             options["metric"] = task.build_metric(learner, dataset)
-            inputs, self.frozen = model.input, None
+            options["reads_labels"], self.frozen = task.reads_labels, None
             if recipe.model.has_frozen_encoder:
                 self.frozen = FrozenEncoder(model, task, dataset, run)
                 inputs, outputs = self.frozen.head.input, self.frozen.head.output

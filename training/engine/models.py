@@ -63,7 +63,9 @@ def build_model(recipe, classes, with_logits=False, built=None):
                 _initialize_attention(model, recipe.seed)
         else:
             # The whole head is initialized for the new task, even if the weights have the same number of classes.
-            model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
+            model = keras_vit.from_pretrained(
+                options.weights, head=task.head_of_weights, **options.changes, **arguments
+            )
         if options.freeze_up_to is not None:
             keras_vit.freeze(model, options.freeze_up_to)
         if recipe.fit.rematerialize:
@@ -163,7 +165,10 @@ def _with_architecture(recipe, config, shape):
     model = dataclasses.replace(
         options, weights=None, changes={}, input_shape=options.input_shape or shape, **architecture
     )
-    return dataclasses.replace(recipe, model=model)
+    text = recipe.text
+    if recipe.task == "contrastive" and not text.config:  # The text encoder comes from the same weights.
+        text = dataclasses.replace(text, weights=text.weights or options.weights)
+    return dataclasses.replace(recipe, model=model, text=text)
 
 
 def load_teacher(recipe, student, class_names):

@@ -13,10 +13,10 @@ if keras.backend.backend() == "jax":
 class _Model(keras.Model):
     """Base class for the models of both backends."""
 
-    def __init__(self, inputs, outputs, objective, accumulation_steps=1, teacher=None, metric=None):
+    def __init__(self, inputs, outputs, objective, accumulation_steps=1, teacher=None, metric=None, reads_labels=False):
         super().__init__(inputs=inputs, outputs=outputs)
         self.objective = objective
-        self.accumulation_steps = accumulation_steps
+        self.accumulation_steps, self.reads_labels = accumulation_steps, reads_labels
         # Keras tracks `teacher` as a layer. Its weights are therefore part of the state on JAX, not constants in the
         # compiled step.
         self.teacher = teacher
@@ -32,7 +32,7 @@ class _Model(keras.Model):
 
     def _weighted_loss(self, images, labels, weights, *, training):
         """The sum of the images' losses, each multiplied by the image's weight. Also updates the metrics."""
-        logits = self(images, training=training)
+        logits = self([images, labels] if self.reads_labels else images, training=training)
         if self.teacher is None:
             losses = self.objective(labels, logits)
         else:
@@ -190,4 +190,5 @@ class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlo
             mode. `None`: no teacher.
         metric: `keras.metrics.Metric` of labels, outputs and sample weights. Its variables must be sums. `None`:
             `accuracy`, for labels (B, classes).
+        reads_labels: Whether the labels are a second input of the model, as the texts of images are.
     """

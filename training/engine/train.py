@@ -63,7 +63,8 @@ def train(recipe, runs="runs", folder=None, on_finished=None):
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
         names = textwrap.shorten(", ".join(dataset.class_names), 300)
-        print(f"{sizes}. {task.predicted.capitalize()} ({len(dataset.class_names):,}): {names}")
+        has_names = dataset.class_names != (task.annotation,)  # Depth and texts have none.
+        print(f"{sizes}. {task.predicted.capitalize()} ({len(dataset.class_names):,}): {names}" if has_names else sizes)
     has_folder = folder is not None and pathlib.Path(folder).exists()
     run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
     try:
@@ -222,7 +223,7 @@ def save_model(task, dataset, run, weights, state):
         assign_later(dict(zip(paths, weights, strict=True)), dict(zip(paths, learner.variables, strict=True)))
     task.finish(model, dataset)
     with replace_file_atomically(run.model) as unfinished:
-        model.save(unfinished)
+        task.saved_model(model, learner).save(unfinished)
     return model, learner
 
 

@@ -11,6 +11,7 @@ import pydantic
 import pydantic_core
 
 from keras_vit.architectures.base import class_with
+from keras_vit.architectures.text import TextConfig
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
 from keras_vit.checks import nearest_names
 from training.errors import InputError, without_queries
@@ -18,7 +19,8 @@ from training.recipe.config import Recipe, to_dict, validate
 
 _VIT_CONFIGS = (["model", "config"], ["model", "changes"])
 _ARGUMENTS = ("model.arguments.", "model.head_arguments.")
-_REMOVABLE = ("model.arguments", "model.head_arguments", "model.changes")
+_CONFIGS = {("Model", "config"): ViTConfig, ("Model", "changes"): ViTConfig, ("Text", "config"): TextConfig}
+_REMOVABLE = ("model.arguments", "model.head_arguments", "model.changes", "text.config")
 _INTEGER_LIMIT = 2**32
 _BOOLEANS = {"true": True, "false": False}
 _ABBREVIATIONS = {
@@ -68,8 +70,8 @@ def override(recipe, assignments):
     Args:
         recipe: `Recipe`
         assignments: Strings `section.field=value`, applied in this order. Elements of lists are separated by commas.
-            `None` is written as `none`. `model.arguments=none` and `model.changes=none` remove the fields of these
-            sections. A new `fit.epochs` removes the recipe's `fit.steps`, and a new `fit.steps` removes its
+            `None` is written as `none`. `model.arguments=none`, `model.changes=none` and so on remove the fields of
+            these sections. A new `fit.epochs` removes the recipe's `fit.steps`, and a new `fit.steps` removes its
             `fit.epochs`. A new `augment.crop` removes the recipe's settings of its crop.
 
     Returns:
@@ -125,8 +127,8 @@ def _find_section(path, fields):
     names = [*section] if isinstance(section, dict) else []
     if sections in (["model", "arguments"], ["model", "head_arguments"]):
         names = [name]  # `check_function` and `build_head` check the names of arguments.
-    elif sections == ["model", "changes"]:
-        names = _names(ViTConfig)
+    elif sections in (["model", "changes"], ["text", "config"]):
+        names = _names(ViTConfig if sections[0] == "model" else TextConfig)
     elif classes and section is not None:
         names = _names(class_with(section, classes)) if section else _names(*classes)
     if name not in names:
@@ -219,7 +221,7 @@ def _check_names(fields, section=Recipe, prefix=""):
     for name, value in fields.items():
         if name not in known:
             raise _unknown_field(f"{prefix}{name}", [f"{prefix}{each}" for each in known])
-        section_type = _section_type(name, known[name], value) if isinstance(value, dict) else None
+        section_type = _section_type(section, name, known[name], value) if isinstance(value, dict) else None
         if section_type:
             _check_names(value, section_type, f"{prefix}{name}.")
 
@@ -293,12 +295,12 @@ def _find_field(path):
     for i, name in enumerate(names):
         section = next_section
         field = {field.name: field for field in dataclasses.fields(section)}[name]
-        next_section = _section_type(name, field.type, names[i + 1 :])
+        next_section = _section_type(section, name, field.type, names[i + 1 :])
     return section, field
 
 
-def _section_type(name, field_type, names):
+def _section_type(section, name, field_type, names):
     """The dataclass of a field that is a section, the one with most of these names. `None` for all other fields."""
-    if name in ("config", "changes"):
-        return ViTConfig
+    if (section.__name__, name) in _CONFIGS:
+        return _CONFIGS[section.__name__, name]
     return class_with(names, filter(dataclasses.is_dataclass, (field_type, *typing.get_args(field_type))))

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from keras_vit.architectures.text import TextConfig
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
 from keras_vit.heads import HEADS
 from keras_vit.layers import PatchEmbedding
@@ -193,7 +194,9 @@ class Fit:
         1, description="number of parts of a batch, to save memory; only batch norms change the result"
     )
     loss: Literal["softmax", "sigmoid"] = Field(
-        "softmax", description="softmax or sigmoid after the last layer; the loss is the cross-entropy of the result"
+        "softmax",
+        description="softmax or sigmoid after the last layer; the loss is the cross-entropy of the result; for "
+        "contrastive: as in CLIP or SigLIP",
     )
     label_smoothing: Fraction = Field(0.0, description="label probability that is spread evenly over all classes")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
@@ -267,6 +270,30 @@ class Pretraining:
 
 
 @section
+class Text:
+    """The text encoder, for task=contrastive."""
+
+    config: dict[str, Any] = Field(
+        {},
+        description="to train a text encoder from scratch: fields of keras_vit.TextConfig, such as context_length and "
+        "hidden_dim; its vocabulary are the words of the training texts",
+    )
+    weights: str | None = Field(
+        None, description="catalogue name, path or address of an image-text model; none: model.weights, without config"
+    )
+    tokenizer: str | None = Field(
+        None, description="with a published text encoder: path of its tokenizer; none: it is beside the weights"
+    )
+    frozen: Literal["none", "image", "text"] = Field(
+        "none", description="encoder that is not trained; image: as in LiT (arXiv 2111.07991)"
+    )
+
+    def __post_init__(self):
+        TextConfig.check_names(self.config)
+        dict(TextConfig.checked(self.config))
+
+
+@section
 class Distribution:
     """The devices of a run."""
 
@@ -302,7 +329,8 @@ class Recipe:
         "classification",
         description="classify whole images (classification) or each pixel (segmentation), find objects and their "
         "pixels (instance_segmentation, panoptic_segmentation), estimate depth (depth), find all labels of an image "
-        "(multilabel), predict numbers (regression), or train without labels (pretraining)",
+        "(multilabel), predict numbers (regression), find the texts of images (contrastive), or train without labels "
+        "(pretraining)",
     )
     model: Model
     data: Data
@@ -312,6 +340,7 @@ class Recipe:
     fit: Fit
     distillation: Distillation = Distillation()
     pretraining: Pretraining = Pretraining()
+    text: Text = Text()
     distribution: Distribution = Distribution()
 
     def __post_init__(self):

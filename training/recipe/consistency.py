@@ -28,13 +28,15 @@ _OF_CLASSES = ("label", "classes")
 # The operations of the policies, and erasing, do not change masks and depth.
 _DENSE = {
     **_NO_LABELS,
+    "text": (),
     "pretraining": (),
     "model": _AllExcept(("resize",)),
     "augment": _AllExcept((*_MIXING, *_POLICIES, "library", "erasing")),
 }
 TASK_FIELDS: dict[str, dict[str, Any]] = {
-    "classification": {"pretraining": (), "data": _AllExcept(_PIXELS)},
+    "classification": {"text": (), "pretraining": (), "data": _AllExcept(_PIXELS)},
     "multilabel": {
+        "text": (),
         "pretraining": (),
         "distillation": (),
         "fit": _AllExcept(("loss",)),
@@ -42,6 +44,7 @@ TASK_FIELDS: dict[str, dict[str, Any]] = {
         "augment": _AllExcept(_MIXING),
     },
     "regression": {
+        "text": (),
         **_NO_LABELS,
         "pretraining": (),
         "data": _AllExcept(_PIXELS),
@@ -50,7 +53,16 @@ TASK_FIELDS: dict[str, dict[str, Any]] = {
     "segmentation": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "depth", "depth_scale"))},
     **dict.fromkeys(QUERY_TASKS, _DENSE | {"data": _AllExcept((*_OF_CLASSES, *_PIXELS))}),
     "depth": _DENSE | {"data": _AllExcept((*_OF_CLASSES, "mask"))},
+    "contrastive": {
+        "pretraining": (),
+        "distillation": (),
+        "fit": _AllExcept(("label_smoothing", "accumulation_steps")),
+        "optimizer": _AllExcept(("layer_decay",)),
+        "data": _AllExcept((*_OF_CLASSES, *_PIXELS)),
+        "augment": _AllExcept(_MIXING),
+    },
     "pretraining": {
+        "text": (),
         **_NO_LABELS,
         "data": _AllExcept(_PIXELS),
         "augment": _AllExcept(_MIXING),
@@ -119,6 +131,8 @@ def _check_task(recipe):
         raise ValueError(f"task={recipe.task} needs model.head=eomt. Received: model.head={model.head}")
     if recipe.task == "depth" and model.head == "eomt":
         raise ValueError("task=depth needs model.head=dpt or linear. Received: model.head=eomt")
+    if recipe.task == "contrastive":
+        _check_text(recipe.text, model)
     if recipe.task == "pretraining" and recipe.model.function is not None:
         raise ValueError(
             f"task=pretraining trains a Vision Transformer. Set model.config or model.weights. Received: "
@@ -134,6 +148,18 @@ def _check_task(recipe):
             if field.name not in used:
                 tasks = (task for task, fields in TASK_FIELDS.items() if _is_used(fields, section_name, field.name))
                 refuse_unused(section, [field.name], f"with task={' or '.join(tasks)}")
+
+
+def _check_text(text, model):
+    if sum(map(bool, (text.config, text.weights))) != 1 and (text.config or model.weights is None):
+        raise ValueError(
+            f"a text encoder is either new, with text.config, or published, with text.weights or model.weights. "
+            f"Received: text.config={text.config}, text.weights={text.weights}, model.weights={model.weights}"
+        )
+    if text.config and "context_length" not in text.config:
+        raise ValueError("text.config needs context_length, the number of tokens of a text")
+    if text.config:
+        refuse_unused(text, ["tokenizer"], "with a published text encoder")
 
 
 def _is_used(fields, section_name, name):

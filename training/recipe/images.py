@@ -30,6 +30,7 @@ BUILT_IN = {
     "digit_sets": BuiltIn(),
     "digit_sums": BuiltIn(),
     "digits": BuiltIn(is_tfds=True, is_stream=True),
+    "drawn_pairs": BuiltIn(),
     "folder": BuiltIn(has_directory=True, is_split=True),
     "records": BuiltIn(has_directory=True, is_stream=True),
     "scenes": BuiltIn(),
@@ -49,7 +50,8 @@ class Data:
         description="digits, folder, table, archives, records, or the name of a TFDS data set of images and labels; "
         "for segmentation: shapes, scenes, folder, coco, records, or a TFDS data set of images and masks; for objects: "
         "scenes or coco; for depth: scenes, folder, or a TFDS data set of images and depth; for multilabel: table, "
-        "archives, records or digit_sets; for regression: table, archives, records or digit_sums"
+        "archives, records or digit_sets; for regression: table, archives, records or digit_sums; for contrastive: "
+        "table, archives, coco or drawn_pairs"
     )
     label: str | None = Field(
         None,
@@ -60,13 +62,14 @@ class Data:
         None,
         description="for folder: directory with one folder per class, or with folders images and masks or depth; for "
         "coco: directory of images and annotations; for records: directory of the shards; for table: path of a .csv, "
-        ".tsv or .parquet file with a column path; for archives: .tar file of WebDataset or .tfrecord file, or a "
-        "folder of them",
+        ".tsv, .jsonl or .parquet file with a column path; for archives: .tar file of WebDataset or .tfrecord file, or "
+        "a folder of them",
     )
     annotations: str = Field(
         "annotations/instances_*.json",
         description="for coco: pattern of the paths of the JSON files in directory, such as "
-        "annotations/panoptic_*.json; train, val and test in these paths define the splits",
+        "annotations/panoptic_*.json or, for contrastive, annotations/captions_*.json; train, val and test in these "
+        "paths define the splits",
     )
     mask: str | None = Field(
         None, description="for segmentation with TFDS: mask feature, such as segmentation_mask of oxford_iiit_pet"

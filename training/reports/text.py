@@ -131,6 +131,14 @@ def regression_text(evaluation):
     return f"{len(evaluation.values):,} images\n\n{lay_out(rows)}"
 
 
+def retrieval_text(evaluation):
+    """Formats a `Retrieval` as lines of text."""
+    rows = [("recall", *(f"at {most}" for most in evaluation.of_texts))]
+    for name, recalls in (("text of an image", evaluation.of_texts), ("image of a text", evaluation.of_images)):
+        rows.append((name, *(f"{recall:.2%}" for recall in recalls.values())))
+    return f"{evaluation.num_images:,} images, {evaluation.num_texts:,} texts\n\n{lay_out(rows)}"
+
+
 def with_unit(name, units, index):
     """The name of a value with its unit, if there is one."""
     return f"{name} ({units[index]})" if units else name

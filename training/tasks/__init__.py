@@ -5,7 +5,17 @@ same for all tasks.
 """
 
 from training.errors import InputError
-from training.tasks import classification, depth, masks, multilabel, pretraining, regression, segmentation, task
+from training.tasks import (
+    classification,
+    contrastive,
+    depth,
+    masks,
+    multilabel,
+    pretraining,
+    regression,
+    segmentation,
+    task,
+)
 
 TASKS: dict[str, type[task.Task]] = {
     "classification": classification.Task,
@@ -15,6 +25,7 @@ TASKS: dict[str, type[task.Task]] = {
     "instance_segmentation": masks.Instances,
     "panoptic_segmentation": masks.Panoptic,
     "depth": depth.Task,
+    "contrastive": contrastive.Task,
     "pretraining": pretraining.Task,
 }
 """{value of `recipe.task`: class}. A run constructs its `Task` from its recipe."""

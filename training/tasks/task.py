@@ -60,6 +60,8 @@ class Task(abc.ABC):
         published_results: Names of the results that a model card contains, without `test_`.
         factory: Name of the function of `keras_vit` that puts a head on an encoder, or `None`.
         has_predictions: Whether the model predicts something that can be served, so that a run exports it.
+        reads_labels: Whether the labels are an input of the learner, too.
+        head_of_weights: The argument `head` of `keras_vit.from_pretrained` for published weights.
     """
 
     metric: Metric
@@ -68,6 +70,8 @@ class Task(abc.ABC):
     commands: tuple[str, ...]
     published_results: tuple[str, ...] = ()
     has_predictions = True
+    reads_labels = False
+    head_of_weights: str | None = "reset"
     factory: str | None = None
 
     def __init__(self, recipe):
@@ -91,6 +95,17 @@ class Task(abc.ABC):
 
     def build_learner(self, model):
         """The model that learns: `model`, or a model that contains it. Its outputs are passed to loss and metric."""
+        return model
+
+    def load_weights(self, learner):  # noqa: B027
+        """Loads published weights of a new learner that are not those of the model."""
+
+    def graph(self, learner, model):
+        """Inputs and outputs of the learner, as `training.engine.step.TrainedModel` takes them."""
+        return model.input, model.output if learner is model else learner(model.input)
+
+    def saved_model(self, model, learner):
+        """The model that a run saves."""
         return model
 
     def prepare(self, model, total_steps):  # noqa: B027

@@ -242,9 +242,10 @@ def test_steps_on_two_replicas_equal_those_on_one_device(printed, optimizer):
     assert results["scales"] == ([1 / 8, 1 / 8] if optimizer == "scaled_sgd" else [])
 
 
+@pytest.mark.parametrize("model", ["dictionaries", "pairs"])
 @pytest.mark.parametrize("name", ["jax", "tensorflow"])
-def test_dictionaries_on_two_devices_equal_those_on_one(printed, name):
-    results = printed(f"{name} dictionaries")
+def test_dictionaries_and_pairs_on_two_devices_equal_those_on_one(printed, name, model):
+    results = printed(f"{name} dictionaries")[model]
     assert results["difference"] < 1e-6
     assert results["change"] > 1e-2
 

@@ -2,6 +2,7 @@
 
     coco/annotations/instances_train2017.json     polygons and run-length encodings (RLE)
     coco/annotations/instances_val2017.json
+    coco/annotations/captions_train2017.json      texts of images
     coco/annotations/panoptic_train2017.json      or PNG files of segments, in coco/annotations/panoptic_train2017
     coco/train2017/000000000009.jpg
 
@@ -21,15 +22,20 @@ from typing import NamedTuple
 import numpy as np
 from pycocotools import mask as rle
 
+from keras_vit.data.table import ImageTable
 from training.data.masks import VOID, read_png
 from training.data.sets.folder import splits_in_names
 from training.data.sets.pairs import check_size, examine_pairs, split_pairs
+from training.data.sets.table import split_table
 from training.errors import InputError
 
 _LAYOUT = (
     "Expected JSON files of COCO's format, such as annotations/instances_train2017.json and "
     "annotations/instances_val2017.json, with the images in train2017 and val2017 or in images. data.annotations is a "
     "pattern for the paths of the JSON files in data.directory."
+)
+_CAPTIONS = (
+    "Expected objects of `annotations` with `image_id` and `caption`, and of `images` with `id` and `file_name`."
 )
 _MAX_OUTSIDE = 10  # A point of a polygon may be outside the image by this multiple of its sides.
 
@@ -79,13 +85,8 @@ def read_coco(data):
     Raises:
         InputError: If the annotations cannot be used. The message says what was found and what is expected.
     """
-    if data.directory is None:
-        raise InputError(f"The data set coco needs data.directory=<path>. {_LAYOUT}")
-    root = pathlib.Path(data.directory).expanduser()
-    files = sorted(root.glob(data.annotations))
-    if not files:
-        raise InputError(f"data.directory={data.directory} has no file {data.annotations}. {_LAYOUT}")
-    categories, records, pairs = _read_files(root, files)
+    root, files, splits = _find_files(data)
+    categories, records, pairs = _read_files(root, files, splits)
     classes = {identity: index for index, (identity, *_) in enumerate(categories)}
 
     def read(index, size):
@@ -106,18 +107,48 @@ def read_coco(data):
     return folder, [found.get(index) for index in range(len(records))], is_thing
 
 
-def _read_files(root, files):
+def read_captions(annotation, data):
+    """Reads the texts of images, and splits the images, as `training.data.sets.table.read_image_table` does."""
+    root, files, splits = _find_files(data)
+    paths, columns = [], {"text": [], "split": []}
+    for file in files:
+        try:
+            content = json.loads(file.read_bytes())
+            names = {image["id"]: image["file_name"] for image in content["images"]}
+            folder = _folder_of_images(root, file, names.values())
+            for caption in content["annotations"]:
+                paths.append(folder / names[caption["image_id"]])
+                columns["text"].append(caption["caption"])
+                columns["split"].append(splits.get(file, "train"))
+        except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+            raise InputError(f"{file} cannot be read: {type(error).__name__}: {error}. {_CAPTIONS}") from None
+    columns = columns if splits else {"text": columns["text"]}
+    return split_table(ImageTable(root, tuple(paths), columns), annotation, data)
+
+
+def _find_files(data):
+    """The directory of a data set, its JSON files, and their splits if their names define them."""
+    if data.directory is None:
+        raise InputError(f"The data set coco needs data.directory=<path>. {_LAYOUT}")
+    root = pathlib.Path(data.directory).expanduser()
+    files = sorted(root.glob(data.annotations))
+    if not files:
+        raise InputError(f"data.directory={data.directory} has no file {data.annotations}. {_LAYOUT}")
+    splits = splits_in_names(root, files)
+    if "test" not in splits.values():
+        splits = {file: "test" if split == "validation" else split for file, split in splits.items()}
+    if splits and "train" not in splits.values():
+        raise InputError(f"{root} has no annotations of training images: {', '.join(map(str, files))}. {_LAYOUT}")
+    return root, files, splits
+
+
+def _read_files(root, files, splits):
     """Reads JSON files.
 
     Returns:
         The categories (id, name, whether they are things), a list of `_Record`s, and {split: {path of an image: index
         in this list}}.
     """
-    splits = splits_in_names(root, files)
-    if "test" not in splits.values():
-        splits = {file: "test" if split == "validation" else split for file, split in splits.items()}
-    if splits and "train" not in splits.values():
-        raise InputError(f"{root} has no annotations of training images: {', '.join(map(str, files))}. {_LAYOUT}")
     contents = {file: _read_file(root, file) for file in files}
     categories, _ = contents[files[0]]
     if other := [str(file) for file, (found, _) in contents.items() if found != categories]:
@@ -144,9 +175,7 @@ def _read_file(root, file):
             raise ValueError("it has no annotations")
         if unknown := annotations.keys() - images.keys():
             raise ValueError(f"images lacks the image_id {unknown.pop()!r}")
-        place = file.stem.rpartition("_")[2]  # Such as train2017.
-        folders = [root / place, root / "images" / place, root / "images", file.parent, root]
-        folder = _find_folder(folders, [image["file_name"] for image in images.values()])
+        folder = _folder_of_images(root, file, [image["file_name"] for image in images.values()])
         is_panoptic = any("segments_info" in annotation for annotation in content["annotations"])
         if is_panoptic:
             folders = [file.with_suffix(""), root / file.stem, file.parent]
@@ -163,6 +192,11 @@ def _read_file(root, file):
         if annotations[identity] or not is_panoptic
     }
     return categories, {path: records.get(identity) for identity, path in paths.items()}
+
+
+def _folder_of_images(root, file, names):
+    place = file.stem.rpartition("_")[2]  # Such as train2017.
+    return _find_folder([root / place, root / "images" / place, root / "images", file.parent, root], names)
 
 
 def _find_folder(folders, names):

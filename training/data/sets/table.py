@@ -1,8 +1,8 @@
-"""A table of images and their annotations: a CSV or Parquet file with a column `path`.
+"""A table of images and their annotations: a CSV, JSON Lines or Parquet file with a column `path`.
 
-    path,label            path,labels             path,age,height
-    a.jpg,cat             a.jpg,cat;dog           a.jpg,41,1.74
-    b.jpg,dog             b.jpg,                  b.jpg,38,1.81
+    path,label            path,labels             path,age,height         path,text
+    a.jpg,cat             a.jpg,cat;dog           a.jpg,41,1.74           a.jpg,a cat
+    b.jpg,dog             b.jpg,                  b.jpg,38,1.81           a.jpg,a cat on a sofa
 
 A column `split` with the values train, test and optionally validation is used if there is one.
 """
@@ -31,18 +31,19 @@ def read_image_table(annotation, data):
 
     Args:
         annotation: What is read: `"label"`, the column `label`; `"labels"`, the column `labels`, with semicolons
-            between the labels of an image; or `"values"`, the columns `data.classes`, or all columns besides `path` and
-            `split`, which must be numbers.
+            between the labels of an image; `"values"`, the columns `data.classes`, or all columns besides `path` and
+            `split`, which must be numbers; or `"text"`, the column `text`. An image can have a list of texts, or
+            several rows.
         data: `training.recipe.config.Data`. Rows without such an annotation are skipped, at most `data.max_failures`.
 
     Returns:
-        A `FolderSplits`. A label is the index of a class, a list of indices of labels, or a list of values.
+        A `FolderSplits`. A label is the index of a class, a list of indices of labels, of values, or of texts.
 
     Raises:
         InputError: If the table cannot be used. The message says what was found and what is expected.
     """
     if data.directory is None:
-        raise InputError("The data set table needs data.directory=<path of a .csv, .tsv or .parquet file>.")
+        raise InputError("The data set table needs data.directory=<path of a .csv, .tsv, .jsonl or .parquet file>.")
     try:
         table = read_table(data.directory)
     except (ImportError, OSError, ValueError) as error:
@@ -74,13 +75,15 @@ def split_table(table, annotation, data, read=read_file, unreadable=None):
             + (" The columns that are values can be chosen: data.classes=NAME,NAME." if annotation == "values" else "")
         )
     repeated = [str(path) for path, count in collections.Counter(table.paths).items() if count > 1]
-    if repeated:
+    if repeated and annotation != "text":
         raise InputError(
             f"{table.file} lists images more than once: {shortened_names(repeated)}. Keep one row for each image."
         )
-    text_of = {
-        path: text for index, (path, text) in enumerate(zip(table.paths, texts, strict=True)) if index not in problems
-    }
+    rows = collections.defaultdict(list)
+    for index, (path, text) in enumerate(zip(table.paths, texts, strict=True)):
+        if index not in problems:
+            rows[path].append(text)
+    text_of = {path: "\n".join(found) for path, found in rows.items()}
     examined = dict(zip(text_of, map_in_threads(functools.partial(examine, read=read), list(text_of)), strict=True))
     digests = {path: digest for path, (digest, _) in examined.items() if digest}
     skipped = (unreadable or {}) | {str(table.paths[index]): problem for index, problem in problems.items()}
@@ -116,8 +119,8 @@ def _split(table, annotation, digests, text_of, data):
                 f"{table.place(index)}: split must be one of {', '.join(SPLIT_NAMES)}. Received: {split!r}"
             )
         if path in digests:
-            by_split.setdefault(name, []).append(path)
-    return by_split, True
+            by_split.setdefault(name, {})[path] = None
+    return {name: list(paths) for name, paths in by_split.items()}, True
 
 
 def _classes(table):
@@ -159,6 +162,14 @@ def _values(table):
     return names, texts, lambda text: [float(value) for value in text.split(_SEPARATOR)], problems
 
 
+def _captions(table):
+    lists = (value if isinstance(value, (list, tuple)) else [value] for value in table.column("text"))
+    lists = ([" ".join(text.split()) for text in _texts(texts)] for texts in lists)
+    texts = ["\n".join(filter(None, texts)) for texts in lists]
+    problems = {index: "the image has no text" for index, text in enumerate(texts) if not text}
+    return ("text",), texts, str.splitlines, problems
+
+
 def _texts(values):
     """The values of a column as text. Lists are joined, and missing values are empty."""
     if wrong := next((value for value in values if isinstance(value, dict)), None):
@@ -167,6 +178,6 @@ def _texts(values):
     return ["" if value is None else str(value) for value in joined]
 
 
-ANNOTATIONS = {"label": _classes, "labels": _labels, "values": _values}
+ANNOTATIONS = {"label": _classes, "labels": _labels, "values": _values, "text": _captions}
 """{annotation: function of a table}. It returns the names of the classes, labels or values; the text of each row; a
 function from a text to a label; and {index of a row: why it has no such annotation}."""
