@@ -40,7 +40,7 @@ from training import recipes
 from training.data.augment import build_augmentation
 from training.data.pipeline import num_steps_per_epoch, training_batches
 from training.data.sets import scenes
-from training.engine.schedules import build_schedule
+from training.engine.schedules import build_schedule, training_steps
 from training.engine.train import train
 from training.recipe.assignments import override
 from training.recipe.config import Model
@@ -124,7 +124,8 @@ def train_torch(recipe, folder):
     model = transformers.EomtForUniversalSegmentation.from_pretrained(folder / "initial").train()
     ours, task = keras_vit.from_pretrained(folder / "initial", input_shape=SHAPE), TASKS[recipe.task](recipe)
     dataset = task.load()
-    steps, per_epoch = recipe.fit.steps, num_steps_per_epoch(dataset, recipe)
+    per_epoch = num_steps_per_epoch(dataset, recipe)
+    steps = training_steps(recipe, per_epoch)
     schedule = build_schedule(recipe, per_epoch, steps)
     parameters = [
         [p for name, p in model.named_parameters() if (p.ndim > 1 and not _TOKENS.search(name)) == decays]

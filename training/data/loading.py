@@ -320,7 +320,7 @@ def _tfds_loaders(data):
     return {name: functools.partial(load_tfds, name) for name in names}
 
 
-_TITLES = {"label": "classes", "mask": "masks"}  # Others are titles themselves.
+_TITLES = {"label": "classes", "mask": "masks", "text": "texts"}  # Others are titles themselves.
 _LOADERS: dict[str, dict[str, Callable]] = {
     "archives": {name: functools.partial(_load_table, read_archives, name) for name in ANNOTATIONS},
     "coco": {

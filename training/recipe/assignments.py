@@ -260,7 +260,8 @@ def _location(keys, recipe):
     for key in map(str, keys):
         if key[:1].isupper():  # A class. Names of fields are lower case.
             given = value if isinstance(value, dict) else ()
-            if key != _section_type(names[-1], _find_field(".".join(names))[1].type, given).__name__:
+            section, field = _find_field(".".join(names))
+            if key != _section_type(section, names[-1], field.type, given).__name__:
                 return None
         else:
             names.append(key)

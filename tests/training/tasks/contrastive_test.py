@@ -169,7 +169,12 @@ def published(tmp_path_factory):
 @pytest.mark.combination("task=contrastive", "published weights, a frozen encoder, a run, its report and evaluate")
 def test_a_run_from_published_weights(pairs, published, frozen, tmp_path):
     folder, model = published
-    changes = [f"model.weights={folder}", f"data.directory={pairs / 'pairs.csv'}", f"text.frozen={frozen}"]
+    changes = [
+        f"model.weights={folder}",
+        f"data.directory={pairs / 'pairs.csv'}",
+        f"text.frozen={frozen}",
+        "fit.loss=softmax",
+    ]
     recipe = override(recipes.load("finetune_pairs"), [*changes, "fit.batch_size=4", "fit.epochs=1"])
     task = Task(recipe)
     task.load()

@@ -19,7 +19,7 @@ def test_the_best_value_of_an_error_is_the_lowest():
 def test_a_command_refuses_a_task_that_it_does_not_accept():
     recipe = override(load("digits"), ["task=pretraining"])
     require_task(recipe, "fewshot")
-    with pytest.raises(InputError, match=r"evaluate is for task=classification or .*depth\. .*: train, fewshot"):
+    with pytest.raises(InputError, match=r"evaluate is for task=classification or .*contrastive\. .*: train, fewshot"):
         require_task(recipe, "evaluate")
     assert all(task.metric.name and task.commands for task in TASKS.values())
 

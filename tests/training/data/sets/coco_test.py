@@ -174,5 +174,5 @@ def test_files_that_cannot_be_used_are_refused(tmp_path):
             load(tmp_path)
     with pytest.raises(InputError, match=r"needs data\.directory"):
         load_dataset(Data(dataset="coco"), "segments")
-    with pytest.raises(InputError, match="has masks or segments, but no classes"):
+    with pytest.raises(InputError, match="has masks or segments or texts, but no classes"):
         load(tmp_path, "label")

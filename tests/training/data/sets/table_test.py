@@ -168,5 +168,5 @@ def test_images_that_cannot_be_read_are_named(folder, capsys):
 
 def test_the_path_of_the_table_is_needed():
     recipe = override(recipes.load("digits"), ["data.dataset=table"])
-    with pytest.raises(InputError, match=r"needs data\.directory=<path of a \.csv, \.tsv or \.parquet file>"):
+    with pytest.raises(InputError, match=r"needs data\.directory=<path of a \.csv, \.tsv, \.jsonl or \.parquet file>"):
         load_dataset(recipe.data, "values")
