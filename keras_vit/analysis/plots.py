@@ -225,7 +225,7 @@ def plot_token_maps(images, maps, num_tokens=8, title="token"):
         maps: (N, L, h, w), one of the arrays of `keras_vit.token_maps`, or `keras_vit.token_lineage(...)[:, m]` for
             module m. Each map is divided by its largest value and enlarged bilinearly.
         num_tokens: Maximum number of tokens to plot.
-        title: Title of the columns, which are numbered.
+        title: Title of the columns, which are numbered, or a list with the title of each column.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -244,8 +244,9 @@ def plot_token_maps(images, maps, num_tokens=8, title="token"):
         _show(row[0], image)
         for ax, values in zip(row[1:], image_maps, strict=True):
             _show(ax, image * enlarge(values / values.max(), image.shape[:2])[..., None], smooth=True)
-    for number, ax in enumerate(axes[0]):
-        ax.set_title(f"{title} {number}" if number else "input", size=10)
+    numbered = [f"{title} {number}" for number in range(1, len(axes[0]))] if isinstance(title, str) else title
+    for ax, name in zip(axes[0], ["input", *numbered], strict=False):
+        ax.set_title(_shortened(name, 16), size=10)
     return figure
 
 

@@ -23,6 +23,7 @@ def add_to(subparsers):
         metavar="N",
         help="number of similar training images per picture (default: 5)",
     )
+    add("--texts", nargs="+", default=(), metavar="TEXT", help="where are these texts? For image-text models")
     add_image_size(parser)
     parser.set_defaults(command=run)
 
@@ -31,7 +32,8 @@ def run(options):
     from training.inspection.explain import explain
 
     page, unreadable = explain(
-        options.source, options.images, options.path, options.compare, options.neighbours, options.image_size
+        *(options.source, options.images, options.path, options.compare, options.neighbours, options.image_size),
+        texts=options.texts,
     )
     print(f"{page} (open it in a browser; figures and numbers are in the same folder)")
     return 1 if unreadable else 0

@@ -45,7 +45,7 @@ _MOST_OBJECTS = 3  # Maximum number of objects of a picture in the figure of que
 _ANOTHER_FOLDER = "Name another folder with --path."
 
 
-def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=None):
+def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=None, texts=()):
     """Writes figures of the attention and the weights of a model, and the page `explain.html`.
 
     Args:
@@ -59,6 +59,7 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
         neighbours: Number of training images of the run that are shown beside each picture, the most similar first.
             0: the run's data set is not read. Attention distances are then averaged over the pictures.
         image_size: (height, width) to which images are resized, for models of variable input size.
+        texts: Texts that are searched in the pictures, if the model is an image-text model.
 
     Returns:
         The path of the page, and the number of unreadable images.
@@ -76,7 +77,9 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
             pass
         else:
             return _explain_saved_model(saved_model, images, path, compare)
-    subject, *compared = _subjects([source, *compare], image_size)
+    subject, *compared = _subjects([source, *compare], image_size, bool(texts))
+    if texts and subject.pair is None:
+        raise InputError(f"--texts needs an image-text model, such as CLIP. {source} is none.")
     if compared and _has_tokens(subject):
         raise InputError(
             "--compare works with Vision Transformers only. A VT-ResNet has only figures of filters, tokens and "
@@ -87,6 +90,8 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
     folder = pathlib.Path(path or (run.figures / "explain" if run else "explain"))
     make_folder(folder, _ANOTHER_FOLDER)
     findings = Findings(folder)
+    if texts:
+        _write_texts(findings, subject, pictures, texts)
     _write_filters(findings, subject)
     if _has_tokens(subject):
         _write_tokens(findings, subject, pictures)
@@ -106,12 +111,14 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
 class Subject:
     """A model to inspect. `decode` turns an encoded image into pixels at the model's input size.
 
-    The model crops images to multiples of `stride` (rows, columns), the size of a patch. `(1, 1)`: no cropping."""
+    The model crops images to multiples of `stride` (rows, columns), the size of a patch. `(1, 1)`: no cropping.
+    `pair` is the image-text model whose image encoder is inspected, or `None`."""
 
     name: str
     model: keras.Model
     decode: Callable
     stride: tuple[int, int] = (1, 1)
+    pair: keras_vit.ImageTextModel | None = None
 
     def prepared(self, pixels):
         """Normalises pixels for the model, unless the model does so itself."""
@@ -157,7 +164,7 @@ class _Examples:
         return self.task.label_text(annotation, self.class_names)
 
 
-def _subjects(sources, image_size):
+def _subjects(sources, image_size, are_pairs):
     paths = [pathlib.Path(source) for source in sources]
     public_names = [without_queries(str(source)) for source in sources]
     names = [
@@ -169,17 +176,31 @@ def _subjects(sources, image_size):
     subjects = []
     for name, path, source in zip(names, paths, sources, strict=True):
         # `open_source` would refuse models that expect normalised pixels.
-        model = load_model(path) if path.suffix == ".keras" else open_source(source).model
+        model, pair = _open(path, source, are_pairs)
         config = keras_vit.describe(model).config
         if output_of(model).kind == "class_map" and not isinstance(config, keras_vit.ViTConfig):
             raise InputError(f"explain works with classifiers and with heads on a ViT. {source} is neither of them.")
         try:
             decode = image_decoder(model, image_size)
-            subjects.append(Subject(name, model, decode, _stride(config)))
+            subjects.append(Subject(name, model, decode, _stride(config), pair))
         except ValueError as error:
             message = str(error).replace("image_size=(height, width)", "--image-size H W")
             raise InputError(f"{source}: {message}") from None
     return subjects
+
+
+def _open(path, source, is_pair):
+    """A model to inspect, and the image-text model whose image encoder it is, or `None`."""
+    if path.suffix == ".keras":
+        model = load_model(path)
+    elif is_pair and not Run(path).recipe.is_file():
+        try:
+            model = keras_vit.ImageTextModel.from_pretrained(source, include_preprocessing=True)
+        except (ValueError, TypeError, OSError, ImportError) as error:
+            raise InputError(str(error)) from error
+    else:
+        model = open_source(source).model
+    return (model.image_encoder, model) if isinstance(model, keras_vit.ImageTextModel) else (model, None)
 
 
 def _stride(config):
@@ -255,6 +276,19 @@ def _write_queries(findings, subject, pictures):
             shown.append(np.where(inside[..., None], image, image // 4))
         maps = np.stack([attention[picture, :, query] for picture, query in chosen])
         findings.save("queries", plots.plot_token_maps(shown, maps, title="block"), "objects and attention of queries")
+
+
+def _write_texts(findings, subject, pictures, texts):
+    """Writes where each text is in each picture."""
+    with findings.trying("texts"):
+        maps = _in_batches(lambda pixels: subject.pair.text_maps(subject.prepared(pixels), texts), pictures.pixels)
+        names = np.array(pictures.names)
+        np.savez_compressed(findings.folder / "texts.npz", maps=maps, texts=np.array(texts), names=names)
+        low, high = maps.min(axis=(2, 3), keepdims=True), maps.max(axis=(2, 3), keepdims=True)
+        shown = ((maps - low) / np.maximum(high - low, 1e-6))[:_MOST_ROWS]
+        findings.save(
+            "texts", plots.plot_token_maps(pictures.covered[:_MOST_ROWS], shown, title=texts), "where each text is"
+        )
 
 
 def _write_filters(findings, subject):

@@ -231,6 +231,11 @@ _CAPTIONS = {
         "Each picture is shown beside one map for each token of the last module. The map shows where in the picture "
         "the token comes from, directly or through other tokens (Visual Transformers, arXiv 2006.03677, figure 6).",
     ),
+    "texts": (
+        "Where each text is",
+        "The cosine similarity of each patch and each text, from the smallest one (dark) to the largest one of the "
+        "picture. A text that is not in the picture has a largest similarity, too.",
+    ),
     "queries": (
         "Attention of queries",
         "The objects with the highest scores in each picture, and the attention of each object's query to the patches "

@@ -29,7 +29,7 @@ class Task(task.Task):
     metric = task.Metric("recall_at_1", "recall at 1")
     annotation = "text"
     predicted = "texts"
-    commands = ("evaluate",)
+    commands = ("evaluate", "explain")
     published_results = ("recall_at_1", "image_recall_at_1")
     has_predictions = False
     reads_labels = True
@@ -141,7 +141,7 @@ class Task(task.Task):
         return self.results(evaluation)
 
     def next_commands(self, folder, samples):
-        return [f"evaluate {folder}"]
+        return [f"evaluate {folder}", f'explain {folder} --texts "a text"']
 
 
 class ContrastiveObjective:

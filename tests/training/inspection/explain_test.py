@@ -15,6 +15,7 @@ import keras_vit
 from keras_vit.data.decoding import image_decoder
 from tests.models.tiny import CONFIG
 from tests.test_case import randomize
+from tests.text.models import random_model
 from training import recipes
 from training.__main__ import main
 from training.data.loading import load_dataset
@@ -236,6 +237,21 @@ def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
     assert "class=note></p>" not in text
     with pytest.raises(InputError, match="--compare works with Vision Transformers only"):
         explain(tmp_path / "tokens.keras", paths, compare=[tmp_path / "tokens.keras"])
+
+
+def test_texts_are_found_by_an_image_text_model(tmp_path):
+    model = random_model(include_preprocessing=True)
+    model.save(tmp_path / "pair.keras")
+    paths, texts = write_pictures(tmp_path, 2), ["a cat", "a train"]
+    explain(tmp_path / "pair.keras", paths, tmp_path / "shown", texts=texts)
+    found = np.load(tmp_path / "shown" / "texts.npz")
+    pixels = np.stack([image_decoder(model.image_encoder)(path.read_bytes()) for path in paths])
+    np.testing.assert_allclose(found["maps"], model.text_maps(pixels.astype("float32"), texts), atol=1e-6)
+    assert found["texts"].tolist() == texts
+    assert "Where each text is" in (tmp_path / "shown" / "explain.html").read_text()
+    model.image_encoder.save(tmp_path / "image.keras")
+    with pytest.raises(InputError, match=r"--texts needs an image-text model"):
+        explain(tmp_path / "image.keras", paths, tmp_path / "shown", texts=texts)
 
 
 def test_refusals(tmp_path, monkeypatch):
