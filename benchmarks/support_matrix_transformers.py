@@ -67,8 +67,8 @@ _OUTPUTS: tuple[tuple[str, typing.Callable, dict[str, typing.Any]], ...] = (
     (r".*ForImageClassification.*", lambda model, run: run(model).logits, {}),
     (r".*WithProjection", lambda model, run: run(model).image_embeds, {}),
     (r".*Backbone", lambda model, run: run(model).feature_maps[-1].flatten(2).transpose(1, 2), _TOKENS),
-    (r"(CLIP|MetaClip2|Siglip)VisionModel", lambda model, run: run(model).pooler_output, {}),
-    (r"SiglipModel", lambda model, run: run(model.vision_model).pooler_output, {}),
+    (r"(CLIP|MetaClip2|Siglip2?)VisionModel", lambda model, run: run(model).pooler_output, {}),
+    (r"Siglip2?Model", lambda model, run: run(model.vision_model).pooler_output, {}),
     (
         r"(CLIP|MetaClip2)Model",
         lambda model, run: model.visual_projection(run(model.vision_model).pooler_output),
@@ -138,7 +138,21 @@ def _run(model, images):
         options["interpolate_pos_encoding"] = True
     if "noise" in parameters:
         options["noise"] = torch.arange(images.shape[1] * images.shape[2] // 64).tile(2, 1)
+    if "spatial_shapes" in parameters:
+        return model(**patches(images, _TINY["patch_size"]))
     return model(pixel_values=torch.from_numpy(images.transpose(0, 3, 1, 2).copy()), **options)
+
+
+def patches(images, side):
+    """Inputs of SigLIP 2 NaFlex for images (B, H, W, C): the pixels of each patch, a mask, and the grid of patches."""
+    count, height, width, channels = images.shape
+    rows, columns = height // side, width // side
+    pixels = images.reshape(count, rows, side, columns, side, channels).transpose(0, 1, 3, 2, 4, 5)
+    return {
+        "pixel_values": torch.from_numpy(pixels.reshape(count, rows * columns, -1).copy()),
+        "pixel_attention_mask": torch.ones((count, rows * columns), dtype=torch.int32),
+        "spatial_shapes": torch.tensor([[rows, columns]] * count),
+    }
 
 
 def markdown(rows):

@@ -67,11 +67,16 @@ class Client:
 
 
 def _encoded(files):
+    if isinstance(files, bytes) or not all(isinstance(file, bytes) for file in files):
+        raise TypeError("Pass a list with the contents of image files, as bytes.")
     return [{"b64": base64.b64encode(file).decode()} for file in files]
 
 
 def _read_tokenizer(folder):
-    facts = json.loads((folder / "keras_vit.json").read_text())["tokenizer"]
+    file = folder / "keras_vit.json"
+    if not file.is_file():
+        raise FileNotFoundError(f"{folder} is not the folder of an exported version, such as models/clip/1.")
+    facts = json.loads(file.read_text()).get("tokenizer")
     if facts is None:
-        raise FileNotFoundError(f"The model in {folder} was exported without a tokenizer. Pass a Tokenizer.")
+        raise FileNotFoundError(f"The model in {folder} is no image-text model with a tokenizer. Pass a Tokenizer.")
     return Tokenizer.from_file(facts["kind"], folder / "assets" / facts["file"], facts["context_length"])

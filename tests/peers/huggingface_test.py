@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 import keras_vit
+from benchmarks.support_matrix_transformers import patches
 from tests.peers.torch_models import random_images, randomize, run
 from tests.test_case import assert_close, compute, slow_except
 
@@ -237,8 +238,23 @@ REFUSED = {
         *("VitPoseConfig", {}, ("VitPoseBackboneConfig", {"image_size": RECTANGLE})),
         "ViTPose has patches of padded images",
     ),
-    "Siglip2VisionModel": ("Siglip2VisionConfig", {"num_patches": 16}, None, "SigLIP 2 NaFlex has patches instead of"),
 }
+
+
+@pytest.mark.parametrize("size", [(32, 32), OTHER])
+def test_siglip_2_naflex_at_fixed_sizes(size, tmp_path):
+    config = transformers.Siglip2VisionConfig(**TINY, num_patches=16)
+    theirs = transformers.Siglip2VisionModel(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():  # Some are zeros.
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    theirs.save_pretrained(tmp_path)
+    images = np.random.default_rng(0).normal(size=(2, *size, 3)).astype("float32")
+    with torch.no_grad():
+        expected = theirs(**patches(images, 8)).pooler_output
+    model = keras_vit.from_pretrained(tmp_path, input_shape=(*size, 3))
+    assert_close(compute(model, [images]), expected.numpy())
+    assert np.ptp(expected.numpy(), axis=0).max() > 0.01
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -36,6 +36,10 @@ def test_client_of_a_served_export(activation, tmp_path):
         image, text, both = client.image([b"no image", file]), client.text(TEXTS), client.similarity([file, b""], TEXTS)
         with pytest.raises(ValueError, match="answers with status 400"):
             Client(f"http://localhost:{rest}/v1/models/dogs/labels/stable", model.tokenizer).text("cat")
+        with pytest.raises(TypeError, match="Pass a list with the contents of image files"):
+            client.image(file)
+    with pytest.raises(FileNotFoundError, match="not the folder of an exported version"):
+        Client("http://localhost", folder.parent)
     assert_close(image["embedding"][1:], expected["image"])
     assert_close(text["embedding"], expected["text"])
     assert_close(both["probabilities"][:1], model.similarity(images, TEXTS))
@@ -64,7 +68,7 @@ def test_lower_precision_and_no_tokenizer(tmp_path):
         folder = keras_vit.export_image_text_model(model, tmp_path / precision, precision=precision)
         facts = json.loads((folder / "keras_vit.json").read_text())
         assert (max(facts["parity"]["max_difference"].values()) > 1e-5) == (precision != "float32")
-    with pytest.raises(FileNotFoundError, match="exported without a tokenizer"):
+    with pytest.raises(FileNotFoundError, match="no image-text model with a tokenizer"):
         Client("http://localhost", folder)
     similarity = tf.saved_model.load(str(folder)).signatures["similarity"]
     none = similarity(image_bytes=tf.constant([], tf.string), token_ids=tf.zeros((0, 2, CONTEXT), tf.int32))

@@ -18,7 +18,8 @@ class Dataset:
     `find_overlap` returns a message about images that are in two splits, or `None`. `list_contents` returns the
     contents of the splits. Both are called only if they are needed, because shards are read for them. `no_test_split`
     is a message for data sets without a test split. If the labels are values or depth, `class_names` are their
-    names, and `units` their units. `is_thing` says of each class whether it is one of things or of stuff."""
+    names, and `units` their units. `is_thing` says of each class whether it is one of things or of stuff. `list_texts`
+    returns the texts of the training images."""
 
     class_names: tuple[str, ...]
     splits: dict[str, IndexedSource | StreamedSource]
@@ -27,6 +28,7 @@ class Dataset:
     no_test_split: str = ""
     units: tuple[str, ...] | None = None
     is_thing: tuple[bool, ...] | None = None
+    list_texts: Callable[[], list[str]] = list
 
     @functools.cached_property
     def contents(self):

@@ -136,13 +136,23 @@ def _load_table(read, annotation, data, record):
         "values": ((lambda row: {"values": row}), lambda rows: tf.constant(rows, tf.float32)),
         "text": ((lambda text: {"text": text}), tf.constant),
     }
-    if annotation == "text":  # Each text of an image is an example.
-        splits = {
-            name: [(path, text) for path, texts in pairs for text in texts] for name, pairs in table.splits.items()
-        }
-        examples = _from_files(dataclasses.replace(table, splits=splits), data, no_test_split, *readings["text"])
-        return dataclasses.replace(examples, list_contents=lambda: table.contents)
+    if annotation == "text":
+        return _with_each_text(table, lambda splits: _from_files(splits, data, no_test_split, *readings["text"]))
     return _from_files(table, data, no_test_split, *readings[annotation])
+
+
+def _with_each_text(table, load):
+    """A data set in which each text of an image is an example. In validation, an image has only its first text.
+
+    The validation compares all pairs of a batch, and would count equal images as different ones.
+    """
+    splits = {
+        name: [(path, text) for path, texts in pairs for text in (texts[:1] if name == "validation" else texts)]
+        for name, pairs in table.splits.items()
+    }
+    examples = load(dataclasses.replace(table, splits=splits))
+    texts = [text for _, text in splits.get("train", ())]
+    return dataclasses.replace(examples, list_contents=lambda: table.contents, list_texts=lambda: texts)
 
 
 def _load_mask_folder(data, record):
@@ -287,7 +297,9 @@ def _load_drawn_pairs(data, record):
         image, text = drawn_pairs.draw(split, number)
         return encode_png(image), np.array(text.encode(), object)
 
-    return Dataset(("text",), _drawn(data, drawn_pairs.NUM_PAIRS, draw, {"text": tf.TensorSpec([], tf.string)}))
+    splits = _drawn(data, drawn_pairs.NUM_PAIRS, draw, {"text": tf.TensorSpec([], tf.string)})
+    list_texts = lambda: [drawn_pairs.draw("train", number)[1] for number in range(splits["train"].size)]  # noqa: E731
+    return Dataset(("text",), splits, list_texts=list_texts)
 
 
 def _drawn(data, num_images, draw, specs):

@@ -46,8 +46,8 @@ def build_model(recipe, classes, with_logits=False, built=None):
         "include_preprocessing": True,
         "name": recipe.name,
     }
-    arguments |= task.head_arguments(classes, with_logits)
     try:
+        arguments |= task.head_arguments(classes, with_logits)
         if is_dense:
             model = _build_dense(options, task, arguments, built)
         elif options.weights is None:

@@ -33,7 +33,9 @@ class _Model(keras.Model):
     def _weighted_loss(self, images, labels, weights, *, training):
         """The sum of the images' losses, each multiplied by the image's weight. Also updates the metrics."""
         logits = self([images, labels] if self.reads_labels else images, training=training)
-        if self.teacher is None:
+        if self.reads_labels:
+            losses = self.objective(labels, logits, weights=weights)
+        elif self.teacher is None:
             losses = self.objective(labels, logits)
         else:
             teacher_logits = ops.stop_gradient(self.teacher(images, training=False))
@@ -190,5 +192,6 @@ class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlo
             mode. `None`: no teacher.
         metric: `keras.metrics.Metric` of labels, outputs and sample weights. Its variables must be sums. `None`:
             `accuracy`, for labels (B, classes).
-        reads_labels: Whether the labels are a second input of the model, as the texts of images are.
+        reads_labels: Whether the labels are a second input of the model, as the texts of images are. The objective then
+            gets `weights` as well, because the loss of an image depends on the other ones.
     """

@@ -104,8 +104,8 @@ def _load(task, run):
         dataset.source(split)
     if task.recipe.fit.final_weights == "best" and "validation" not in dataset.splits:
         raise InputError(
-            "fit.final_weights=best needs validation images, but there are none. Set data.validation_split, "
-            "or set fit.final_weights=last."
+            "fit.final_weights=best needs validation images, but there are none. Set fit.final_weights=last, or add a "
+            "validation split (with TFDS: data.validation_split)."
         )
     return dataset
 

@@ -8,6 +8,7 @@ import numpy as np
 from training.data.pipeline import read_once
 from training.data.samples import sample_decoder
 from training.data.subsets import select
+from training.errors import InputError
 from training.evaluation.metrics import evenly_spaced
 from training.evaluation.outputs import Predictions
 
@@ -22,14 +23,16 @@ class Retrieval:
 
     `of_texts` is {k: share of the images with a text of their own among the k most similar texts}, and `of_images` is
     {k: share of the texts whose image is among the k most similar images}. Equal images are one image, and equal texts
-    are one text. `examples` and `worst` are {index of an image: (pixels from 0 to 255 (H, W, channels), a text of the
-    image, the most similar text)}: images that are evenly spaced, and those whose texts have the worst ranks.
+    are one text. `chance` is the expected share at k = 1 for random embeddings. `examples` and `worst` are {index of an
+    image: (pixels from 0 to 255 (H, W, channels), a text of the image, the most similar text)}: images that are evenly
+    spaced, and those whose texts have the worst ranks. If the most similar text is right, both texts are the same.
     """
 
     of_texts: dict[int, float]
     of_images: dict[int, float]
     num_images: int
     num_texts: int
+    chance: float
     examples: dict[int, tuple]
     worst: dict[int, tuple]
 
@@ -58,12 +61,15 @@ def evaluate(model, dataset, splits, recipe):
                 first_rows[digest] = len(images), first + row
                 images.append(vectors[row])
             rows.append((first_rows[digest][0], texts.setdefault(label.decode(), len(texts))))
-    image, text = np.stack(images), model.text_embeddings(list(texts))
+    image, text = np.stack(images).astype("float32"), model.text_embeddings(list(texts))
     image = image / np.maximum(np.linalg.norm(image, axis=1, keepdims=True), 1e-12)
+    if not (np.isfinite(image).all() and np.isfinite(text).all()):
+        raise InputError("The model returns embeddings that are not finite. Its training has diverged.")
     pairs = np.array(rows)
     ranks, found = _ranks(image, text, pairs)
     ranks_of_images, _ = _ranks(text, image, pairs[:, ::-1])
-    own = dict(rows[::-1])  # The first text of each image.
+    own = dict(rows[::-1])  # The first text of each image, or the one that was found.
+    own |= {index: best for index, best in enumerate(found.tolist()) if (index, best) in set(rows)}
     chosen = {
         "examples": sorted(evenly_spaced(NUM_EXAMPLES, len(image))),
         "worst": np.argsort(-ranks, kind="stable")[:NUM_EXAMPLES].tolist(),
@@ -77,11 +83,12 @@ def evaluate(model, dataset, splits, recipe):
         for name, indices in chosen.items()
     }
     of_texts, of_images = ({most: float((each < most).mean()) for most in RANKS} for each in (ranks, ranks_of_images))
-    return Retrieval(of_texts, of_images, len(image), len(text), shown["examples"], shown["worst"])
+    chance = len(set(rows)) / len(image) / len(text)
+    return Retrieval(of_texts, of_images, len(image), len(text), chance, shown["examples"], shown["worst"])
 
 
 def _ranks(queries, others, pairs):
-    """How many vectors are more similar to a query than its own, and the index of the most similar one, (n,) each.
+    """How many other vectors are as similar to a query as its own, and the index of the most similar one, (n,) each.
 
     Args:
         queries: (n, E)
@@ -95,7 +102,9 @@ def _ranks(queries, others, pairs):
         here = pairs[(pairs[:, 0] >= first) & (pairs[:, 0] < first + _CHUNK)] - [first, 0]
         np.maximum.at(own, here[:, 0], similarity[here[:, 0], here[:, 1]])
         part = slice(first, first + _CHUNK)
-        ranks[part], found[part] = (similarity > own[:, None]).sum(axis=1), similarity.argmax(axis=1)
+        reach = similarity >= own[:, None]
+        num_own = np.bincount(here[:, 0], reach[here[:, 0], here[:, 1]], len(own)).astype(int)
+        ranks[part], found[part] = reach.sum(axis=1) - num_own, similarity.argmax(axis=1)
     return ranks, found
 
 

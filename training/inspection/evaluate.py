@@ -17,7 +17,7 @@ from training.runs.opening import load_data, open_source, recipe_for
 from training.tasks import TASKS, require_task
 
 _OTHER_DATA_FIELDS = (
-    *("data.label", "data.mask", "data.mask_classes", "data.mask_offset"),
+    *("data.annotations", "data.label", "data.mask", "data.mask_classes", "data.mask_offset"),
     *("data.test_split", "data.test_fraction"),
 )
 

@@ -76,6 +76,8 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
         except InputError:  # The source is the name or the path of weights.
             pass
         else:
+            if texts:
+                raise InputError(f"--texts needs an image-text model, such as CLIP. {source} is a SavedModel.")
             return _explain_saved_model(saved_model, images, path, compare)
     subject, *compared = _subjects([source, *compare], image_size, bool(texts))
     if texts and subject.pair is None:
@@ -164,7 +166,7 @@ class _Examples:
         return self.task.label_text(annotation, self.class_names)
 
 
-def _subjects(sources, image_size, are_pairs):
+def _subjects(sources, image_size, is_first_pair):
     paths = [pathlib.Path(source) for source in sources]
     public_names = [without_queries(str(source)) for source in sources]
     names = [
@@ -176,7 +178,7 @@ def _subjects(sources, image_size, are_pairs):
     subjects = []
     for name, path, source in zip(names, paths, sources, strict=True):
         # `open_source` would refuse models that expect normalised pixels.
-        model, pair = _open(path, source, are_pairs)
+        model, pair = _open(path, source, is_first_pair and source is sources[0])
         config = keras_vit.describe(model).config
         if output_of(model).kind == "class_map" and not isinstance(config, keras_vit.ViTConfig):
             raise InputError(f"explain works with classifiers and with heads on a ViT. {source} is neither of them.")
@@ -286,9 +288,8 @@ def _write_texts(findings, subject, pictures, texts):
         np.savez_compressed(findings.folder / "texts.npz", maps=maps, texts=np.array(texts), names=names)
         low, high = maps.min(axis=(2, 3), keepdims=True), maps.max(axis=(2, 3), keepdims=True)
         shown = ((maps - low) / np.maximum(high - low, 1e-6))[:_MOST_ROWS]
-        findings.save(
-            "texts", plots.plot_token_maps(pictures.covered[:_MOST_ROWS], shown, title=texts), "where each text is"
-        )
+        figure = plots.plot_token_maps(pictures.covered[:_MOST_ROWS], shown, len(texts), title=texts)
+        findings.save("texts", figure, f"where these texts are: {', '.join(texts)}")
 
 
 def _write_filters(findings, subject):

@@ -151,15 +151,26 @@ def _check_task(recipe):
 
 
 def _check_text(text, model):
-    if sum(map(bool, (text.config, text.weights))) != 1 and (text.config or model.weights is None):
+    has_none = not text.config and text.weights is None and model.weights is None
+    if has_none or (text.config and text.weights is not None):
         raise ValueError(
             f"a text encoder is either new, with text.config, or published, with text.weights or model.weights. "
             f"Received: text.config={text.config}, text.weights={text.weights}, model.weights={model.weights}"
         )
-    if text.config and "context_length" not in text.config:
-        raise ValueError("text.config needs context_length, the number of tokens of a text")
-    if text.config:
-        refuse_unused(text, ["tokenizer"], "with a published text encoder")
+    if not text.config:
+        return
+    if missing := [name for name in _NEEDED_OF_TEXT if text.config.get(name) is None]:
+        raise ValueError(f"text.config needs {', '.join(missing)}")
+    if given := [name for name in _KNOWN_OF_TEXT if text.config.get(name) is not None]:
+        raise ValueError(
+            f"text.config.{given[0]} follows from the texts and the image encoder. Leave it out. Received: "
+            f"{text.config[given[0]]}"
+        )
+    refuse_unused(text, ["tokenizer"], "with a published text encoder")
+
+
+_NEEDED_OF_TEXT = ("context_length", "hidden_dim", "num_layers", "num_heads", "mlp_dim")
+_KNOWN_OF_TEXT = ("vocabulary_size", "projection_dim", "end_id", "padding_id")
 
 
 def _is_used(fields, section_name, name):

@@ -8,7 +8,7 @@ Measured: none.
 
 With text.frozen=image, only the text encoder is trained. Weights of CLIP need fit.loss=softmax. Other tables are JSON
 Lines and Parquet. data.dataset=archives reads WebDataset, and data.dataset=coco reads captions of COCO, with
-data.annotations=annotations/captions_*.json.
+data.annotations=annotations/captions_*.json and fit.final_weights=last, because COCO's validation images are the test.
 """
 
 from training.recipe.config import Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -31,11 +31,10 @@ def write_retrieval_report(run, recipe, state, evaluation, model):
 
 def judge(evaluation):
     """Sentences that help to judge the result."""
-    chance = 1 / evaluation.num_texts
     return (
         f"For {evaluation.of_texts[1]:.1%} of {evaluation.num_images:,} held-out test images, a text of their own is "
-        f"the most similar one of {evaluation.num_texts:,} texts. By chance, it would be about {chance:.1%}. For "
-        f"{evaluation.of_images[1]:.1%} of the texts, their image is the most similar one."
+        f"the most similar one of {evaluation.num_texts:,} texts. By chance: about {evaluation.chance:.1%}. "
+        f"For {evaluation.of_images[1]:.1%} of the texts, their image is the most similar one."
     )
 
 

@@ -43,15 +43,18 @@ class Task(task.Task):
     def _published(self):
         """`keras_vit.weights.checkpoint.TextCheckpoint` of a published text encoder, or `None`."""
         options = self.recipe.text
-        return None if options.config else open_text(options.weights or self.recipe.model.weights)
+        if options.config:
+            return None
+        try:
+            return open_text(options.weights or self.recipe.model.weights)
+        except (ValueError, OSError) as error:
+            raise InputError(str(error)) from error
 
     @functools.cached_property
     def _tokenizer(self):
         options = self.recipe.text
         if self._published is None:
-            texts = self._dataset.source("train").in_order().map(lambda sample: sample["text"])
-            decoded = (text.decode() for text in texts.as_numpy_iterator())
-            return Tokenizer.from_texts(decoded, options.config["context_length"])
+            return Tokenizer.from_texts(self._dataset.list_texts(), options.config["context_length"])
         folder = options.tokenizer or self._published.folder
         if folder is None:
             raise InputError("The weights of the text encoder have no tokenizer beside them. Set text.tokenizer=PATH.")
@@ -75,9 +78,16 @@ class Task(task.Task):
         return {"include_top": False}
 
     def build_learner(self, model):
+        config = self._text_config(model)
+        width = model.output_shape[-1]
+        if config.embedding_dim != width:
+            raise InputError(
+                f"The text encoder returns {config.embedding_dim} numbers, but the image encoder {width}. "
+                f"Choose encoders of the same width, or a new text encoder with text.config."
+            )
         try:
             learner = keras_vit.ImageTextModel(
-                model, self._text_config(model), self.recipe.fit.loss, self._tokenizer, name=self.recipe.name
+                model, config, self.recipe.fit.loss, self._tokenizer, name=self.recipe.name
             )
         except (ValueError, TypeError, OSError, ImportError) as error:
             raise InputError(without_call(error)) from error
@@ -94,8 +104,12 @@ class Task(task.Task):
                     f"{self._published.activation}. Received: fit.loss={self.recipe.fit.loss}"
                 )
             return self._published.config
-        known = {"vocabulary_size": self._tokenizer.vocabulary_size, "projection_dim": model.output_shape[-1]}
-        return keras_vit.TextConfig(**known | {"pooling": "end", "end_id": _END_ID} | self.recipe.text.config)
+        fields = {"pooling": "end", **self.recipe.text.config}
+        if fields["pooling"] == "end":
+            fields["end_id"] = _END_ID
+        return keras_vit.TextConfig(
+            vocabulary_size=self._tokenizer.vocabulary_size, projection_dim=model.output_shape[-1], **fields
+        )
 
     def load_weights(self, learner):
         """Loads a published text encoder. If the image encoder is from the same file, so are the scale and the bias."""
@@ -147,8 +161,8 @@ class Task(task.Task):
 class ContrastiveObjective:
     """The contrastive loss of a batch, as the loss of each of its images (`keras_vit.text.contrastive`).
 
-    The batch is that of all devices. Images of weight 0, which fill the last batch of an epoch, are further texts and
-    images that do not belong to the others.
+    The batch is that of all devices. Images of weight 0, which fill the last batch of an epoch, do not count. Equal
+    images or texts in a batch are not recognised.
 
     Args:
         activation: `"softmax"` or `"sigmoid"`.
@@ -157,9 +171,9 @@ class ContrastiveObjective:
     def __init__(self, activation):
         self.activation = activation
 
-    def __call__(self, labels, outputs):
+    def __call__(self, labels, outputs, weights):
         """The losses, float32 (B,), of the outputs `image` and `text` of an image-text model."""
-        loss, _ = loss_over_replicas(outputs["image"], outputs["text"], self.activation)
+        loss, _ = loss_over_replicas(outputs["image"], outputs["text"], self.activation, weights > 0)
         return ops.broadcast_to(loss, (ops.shape(outputs["image"])[0],))
 
 
@@ -168,5 +182,7 @@ class RecallInBatch(keras.metrics.Mean):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         logits = ops.matmul(y_pred["image"], ops.transpose(y_pred["text"]))
+        if sample_weight is not None:
+            logits = ops.where(ops.cast(sample_weight, "float32") > 0, logits, -1e9)
         is_found = ops.argmax(logits, axis=1) == ops.arange(ops.shape(logits)[0])
         super().update_state(ops.cast(is_found, "float32"), sample_weight)

@@ -8,6 +8,7 @@ read on demand.
 import collections.abc
 import contextlib
 import json
+import math
 import os
 import re
 import zipfile
@@ -263,6 +264,32 @@ class Renamed(_NamedArrays):
         if self._stacked[0] != old:  # The entries of a stacked array are usually accessed one after the other.
             self._stacked = old, self._file[old]
         return self._stacked[1][index]
+
+
+class Reshaped(_NamedArrays):
+    """The arrays of a file, some of which get another shape when they are read.
+
+    Args:
+        file: Mapping of names to arrays with an attribute `shapes`.
+        changes: {name: (new shape, function that changes the array)}
+    """
+
+    def __init__(self, file, changes):
+        self._file, self._changes = file, changes
+        self.shapes = file.shapes | {name: shape for name, (shape, _) in changes.items()}
+
+    def __getitem__(self, name):
+        array = self._file[name]
+        return self._changes[name][1](array) if name in self._changes else array
+
+
+def as_patch_kernel(shape, channels=3):
+    """The change of `Reshaped` from a layer on the pixels of square patches, (D, P P C), to a kernel (D, C, P, P)."""
+    dim, side = shape[0], math.isqrt(shape[1] // channels)
+    if side * side * channels != shape[1]:
+        raise ValueError(f"Patches must be square, with {channels} channels. Received: a layer of the shape {shape}")
+    new = dim, side, side, channels
+    return (dim, channels, side, side), lambda array: array.reshape(new).transpose(0, 3, 1, 2)
 
 
 class Merged(_NamedArrays):

@@ -136,7 +136,7 @@ def renamed(file, family):
 def _prefix_of(file):
     prefixes = [name.removesuffix(_PATCHES) for name in file if name.endswith(_PATCHES)]
     if not prefixes:
-        raise ValueError("Models with patches as inputs (NaFlex) are not supported. Use weights for a fixed size.")
+        raise ValueError("A NaFlexViT is read only with the config.json of timm beside its weights.")
     known = [prefix for prefix in prefixes if _PREFIX.fullmatch(prefix)]
     if not known:
         raise ValueError(f"The names of the arrays begin with {' or '.join(map(repr, prefixes))}, which is not known.")

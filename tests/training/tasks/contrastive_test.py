@@ -71,9 +71,12 @@ def test_each_text_of_an_image_is_an_example(pairs, dataset, directory):
     for split, source in dataset.splits.items():
         for example in source.in_order().as_numpy_iterator():
             found.setdefault(example["image"], (split, []))[1].append(example["text"].decode())
-    expected = {(pairs / "train2017" / f"{n}.png").read_bytes(): _texts(n) for n in range(NUM_IMAGES)}
-    assert {image: texts for image, (_, texts) in found.items()} == expected
-    assert {split for split, _ in found.values()} == {"train", "validation", "test"}
+    for number in range(NUM_IMAGES):  # An image has one text in validation.
+        split, texts = found.pop((pairs / "train2017" / f"{number}.png").read_bytes())
+        assert texts == (_texts(number)[:1] if split == "validation" else _texts(number))
+    assert not found
+    train = [example["text"].decode() for example in dataset.splits["train"].in_order().as_numpy_iterator()]
+    assert dataset.list_texts() == train
     assert sum(map(len, dataset.contents.items.values())) == NUM_IMAGES
 
 
@@ -87,7 +90,7 @@ def test_bad_pairs_are_refused(pairs, tmp_path):
         with pytest.raises(InputError, match=message):
             load_dataset(Data(dataset="table", directory=str(file)), "text")
     (tmp_path / "captions_a.json").write_text('{"images": [], "annotations": [{"image_id": 1, "caption": "x"}]}')
-    with pytest.raises(InputError, match=r"KeyError: 1\. Expected objects of `annotations`"):
+    with pytest.raises(InputError, match=r"KeyError: 1\. For texts, set data\.annotations=annotations/captions"):
         load_dataset(Data(dataset="coco", directory=str(tmp_path), annotations="captions_*.json"), "text")
     (tmp_path / "pairs.jsonl").write_text('{"path": "a.jpg"}\n[1]\n')
     with pytest.raises(InputError, match=r"row 2: an object is needed\. Received: \[1\]"):
@@ -104,19 +107,27 @@ def test_a_vocabulary_of_words():
 def test_loss_and_metric_of_a_batch():
     rng = np.random.default_rng(0)
     image, text = rng.normal(size=(2, 7, 5)).astype("float32")
-    text[:3] = 3 * image[:3]
+    text[:3], text[5] = 3 * image[:3], 5 * image[1]  # The last two pairs are padding.
     logits = image @ text.T
 
     def cross_entropy(rows):
         return np.log(np.exp(rows).sum(axis=1)) - np.diag(rows)
 
-    losses = ContrastiveObjective("softmax")(None, {"image": image, "text": text})
+    weights = np.array([1, 1, 1, 1, 1, 0, 0], "float32")
+    for activation in ("softmax", "sigmoid"):  # Padding changes nothing.
+        objective = ContrastiveObjective(activation)
+        few = objective(None, {"image": image[:5], "text": text[:5]}, weights=weights[:5])
+        padded = objective(None, {"image": image, "text": text}, weights=weights)
+        assert_close(padded[:5], few)
+        assert abs(float(padded[0]) - float(objective(None, {"image": image, "text": text}, np.ones(7))[0])) > 0.1
+    losses = ContrastiveObjective("softmax")(None, {"image": image, "text": text}, np.ones(7))
     assert_close(losses, np.full(7, (cross_entropy(logits) + cross_entropy(logits.T)).mean() / 2))
-    metric, weights = RecallInBatch(), np.array([1, 1, 1, 1, 1, 0, 0], "float32")
+    metric = RecallInBatch()
     metric.update_state(None, {"image": image, "text": text}, sample_weight=weights)
-    found = logits.argmax(axis=1) == np.arange(7)
-    assert 0 < found[:5].mean() < 1
-    assert float(metric.result()) == pytest.approx(found[:5].mean())
+    found = logits[:5, :5].argmax(axis=1) == np.arange(5)
+    assert 0 < found.mean() < 1
+    assert found.mean() != (logits.argmax(axis=1) == np.arange(7))[:5].mean()
+    assert float(metric.result()) == pytest.approx(found.mean())
 
 
 def test_an_evaluation_counts_equal_images_and_texts_once(pairs, monkeypatch):
@@ -141,13 +152,21 @@ def test_an_evaluation_counts_equal_images_and_texts_once(pairs, monkeypatch):
         order = np.argsort(-matrix, axis=1)
         for most, recall in found.items():
             assert recall == np.take_along_axis(own, order[:, :most], axis=1).any(axis=1).mean()
-    assert evaluation.num_images, evaluation.num_texts == similarity.shape
+    assert (evaluation.num_images, evaluation.num_texts) == similarity.shape
+    assert evaluation.chance == pytest.approx(is_own.mean())
     assert len(evaluation.worst) == 8
     for index, (image, text, found) in evaluation.worst.items():
         np.testing.assert_array_equal(image, pixels[index])
         assert text.encode() in [texts[number] for number in np.flatnonzero(is_own[index])]
         assert found.encode() == texts[similarity[index].argmax()]
+        assert (text == found) == is_own[index, similarity[index].argmax()]
     assert retrieval_text(evaluation).splitlines()[-1].endswith(f"{evaluation.of_images[10]:.2%}")
+
+
+def test_equal_embeddings_find_nothing():
+    ones, pairs = np.ones((6, 4), "float32"), np.array([(row, row) for row in range(6)])
+    ranks, _ = retrieval._ranks(ones, ones, pairs)
+    assert ranks.tolist() == [5] * 6
 
 
 @pytest.fixture(scope="module")
@@ -202,10 +221,15 @@ def test_a_resumed_run_equals_a_whole_one(tmp_path, monkeypatch):
     changes = ["fit.epochs=none", "fit.steps=4", "fit.report_every=2 steps", "fit.batch_size=16"]
     recipe = override(recipes.load("drawn_pairs"), changes)
     whole, evaluation = train.train(recipe, folder=tmp_path / "whole")
-    stopped = override(recipe, ["fit.steps=4"])
+
+    def fit_two_steps(fitting, *arguments, fit=train.Fitting._fit_segment):
+        fitting.total_steps = 2
+        fit(fitting, *arguments)
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as context:
-        context.setattr(train.Fitting, "final_weights", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
-        train.train(stopped, folder=tmp_path / "resumed")
+        context.setattr(train.Fitting, "_fit_segment", fit_two_steps)
+        train.train(recipe, folder=tmp_path / "resumed")
     run, resumed = train.train(recipe, folder=tmp_path / "resumed")
     assert resumed.of_texts == evaluation.of_texts
     models = [keras.models.load_model(each.model) for each in (whole, run)]
@@ -213,11 +237,18 @@ def test_a_resumed_run_equals_a_whole_one(tmp_path, monkeypatch):
         np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
 
 
+def test_weights_without_a_text_encoder_are_refused(pairs):
+    changes = [f"model.weights={GOLDEN / 'eomt_hf'}", f"data.directory={pairs / 'pairs.csv'}"]
+    with pytest.raises(InputError, match="no text encoder that can be read"):
+        build_model(override(recipes.load("finetune_pairs"), changes), 1, with_logits=True)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         (["text.config=none"], "a text encoder is either new, with text.config, or published"),
-        (["text.config.context_length=none"], "context_length"),
+        (["text.config.context_length=none"], "context_length must be a positive integer"),
+        (["text.config.vocabulary_size=5"], "text.config.vocabulary_size follows from the texts"),
         (["text.tokenizer=a"], "text.tokenizer is only used with a published text encoder"),
         (["text.config.heads=3"], "Did you mean text.config.num_heads"),
         (["augment.mixup=0.2"], "augment.mixup is only used with"),

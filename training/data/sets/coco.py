@@ -35,7 +35,8 @@ _LAYOUT = (
     "pattern for the paths of the JSON files in data.directory."
 )
 _CAPTIONS = (
-    "Expected objects of `annotations` with `image_id` and `caption`, and of `images` with `id` and `file_name`."
+    "For texts, set data.annotations=annotations/captions_*.json. Expected objects of `annotations` with `image_id` "
+    "and `caption`, and of `images` with `id` and `file_name`."
 )
 _MAX_OUTSIDE = 10  # A point of a polygon may be outside the image by this multiple of its sides.
 

@@ -45,8 +45,6 @@ def check_kind(file, config, settings):
 
 def _unsupported_type(file):
     """The unsupported `model_type` of a file without config.json, or `None`."""
-    if any(name.endswith("embeddings.patch_embedding.weight") and len(file.shapes[name]) == 2 for name in file):
-        return "siglip2"
     patterns = _TABLE["unsupported_names"].items()
     return next((kind for pattern, kind in patterns if any(re.search(pattern, name) for name in file)), None)
 

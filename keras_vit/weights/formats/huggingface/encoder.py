@@ -1,12 +1,13 @@
 """Reads the encoders in transformers' layout: ViT, DeiT, DINOv2, DINOv3, I-JEPA, MAE, SigLIP and CLIP."""
 
+import math
 import re
 
 from keras_vit.architectures.rotary import RotaryConfig
 from keras_vit.outputs import Output
 from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.containers.files import Renamed
+from keras_vit.weights.containers.files import Renamed, Reshaped, as_patch_kernel
 from keras_vit.weights.formats.describing import count_blocks, vit_config
 from keras_vit.weights.formats.huggingface.config import (
     check_kind,
@@ -49,13 +50,21 @@ def describe(file, hints, json=None, prefix_choices=()):
     settings = {**json, **json.get("vision_config", {})}
     ignored = check_kind(file, json, settings)
     file = Renamed(file, {without_prefix(name): name for name in file})
+    has_flexible_grid = len(file.shapes.get(_PATCHES[1], ())) == 2  # SigLIP 2 NaFlex, whose inputs are patches.
+    if has_flexible_grid:
+        file = Reshaped(file, {_PATCHES[1]: as_patch_kernel(file.shapes[_PATCHES[1]])})
     kind = KINDS[kind_of(file)]
     shapes = {name: shape for name, shape in file.shapes.items() if not kind.names.ignores(name)}
     fields = _fields(kind, shapes, settings, hints)
+    if has_flexible_grid:
+        fields["position_interpolation"] = "bilinear_antialias"
     has_table = fields.get("position_embedding") != "none"
     num_rows = next(shapes[name][-2] for name in _POSITIONS if name in shapes) if has_table else None
     choices = [fields["class_token"] + fields.get("distillation_token", False), *prefix_choices]
-    config, grid_size, size = vit_config(fields, hints, num_rows, choices, pair(settings.get("image_size")))
+    image_size = settings.get("image_size")
+    if has_flexible_grid and num_rows is not None:  # The table of positions is square.
+        image_size = math.isqrt(num_rows) * fields["patch_size"][0]
+    config, grid_size, size = vit_config(fields, hints, num_rows, choices, pair(image_size))
     family = hints.family or kind.family
     classes = next((shapes[name][0] for name in _CLASSIFIERS if name in shapes), None)
     processor = (

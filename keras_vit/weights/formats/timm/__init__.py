@@ -3,12 +3,14 @@
 Kernels of linear layers have the shape (out, in). Query, key and value share one kernel and one bias.
 """
 
+import math
 import re
 
 from keras_vit.architectures.stem import StemConfig
 from keras_vit.outputs import Output
 from keras_vit.weights.catalogue.families import FAMILIES
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.containers.files import Renamed, Reshaped, as_patch_kernel
 from keras_vit.weights.formats import originals
 from keras_vit.weights.formats.describing import count_blocks, stage_depths_of, vit_config
 from keras_vit.weights.formats.format import OWN_FOLDER, CardFormat, Format
@@ -49,14 +51,22 @@ def describe(file, hints, settings=None):
         check_architecture(settings)
     else:
         originals.check_family(file, hints.family)
-    file = originals.renamed(file, hints.family)
+    is_naflex = settings.get("architecture", "").startswith("naflexvit")
+    if is_naflex:
+        file, grid = _with_images(file)
+    else:
+        file = originals.renamed(file, hints.family)
     shapes = file.shapes
     if not is_described:
         settings = originals.with_settings(settings, hints.family, shapes)
     arguments = arguments_of(settings)
     fields = _fields(shapes, settings, arguments, hints)
     num_rows, choices = _position_rows(shapes, fields)
-    config, grid_size, image_size = vit_config(fields, hints, num_rows, choices, read_image_size(settings))
+    image_size = read_image_size(settings)
+    if is_naflex:
+        image_size = tuple(count * step for count, step in zip(grid, fields["patch_size"], strict=True))
+        fields["position_interpolation"] = f"{arguments['pos_embed_interp_mode']}_antialias"
+    config, grid_size, image_size = vit_config(fields, hints, num_rows, choices, image_size)
     classes = shapes["head.weight"][0] if "head.weight" in shapes else None
     is_classifier = has_classifier(settings, classes) and (is_described or hints.family != "eva_clip")
     facts = read_config(settings, classes, image_size, hints.family)
@@ -67,9 +77,21 @@ def describe(file, hints, settings=None):
         image_size=image_size,
         channels=shapes[_PATCH_KERNEL if config.stem is None else _STEM_KERNEL][1],
         read=lambda: originals.without_masked_biases(decode(file, config), file),
-        skipped=(*file.left_out, *filter(NAMES.ignores, file)),
+        skipped=(*getattr(file, "left_out", ()), *filter(NAMES.ignores, file)),
         **facts if is_classifier else facts | {"output": Output("embedding")},
     )
+
+
+def _with_images(file):
+    """The arrays of a NaFlexViT, whose inputs are patches, as those of a model of images, and its grid of positions."""
+    parts = {"proj.": "patch_embed.proj.", "pos_embed": "pos_embed", "cls_token": "cls_token", "reg_token": "reg_token"}
+    new_name = re.compile(r"^embeds\.(proj\.|pos_embed|cls_token|reg_token)")
+    file = Renamed(file, {new_name.sub(lambda match: parts[match[1]], name): name for name in file})
+    _, *grid, dim = file.shapes["pos_embed"]
+    rows = (1, math.prod(grid), dim)
+    positions = rows, lambda array: array.reshape(rows)
+    changes = {_PATCH_KERNEL: as_patch_kernel(file.shapes[_PATCH_KERNEL]), "pos_embed": positions}
+    return Reshaped(file, changes), tuple(grid)
 
 
 def _fields(shapes, settings, arguments, hints):
