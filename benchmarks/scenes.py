@@ -7,7 +7,7 @@ The tasks are `semantic` (recipe `scenes_semantic`), `depth` (`scenes_depth`) an
 contenders are:
 
 * recipe: the recipe as it is.
-* shuffled: the recipe, but in training, each image has the annotations of the next one.
+* shuffled: the recipe, but each training and validation image has the annotations of the next one.
 * baseline: no training. A linear classifier of the colour of a pixel, or the best constant depth of each position.
 * ours and torch (`objects` only): EoMT of this package, and of transformers on torch. Both start with the same random
   weights of transformers, and get the same batches. Their model is that of the recipe with a class token, as
@@ -19,6 +19,7 @@ command needs the extras `training` and `peers`.
 """
 
 import argparse
+import collections
 import dataclasses
 import pathlib
 import re
@@ -47,7 +48,8 @@ from training.recipe.config import Model
 from training.runs.folder import load_model
 from training.tasks import TASKS
 
-TASK_METRICS = {"semantic": "mean_iou", "depth": "abs_rel", "objects": "mask_ap50"}
+METRICS = {"semantic": "mean_iou", "depth": "abs_rel", "objects": "mask_ap50"}
+SETTINGS = ("task", "contender", "seed", "rate", "steps")
 RECIPES = {"semantic": "scenes_semantic", "depth": "scenes_depth", "objects": "scenes_eomt"}
 SHAPE = (96, 96, 3)
 CONFIG = {
@@ -83,7 +85,7 @@ def from_weights(recipe, folder):
 
 
 def with_annotations_of_another_image(split, index, draw=scenes.draw):
-    """Same as `scenes.draw`, but training images have the annotations of the next one."""
+    """Same as `scenes.draw`, but images that are not those of the test have the annotations of the next one."""
     other = (index + 1) % scenes.NUM_IMAGES[split] if split == "train" else index
     return draw(split, index)[0], draw(split, other)[1]
 
@@ -168,7 +170,8 @@ def measure(options):
     """Trains a contender. Returns the results on the validation and test images."""
     if options.contender == "baseline":
         return {"test": baseline(options.task)}
-    folder = options.runs / f"{options.task}-{options.contender}-{options.rate or 'recipe'}-{options.seed}"
+    settings = options.task, options.contender, options.rate, options.steps, options.seed
+    folder = options.runs / "-".join("recipe" if value is None else str(value) for value in settings)
     folder.mkdir(parents=True, exist_ok=True)
     recipe = recipe_of(options)
     if options.contender in ("ours", "torch"):
@@ -194,42 +197,34 @@ def measure(options):
 
 def chosen(rows):
     """The rows of the learning rate whose validation images have the highest metric."""
-    by_rate = {}
+    by_rate = collections.defaultdict(list)
     for row in rows:
-        by_rate.setdefault(row["rate"], []).append(row)
+        by_rate[row["rate"]].append(row)
     if len(by_rate) == 1:
         return rows
-    metric = TASK_METRICS[rows[0]["task"]]
+    metric = METRICS[rows[0]["task"]]
     seeds = set.intersection(*({row["seed"] for row in same} for same in by_rate.values()))
-    validation = {
-        rate: statistics.mean(row["validation"][metric] for row in same if row["seed"] in seeds)
-        for rate, same in by_rate.items()
-    }
-    return by_rate[max(validation, key=validation.get)]
+
+    def validation(rate):
+        return statistics.mean(row["validation"][metric] for row in by_rate[rate] if row["seed"] in seeds)
+
+    return by_rate[max(by_rate, key=validation)]
 
 
 def table(rows):
     """One row for each contender, with the mean and the standard deviation over the seeds."""
-    groups = {}
-    for row in rows:
-        groups.setdefault((row["task"], row["contender"], row["steps"]), []).append(row)
+    newest = {tuple(row[name] for name in SETTINGS): row for row in rows}
+    groups = collections.defaultdict(list)
+    for row in newest.values():
+        groups[row["task"], row["contender"], row["steps"]].append(row)
     cells = []
-    for (task, contender, steps), same in groups.items():
+    for (task, contender, steps), same in sorted(groups.items(), key=lambda item: tuple(map(str, item[0]))):
         same = chosen(same)
-        values = [100 * row["test"][TASK_METRICS[task]] for row in same]
+        values = [100 * row["test"][METRICS[task]] for row in same]
         spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-        rate = f"{same[0]['rate']:g}" if same[0]["rate"] else ""
-        cells.append(
-            (
-                task,
-                contender,
-                steps or "",
-                rate,
-                len(values),
-                TASK_METRICS[task],
-                f"{statistics.mean(values):.2f}{spread}",
-            )
-        )
+        rate = same[0]["rate"] or ""
+        result = f"{statistics.mean(values):.2f}{spread}"
+        cells.append((task, contender, steps or "", rate, len(values), METRICS[task], result))
     columns = ("task", "contender", "steps", "rate", "seeds", "metric", "test (%)")
     return markdown_table(columns, cells, right=("steps", "rate", "seeds", "test (%)"))
 
@@ -237,7 +232,7 @@ def table(rows):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
-    add("task", choices=TASK_METRICS, nargs="?")
+    add("task", choices=METRICS, nargs="?")
     add("contender", choices=("recipe", "shuffled", "baseline", "ours", "torch"), nargs="?")
     add("--seed", type=int, default=0)
     add("--rate", type=float, help="learning rate (default: that of the recipe)")
@@ -245,9 +240,15 @@ def main(arguments=None):
     add("--runs", type=pathlib.Path, default=pathlib.Path("runs/scenes"), help="parent folder of the runs")
     add_options(parser, "bench-scenes", "scenes")
     options = parser.parse_args(arguments)
+    if (options.task is None) != (options.contender is None):
+        parser.error("name a task and a contender")
+    if (options.contender in ("ours", "torch") and options.task != "objects") or (
+        options.contender == "baseline" and options.task == "objects"
+    ):
+        parser.error(f"{options.task} has no contender {options.contender}")
     if options.task:
         state, began = provenance(), time.monotonic()
-        settings = {name: getattr(options, name) for name in ("task", "contender", "seed", "rate", "steps")}
+        settings = {name: getattr(options, name) for name in SETTINGS}
         found = measure(options)
         row = settings | found | {"minutes": round((time.monotonic() - began) / 60, 1)} | state
         append([row], options.results)
