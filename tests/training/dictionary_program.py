@@ -1,12 +1,13 @@
 """A model with several inputs and outputs, and an image-text model, are trained on two devices, and on one:
 
-    python -m tests.training.dictionary_program
+    python -m tests.training.dictionary_program dictionaries pairs
 
 It is a separate program, because a CPU can be split into devices only at the start. It prints the largest difference
 between the weights of each model, and their largest change, as JSON.
 """
 
 import json
+import sys
 
 import keras
 import numpy as np
@@ -93,9 +94,9 @@ def trained_weights(create, *assignments):
     return before, after
 
 
-def main():
+def main(*names):
     results = {}
-    for create in (dictionaries, pairs):
+    for create in (globals()[name] for name in names):
         on_two = trained_weights(create, f"distribution.kind={KIND[keras.backend.backend()]}", "distribution.devices=2")
         on_one = trained_weights(create)
         results[create.__name__] = {"difference": largest(on_two[1], on_one[1]), "change": largest(*on_one)}
@@ -107,4 +108,4 @@ def largest(first, second):
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -114,7 +114,7 @@ def folder(request, tmp_path_factory, jax_variables):
                 program = _program("curves_program", str(folder / backend), part, environment=environment)
                 programs[backend][f"process {i} of pair {number}"] = program
     for name in programs:
-        programs[name]["dictionaries"] = _program("dictionary_program")
+        programs[name]["dictionaries"] = _program("dictionary_program", "dictionaries", *["pairs"] * has_slow)
     programs["tensorflow"]["two replicas"] = _program("two_replicas", "scaled_sgd", *["muon"] * has_slow)
     requests = {
         name: (devices, [*SMALL, f"model.config.num_layers={layers}", *changes])
@@ -242,7 +242,7 @@ def test_steps_on_two_replicas_equal_those_on_one_device(printed, optimizer):
     assert results["scales"] == ([1 / 8, 1 / 8] if optimizer == "scaled_sgd" else [])
 
 
-@pytest.mark.parametrize("model", ["dictionaries", "pairs"])
+@pytest.mark.parametrize("model", ["dictionaries", pytest.param("pairs", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["jax", "tensorflow"])
 def test_dictionaries_and_pairs_on_two_devices_equal_those_on_one(printed, name, model):
     results = printed(f"{name} dictionaries")[model]
