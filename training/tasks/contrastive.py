@@ -58,7 +58,10 @@ class Task(task.Task):
         folder = options.tokenizer or self._published.folder
         if folder is None:
             raise InputError("The weights of the text encoder have no tokenizer beside them. Set text.tokenizer=PATH.")
-        return Tokenizer.from_file(self._published.tokenizer, folder, self._published.config.context_length)
+        try:
+            return Tokenizer.from_file(self._published.tokenizer, folder, self._published.config.context_length)
+        except (ValueError, OSError, ImportError) as error:
+            raise InputError(str(error)) from error
 
     def read_label(self, sample, num_classes):
         """Token ids, int32 (T,)."""

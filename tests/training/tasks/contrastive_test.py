@@ -183,6 +183,34 @@ def published(tmp_path_factory):
     return folder, model
 
 
+def test_where_the_text_encoder_comes_from(pairs, published, tmp_path):
+    folder, model = published
+    recipe = override(recipes.load("drawn_pairs"), ["data.dataset=table", f"data.directory={pairs / 'pairs.csv'}"])
+    task = Task(override(recipe, ["text.config.num_layers=1"]))
+    dataset = task.load()
+    learner = task.build_learner(build_model(task.recipe, 1, with_logits=True))
+    words = {word for text in dataset.list_texts() for word in text.replace(",", " ,").split()}
+    assert learner.text_config.vocabulary_size == len(words) + 3
+    assert learner.text_config.num_layers == 1
+
+    width = model.text_config.embedding_dim
+    changes = ["text.config=none", f"text.weights={folder}", f"model.config.hidden_dim={width}"]
+    recipe = override(recipe, [*changes, "model.config.num_heads=2", "model.config.num_layers=1"])
+    task = Task(recipe)
+    task.load()
+    learner = task.build_learner(build_model(recipe, 1, with_logits=True))
+    task.load_weights(learner)
+    for one, other in zip(learner.text_encoder.weights, model.text_encoder.weights, strict=True):
+        assert_close(one, other)
+    assert learner.tokenizer.vocabulary == (folder / "tokenizer.json").read_bytes()
+    image_encoder = build_model(recipe, 1, with_logits=True)
+    with pytest.raises(InputError, match="has no tokenizer"):
+        Task(override(recipe, [f"text.tokenizer={tmp_path}"])).build_learner(image_encoder)
+    wide = build_model(override(recipe, ["model.config.hidden_dim=32"]), 1, with_logits=True)
+    with pytest.raises(InputError, match=r"The text encoder returns 24 numbers, but the image encoder 32"):
+        task.build_learner(wide)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("frozen", ["none", "image", "text"])
 @pytest.mark.combination("task=contrastive", "published weights, a frozen encoder, a run, its report and evaluate")
