@@ -58,7 +58,7 @@ class IntactFiles:
     def __init__(self, paths, items, max_failures, read_content=read_file):
         self._files = list(zip(map(pathlib.Path, paths), items, strict=True))
         self._max_failures, self._read_content = max_failures, read_content
-        self._failed: set[int] = set()
+        self._failed: set[pathlib.Path] = set()
 
     def read(self, index):
         """Returns (contents of the file, its index), a string and an int64 scalar, for an int64 scalar.
@@ -80,7 +80,7 @@ class IntactFiles:
                 problem = error.strerror or str(error)
             if hashlib.sha256(content).hexdigest() == item.digest:
                 return content, other % len(self._files)
-            self._failed.add(other % len(self._files))
+            self._failed.add(path)
             if len(self._failed) > num_failed:
                 print(f"\nReplaced {path}: {problem} (failure {len(self._failed)} of at most {self._max_failures})")
             if len(self._failed) > self._max_failures:

@@ -33,6 +33,8 @@ def test_the_next_intact_image_is_read(tmp_path, capsys):
         f"\nReplaced {paths[2]}: No such file or directory (failure 1 of at most 2)\n"
         f"\nReplaced {paths[3]}: the file has changed (failure 2 of at most 2)\n"
     )
+    twice = IntactFiles([str(paths[2])] * 2 + [str(paths[0])], [items[2], items[2], items[0]], max_failures=1)
+    assert int(twice.read(tf.constant(0, tf.int64))[1]) == 2  # A file with two texts is one failure.
     paths[4].unlink()
     with pytest.raises(InputError, match=r"More than data\.max_failures=2 training images"):
         files.read(tf.constant(4, tf.int64))
