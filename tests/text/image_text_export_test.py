@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 
@@ -73,6 +74,17 @@ def test_lower_precision_and_no_tokenizer(tmp_path):
     similarity = tf.saved_model.load(str(folder)).signatures["similarity"]
     none = similarity(image_bytes=tf.constant([], tf.string), token_ids=tf.zeros((0, 2, CONTEXT), tf.int32))
     assert none["logits"].shape == (0, 2)
+
+
+@pytest.mark.slow
+def test_a_model_of_mixed_precision(tmp_path):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = random_model(include_preprocessing=True)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    folder = keras_vit.export_image_text_model(model, tmp_path / "mixed")
+    assert max(json.loads((folder / "keras_vit.json").read_text())["parity"]["max_difference"].values()) < 0.14
 
 
 def test_what_is_refused(tmp_path):
