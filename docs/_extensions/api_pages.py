@@ -11,7 +11,7 @@ from sphinx.pycode import ModuleAnalyzer
 import keras_vit
 from keras_vit.analysis import plots
 from keras_vit.models import axial, axial_resnet, bit_resnet, dense, hybrid, resnet, visual_transformer, vit, vt_fpn
-from keras_vit.text import tokenizers
+from keras_vit.text import client, tokenizers
 
 FOLDER = pathlib.Path(__file__).parents[1] / "api"
 
@@ -65,6 +65,7 @@ SECTIONS = {
 _MODULES = {module.__name__: module for module in (keras_vit, keras_vit.pretraining, keras_vit.layers, plots)} | {
     "keras_vit.baselines": keras_vit.baselines,
     "keras_vit.heads": keras_vit.heads,
+    "keras_vit.text.client": client,
     "keras_vit.text.tokenizers": tokenizers,
 }
 _VARIANTS = "The published variants of Vision Transformers: a dictionary from names to configs."
