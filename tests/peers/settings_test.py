@@ -39,6 +39,8 @@ def test_saved_models_have_no_unknown_settings(project, tmp_path):
 def test_defaults_of_image_processors():
     checked = 0
     for kind, defaults in PROCESSORS.items():
+        if kind == "Siglip2":  # NaFlex has a number of patches in place of a size.
+            continue
         if processor := getattr(transformers, f"{kind}ImageProcessor", None):
             found = {name: getattr(processor, name, None) for name in defaults}
             sizes = [{"height": side, "width": side} for side in (224, 256)] + [{"shortest_edge": 224}]

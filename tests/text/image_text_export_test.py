@@ -16,7 +16,8 @@ pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="exports run on TensorFlo
 TEXTS = ["a cat", "two toy dogs on a sofa"]
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", pytest.param("softmax", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["sigmoid", "softmax"])
 def test_client_of_a_served_export(activation, tmp_path):
     import tensorflow as tf
 

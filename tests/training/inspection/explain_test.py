@@ -239,6 +239,7 @@ def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
         explain(tmp_path / "tokens.keras", paths, compare=[tmp_path / "tokens.keras"])
 
 
+@pytest.mark.slow
 def test_texts_are_found_by_an_image_text_model(tmp_path):
     model = random_model(include_preprocessing=True)
     model.save(tmp_path / "pair.keras")
