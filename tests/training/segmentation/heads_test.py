@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from tests.test_case import canonical_weights, rest_slow
+from tests.test_case import canonical_weights
 from training import recipes
 from training.data.contents import Contents, Item
 from training.data.sets import scenes
@@ -50,7 +50,8 @@ def weights_of(path):
     return canonical_weights(keras.saving.load_model(path))
 
 
-@pytest.mark.parametrize("head", rest_slow(["linear", "eomt"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["linear", "eomt"])
 def test_a_frozen_encoder_keeps_its_weights(head, encoder, tmp_path, capsys):
     arguments = ["data.validation_fraction=0", "fit.final_weights=last", "fit.epochs=1"]
     recipe = on_encoder(encoder, *arguments, *(QUERIES if head == "eomt" else ()))

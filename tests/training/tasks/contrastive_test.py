@@ -130,6 +130,7 @@ def test_loss_and_metric_of_a_batch():
     assert float(metric.result()) == pytest.approx(found.mean())
 
 
+@pytest.mark.slow
 def test_an_evaluation_counts_equal_images_and_texts_once(pairs, monkeypatch):
     monkeypatch.setattr(retrieval, "_CHUNK", 5)
     model = random_model(include_preprocessing=True, input_shape=(48, 48, 3))
