@@ -4,8 +4,8 @@ Paper: DPT, arXiv 2103.13413; the model is much smaller, and trained from random
 Command: python -m training train scenes_depth
 Hardware: a quarter of an hour on two CPU cores.
 Expected: an AbsRel of at most half of that of the best constant.
-Measured: an AbsRel of 4.95, 5.17 and 5.04 % with seeds 0 to 2; the best constant has 29.95 % (2026-11-30, TensorFlow 2.21,
-Keras 3.15).
+Measured: an AbsRel of 4.95, 5.17 and 5.04 % with seeds 0 to 2; the best constant has 29.95 % (2026-11-30, TensorFlow
+2.21, Keras 3.15).
 """
 
 from keras_vit.architectures.vision_transformer import ViTConfig
