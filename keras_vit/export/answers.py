@@ -13,7 +13,7 @@ from keras_vit.outputs import ACTIVATIONS, output_of
 
 _NEARLY = 0.05
 """Values of an export of lower precision agree with the model's if they differ by at most this share of their range."""
-_SIMILAR = 0.99
+SIMILAR = 0.99
 """Vectors of an export of lower precision agree with the model's if the cosine of their angle is at least this."""
 
 
@@ -100,7 +100,7 @@ class Embedding(Answer):
     def agreement(self, found, expected, negatives):
         [found], [expected] = found, expected
         lengths = np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
-        return ((found * expected).sum(axis=-1) >= _SIMILAR * lengths).mean()
+        return ((found * expected).sum(axis=-1) >= SIMILAR * lengths).mean()
 
 
 class Scores(Answer):

@@ -239,7 +239,7 @@ class ImageTextModel(keras.Model):
         rows = keras.ops.repeat(rows, 1 + num_skipped, axis=1)  # The pooling leaves the first ones out.
         for layer in self.image_encoder.layers[names.index("pooling") :]:
             rows = layer(rows)
-        patches = _divided_by_length(to_array(rows)).reshape(*tokens.shape[:3], -1)
+        patches = divided_by_length(to_array(rows)).reshape(*tokens.shape[:3], -1)
         return np.einsum("bhwe,ne->bnhw", patches, self._text_rows(texts))
 
     def classifier(
@@ -370,8 +370,9 @@ def _assign(assign, weights, layers):
 def _units(compute, rows, batch_size):
     """Unit vectors of the outputs for all rows."""
     batches: collections.abc.Iterable = (rows[first : first + batch_size] for first in range(0, len(rows), batch_size))
-    return _divided_by_length(np.concatenate([np.asarray(compute(batch), "float32") for batch in batches]))
+    return divided_by_length(np.concatenate([np.asarray(compute(batch), "float32") for batch in batches]))
 
 
-def _divided_by_length(found):
+def divided_by_length(found):
+    """Rows as unit vectors. Rows of zeros stay zero."""
     return found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)

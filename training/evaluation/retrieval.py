@@ -5,6 +5,7 @@ import hashlib
 
 import numpy as np
 
+from keras_vit.text.image_text_model import divided_by_length
 from training.data.pipeline import read_once
 from training.data.samples import sample_decoder
 from training.data.subsets import select
@@ -61,8 +62,7 @@ def evaluate(model, dataset, splits, recipe):
                 first_rows[digest] = len(images), first + row
                 images.append(vectors[row])
             rows.append((first_rows[digest][0], texts.setdefault(label.decode(), len(texts))))
-    image, text = np.stack(images).astype("float32"), model.text_embeddings(list(texts))
-    image = image / np.maximum(np.linalg.norm(image, axis=1, keepdims=True), 1e-12)
+    image, text = divided_by_length(np.stack(images).astype("float32")), model.text_embeddings(list(texts))
     if not (np.isfinite(image).all() and np.isfinite(text).all()):
         raise InputError("The model returns embeddings that are not finite. Its training has diverged.")
     pairs = np.array(rows)

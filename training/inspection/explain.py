@@ -30,7 +30,7 @@ from training.files import make_folder, write_csv
 from training.inspection.predict import find_saved_model
 from training.reports.explain_page import Findings, write_page
 from training.runs.folder import Run, load_model
-from training.runs.opening import load_data, open_source
+from training.runs.opening import load_data, open_pair, open_source
 from training.tasks import TASKS
 from training.tasks.task import DenseTask, Task
 
@@ -196,10 +196,7 @@ def _open(path, source, is_pair):
     if path.suffix == ".keras":
         model = load_model(path)
     elif is_pair and not Run(path).recipe.is_file():
-        try:
-            model = keras_vit.ImageTextModel.from_pretrained(source, include_preprocessing=True)
-        except (ValueError, TypeError, OSError, ImportError) as error:
-            raise InputError(str(error)) from error
+        model = open_pair(source)
     else:
         model = open_source(source).model
     return (model.image_encoder, model) if isinstance(model, keras_vit.ImageTextModel) else (model, None)

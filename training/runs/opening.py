@@ -99,14 +99,19 @@ def open_source(source, names=None, templates="clip_best"):
 
 def _classifier(source, names, templates):
     """The classifier of an image-text model for the names of classes."""
+    model = load_model(pathlib.Path(source)) if pathlib.Path(source).suffix == ".keras" else open_pair(source)
+    if not isinstance(model, keras_vit.ImageTextModel):
+        raise InputError(f"--names needs an image-text model, but {source} is none.")
     try:
-        if pathlib.Path(source).suffix == ".keras":
-            model = load_model(pathlib.Path(source))
-            if not isinstance(model, keras_vit.ImageTextModel):
-                raise InputError(f"--names needs an image-text model, but {source} is none.")
-        else:
-            model = keras_vit.ImageTextModel.from_pretrained(source, include_preprocessing=True)
         return model.classifier(names, templates)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise InputError(str(error)) from error
+
+
+def open_pair(source):
+    """The image-text model of published weights. Raises an InputError if they cannot be read."""
+    try:
+        return keras_vit.ImageTextModel.from_pretrained(source, include_preprocessing=True)
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise InputError(str(error)) from error
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import MAX_PIXELS, check_choice, check_positive_integer
+from keras_vit.export.answers import SIMILAR
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import check_limits, computes_in_float32
 from keras_vit.export.precision import PRECISIONS
@@ -18,9 +19,6 @@ from keras_vit.graph import to_array
 from keras_vit.preprocessing import input_preprocessing, preprocess_input
 from keras_vit.pretrained import describe
 from keras_vit.text.image_text_model import ImageTextModel
-
-_SIMILAR = 0.99
-"""Vectors of an export of lower precision agree with the model's if the cosine of their angle is at least this."""
 
 
 def export_image_text_model(
@@ -141,7 +139,7 @@ def _compare(model, answers, exact, tolerance):
     lengths["similarity"] = abs(answers["logits"] - logits) / scale
     differences = {name: float(np.max(each)) for name, each in lengths.items()}
     # The square of the distance of two unit vectors is 2 - 2 cos.
-    limit = tolerance if exact else (2 - 2 * _SIMILAR) ** 0.5
+    limit = tolerance if exact else (2 - 2 * SIMILAR) ** 0.5
     if wrong := [name for name, difference in differences.items() if not difference <= limit]:
         raise ValueError(
             f"The outputs of the SavedModel differ from the model's: {wrong[0]!r} by {differences[wrong[0]]:.1e}, but "

@@ -84,9 +84,9 @@ def describe(file, hints, settings=None):
 
 def _with_images(file):
     """The arrays of a NaFlexViT, whose inputs are patches, as those of a model of images, and its grid of positions."""
-    parts = {"proj.": "patch_embed.proj.", "pos_embed": "pos_embed", "cls_token": "cls_token", "reg_token": "reg_token"}
-    new_name = re.compile(r"^embeds\.(proj\.|pos_embed|cls_token|reg_token)")
-    file = Renamed(file, {new_name.sub(lambda match: parts[match[1]], name): name for name in file})
+    file = Renamed(
+        file, {name.replace("embeds.proj.", "patch_embed.proj.").removeprefix("embeds."): name for name in file}
+    )
     _, *grid, dim = file.shapes["pos_embed"]
     rows = (1, math.prod(grid), dim)
     positions = rows, lambda array: array.reshape(rows)
