@@ -31,6 +31,7 @@ from keras_vit.models.dense import *  # noqa: F403
 from keras_vit.models.encoder_blocks import initialize_attention, rematerialize
 from keras_vit.models.freezing import freeze
 from keras_vit.models.hybrid import *  # noqa: F403
+from keras_vit.models.naflex import naflex_inputs, naflex_model
 from keras_vit.models.resnet import *  # noqa: F403
 from keras_vit.models.visual_transformer import *  # noqa: F403
 from keras_vit.models.vit import *  # noqa: F403
@@ -80,6 +81,8 @@ __all__ = [
     "load_weights",
     "local_attention_ratio",
     "mean_attention_distance",
+    "naflex_inputs",
+    "naflex_model",
     "nearest_neighbours",
     "position_similarity",
     "preprocess_input",

@@ -323,6 +323,12 @@ def input_preprocessing(model, size=None):
             produces images of another size, or if C is neither 1 nor 3.
     """
     layer = preprocessing_layer(model)
+    if not isinstance(model.input_shape, tuple):
+        raise ValueError(
+            f"A model with one input, the images, is needed. {model.name!r} has {len(model.inputs)} inputs. Pass the "
+            f"model that keras_vit.naflex_model received. keras_vit.export_image_text_model(..., max_patches=...) "
+            f"writes SavedModels for images of any proportions."
+        )
     *model_size, channels = model.input_shape[1:]
     if channels not in (1, 3):
         raise ValueError(f"Decoded images have 1 or 3 channels. Received: a model for images of {channels} channels.")

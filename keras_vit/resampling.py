@@ -9,7 +9,10 @@ import math
 
 import numpy as np
 
-METHODS = ("align_corners", "bilinear", "bilinear_antialias", "bicubic", "bicubic_antialias", "bicubic_offset")
+METHODS = (
+    *("align_corners", "bilinear", "bilinear_antialias", "bicubic", "bicubic_antialias", "bicubic_offset"),
+    "bicubic_antialias_square",
+)
 """Methods to resize:
 
 * `"align_corners"`: linear with aligned corners, as in `scipy.ndimage.zoom(order=1)`. Used by Google's ViT, big_vision.
@@ -19,6 +22,8 @@ METHODS = ("align_corners", "bilinear", "bilinear_antialias", "bicubic", "bicubi
 * `"bicubic_antialias"`: cubic with a = -0.5 and a wider kernel for downsampling, as in PyTorch's
   `interpolate(antialias=True)`. Used by timm.
 * `"bicubic_offset"`: `"bicubic"` at the scale (new size + 0.1) / size. Used by DINO, DINOv2.
+* `"bicubic_antialias_square"`: `"bicubic_antialias"` to a square with the longer side of the new grid. Only the first
+  rows and columns are kept. Used by timm's NaFlexViTs that keep the proportions of positions (`par`).
 """
 
 
@@ -46,28 +51,58 @@ def resize_matrix(size, new_size, method, xp=np):
      [0.  1. ]]
     """
     check_method(method)
-    dtype = "float64" if xp is np else "float32"
-    positions, step = _positions(size, new_size, method, xp, dtype)
-    if method in ("bicubic", "bicubic_offset"):
-        # Two points are added at each end. They have the value of the first or last point.
-        weights = _cubic(xp.abs(positions[:, None] - xp.arange(-2, size + 2, dtype=dtype)), -0.75, xp)
-        return xp.matmul(weights, np.eye(size, dtype=dtype)[np.clip(np.arange(-2, size + 2), 0, size - 1)])
-    stretch = xp.maximum(step, 1.0) if method.endswith("antialias") else 1.0
-    distances = xp.abs(positions[:, None] - xp.arange(size, dtype=dtype)) / stretch
-    weights = _cubic(distances, -0.5, xp) if method == "bicubic_antialias" else xp.maximum(1.0 - distances, 0.0)
-    return weights / xp.sum(weights, axis=1, keepdims=True)
+    return _weights(xp.arange(new_size, dtype=_dtype(xp)), size, new_size, method.removesuffix("_square"), xp)
 
 
 def grid_matrices(grid, new_grid, method, xp=np):
     """Returns the matrices R_h and R_w that resize a map from `grid` to `new_grid`. Arguments as in `resize_matrix`."""
-    sizes = list(zip(grid, new_grid, strict=True))
-    matrices = [resize_matrix(size, new_size, method, xp) for size, new_size in sizes]
+    return grid_weights([xp.arange(size, dtype=_dtype(xp)) for size in new_grid], grid, new_grid, method, xp)
+
+
+def grid_weights(positions, grid, new_grid, method, xp=np):
+    """Returns rows of the matrices that resize maps from `grid` to `new_grid`, which can differ for each position.
+
+    Args:
+        positions: The rows and the columns of positions in the new grid, two float tensors of the same shape S.
+        grid: (h, w)
+        new_grid: The heights and the widths of the new grid, two numbers or tensors that broadcast to S.
+        method, xp: As in `resize_matrix`.
+
+    Returns:
+        The weights of the rows of the old grid, (*S, h), and of its columns, (*S, w). Every set of weights sums to 1.
+    """
+    check_method(method)
+    is_same = xp.array((grid[0] == new_grid[0]) & (grid[1] == new_grid[1]))
+    if method.endswith("_square"):
+        longest = xp.maximum(*(xp.array(size, dtype=_dtype(xp)) for size in new_grid))
+        new_grid, method = [xp.where(is_same, size, longest) for size in new_grid], method.removesuffix("_square")
+    axes = list(zip(positions, grid, new_grid, strict=True))
+    weights = [_weights(*axis, method, xp) for axis in axes]
     if method != "bicubic_offset":
-        return matrices
+        return weights
     # DINO's code does not change the table if both sizes stay the same. Otherwise it adds 0.1 to both new sizes.
-    is_same = (grid[0] == new_grid[0]) & (grid[1] == new_grid[1])
-    exact = [resize_matrix(size, new_size, "bicubic", xp) for size, new_size in sizes]
-    return [xp.where(is_same, *pair) for pair in zip(exact, matrices, strict=True)]
+    exact = [_weights(*axis, "bicubic", xp) for axis in axes]
+    return [xp.where(is_same[..., None], *pair) for pair in zip(exact, weights, strict=True)]
+
+
+def _dtype(xp):
+    return "float64" if xp is np else "float32"
+
+
+def _weights(indices, size, new_size, method, xp):
+    """The weights (*S, size) of the points of an axis for the new points with indices of the shape S."""
+    dtype = _dtype(xp)
+    positions, step = (
+        xp.array(each, dtype=dtype)[..., None] for each in _positions(indices, size, new_size, method, xp, dtype)
+    )
+    if method in ("bicubic", "bicubic_offset"):
+        # Two points are added at each end. They have the value of the first or last point.
+        weights = _cubic(xp.abs(positions - xp.arange(-2, size + 2, dtype=dtype)), -0.75, xp)
+        return xp.matmul(weights, np.eye(size, dtype=dtype)[np.clip(np.arange(-2, size + 2), 0, size - 1)])
+    stretch = xp.maximum(step, 1.0) if method.endswith("antialias") else 1.0
+    distances = xp.abs(positions - xp.arange(size, dtype=dtype)) / stretch
+    weights = _cubic(distances, -0.5, xp) if method == "bicubic_antialias" else xp.maximum(1.0 - distances, 0.0)
+    return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
 def resize_grid(table, grid, new_grid, method):
@@ -147,9 +182,8 @@ def check_method(method):
         raise ValueError(f"{method!r} is not an interpolation method. Available: {', '.join(map(repr, METHODS))}")
 
 
-def _positions(size, new_size, method, xp, dtype):
+def _positions(indices, size, new_size, method, xp, dtype):
     """The positions of the new points, in units of the old grid, and the distance between two new points."""
-    indices = xp.arange(new_size, dtype=dtype)
     length = xp.array(new_size, dtype=dtype)
     if method == "align_corners":
         # The division comes after the product, so that rounding does not move the last point of the new grid.

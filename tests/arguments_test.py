@@ -37,7 +37,7 @@ REQUIRED = {
     **{"positions": "learned", "kind": "causal", "pooling": "largest"},
     **{"stage_depths": (1,), "width": 32, "grid_size": (2, 3), "num_merged": 2, "merging": layers.TokenMerging(2)},
     **{"rate": 0.5, "initial_value": 0.1, "rotary": keras_vit.RotaryConfig("mixed")},
-    **{"axis": "height", "padding": "same", "relation": "pairwise"},
+    **{"max_patches": 6, "axis": "height", "padding": "same", "relation": "pairwise"},
 }
 WRONG = {
     # "no" would count as true, and 0.0 as false.

@@ -88,6 +88,7 @@ IN_FUNCTIONS = {
     "keras_vit.layers.ops.attention_kernels": {"tensorflow"},
     "keras_vit.layers.ops.fixed_seed": {"tensorflow"},
     "keras_vit.layers.ops.resizing": {"tensorflow"},
+    "keras_vit.layers.transformer.naflex_patches": {"tensorflow"},
     "keras_vit.models.step_variables": {"tensorflow"},
     "keras_vit.text.contrastive": {"tensorflow"},
     "keras_vit.text.tokenizers": {"ftfy", "sentencepiece", "tokenizers"},

@@ -31,7 +31,10 @@ SECTIONS = {
         ]
     },
     "Images and classes": {
-        "keras_vit": ["preprocess_input", "Preprocessing", "decode_predictions", "Output", "set_output"]
+        "keras_vit": [
+            *("preprocess_input", "Preprocessing", "naflex_model", "naflex_inputs"),
+            *("decode_predictions", "Output", "set_output"),
+        ]
     },
     "Training": {
         "keras_vit": ["freeze", "initialize_attention", "rematerialize", "profile"],

@@ -85,18 +85,18 @@ def profile(model: keras.Model, input_shape: tuple[int, int, int] | None = None)
     5,717,416 parameters, 1.254 GMACs
     """
     function = as_functional(model)
-    shape = function.input_shape[1:] if input_shape is None else tuple(input_shape)
-    if None in shape:
+    shapes = [tensor.shape[1:] for tensor in function.inputs] if input_shape is None else [tuple(input_shape)]
+    if None in shapes[0]:
         raise ValueError(
             f"The model takes images of shape {function.input_shape[1:]}, and MACs depend on the image size. Give "
             f"input_shape, for example profile(model, input_shape=(224, 224, 3))."
         )
-    costs = tuple(_layer_costs(function, (1, *shape), set()))
+    costs = tuple(_layer_costs(function, [(1, *shape) for shape in shapes], set()))
     parameters = sum(math.prod(weight.shape) for weight in model.weights)
     return Profile(parameters, sum(cost.macs for cost in costs), costs)
 
 
-def _layer_costs(model, input_shape, counted):
+def _layer_costs(model, input_shapes, counted):
     """Returns a `LayerCost` for each call of a layer. `counted` collects the layers whose weights are counted."""
     costs = []
 
@@ -104,7 +104,8 @@ def _layer_costs(model, input_shape, counted):
         def output_spec(*inputs, **arguments):
             outputs = layer.compute_output_spec(*inputs, **arguments)
             if isinstance(layer, keras.Model):
-                costs.extend(_layer_costs(as_functional(layer), tuple(inputs[0].shape), counted))
+                shapes = [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs)]
+                costs.extend(_layer_costs(as_functional(layer), shapes, counted))
             elif isinstance(layer, keras.layers.Layer):
                 costs.append(_layer_cost(layer, inputs, outputs, counted))
             return outputs
@@ -112,7 +113,8 @@ def _layer_costs(model, input_shape, counted):
         return output_spec
 
     # Keras's `Functional.compute_output_spec` works in the same way: it calls `compute_output_spec` of each operation.
-    run_operations(model, keras.KerasTensor(input_shape, model.inputs[0].dtype), with_cost)
+    pairs = zip(input_shapes, model.inputs, strict=True)
+    run_operations(model, [keras.KerasTensor(shape, tensor.dtype) for shape, tensor in pairs], with_cost)
     return costs
 
 

@@ -5,11 +5,14 @@ Shapes: B batch, H W C image.
 
 import functools
 
+import numpy as np
 import tensorflow as tf
 
+from keras_vit.architectures import read_architecture
 from keras_vit.checks import MAX_PIXELS, check_positive_integer
 from keras_vit.data import headers
-from keras_vit.preprocessing import input_preprocessing
+from keras_vit.layers.transformer.naflex_patches import largest_grid
+from keras_vit.preprocessing import input_preprocessing, preprocessing_layer, vision_model
 
 _SCANS_AT_MAX_PIXELS = 12  # Maximum number of scans of a JPEG file with MAX_PIXELS pixels. Progressive files have 10.
 _LARGE_SIDE = 512  # `check_decoding_cost` gets no model, so it assumes a resize of the short side to this length.
@@ -75,40 +78,94 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
         ValueError: Same as in `image_decoder`.
     """
     preprocessing, size, channels = input_preprocessing(model, size)
-    max_pixels = check_positive_integer("max_pixels", max_pixels)
-    shape = [*size, channels]
-    signature = [_FILE, tf.TensorSpec([], tf.int32)]
+    decode_batch = _batch_decoder(
+        lambda read: _row_decoder(read, preprocessing, size, channels),
+        [*size, channels],
+        lambda sizes, _: (_most_pixels(sizes, preprocessing.resize),),
+        max_pixels,
+    )
+    return lambda image_bytes: decode_batch(image_bytes)[:2]
 
+
+def naflex_decoder(model, max_patches, max_pixels=MAX_PIXELS):
+    """Makes a function that decodes a batch of image files to the patches that a `keras_vit.naflex_model` expects.
+
+    Args:
+        model: A model of this package for images of C channels, 1 or 3.
+        max_patches: Largest number N of patches of an image.
+        max_pixels: As in `batch_decoder`.
+
+    Returns:
+        A `tf.function` that takes strings (B,) and returns patches, uint8 (B, N, P, Q, C), whether each image could be
+        decoded, bool (B,), and the rows and columns of patches, int32 (B, 2). The patches are those of
+        `keras_vit.layers.NaFlexPatches`, except for rounding. If an image could not be decoded, its patches are zeros.
+    """
+    layer = preprocessing_layer(model)
+    patch_shape, interpolation = read_architecture(layer.architecture).patch_shape, layer.interpolation
+    shape = [max_patches, *patch_shape, vision_model(model).input_shape[-1]]
+
+    def decoder_of(read):
+        def decode(image_bytes, orientation, grid):
+            image = _apply_orientation(read(image_bytes), orientation, shape[-1])
+            image = resize_image(image, grid * patch_shape, interpolation)
+            image = tf.reshape(image, [grid[0], patch_shape[0], grid[1], *shape[2:]])
+            patches = tf.reshape(tf.transpose(image, [0, 2, 1, 3, 4]), [-1, *shape[1:]])
+            return tf.pad(patches, [[0, max_patches - tf.shape(patches)[0]], *[[0, 0]] * 3])
+
+        return decode
+
+    def plan(sizes, orientations):
+        """The largest number of pixels of each image before, during or after the resize, and its grid."""
+        sides = tf.maximum(_upright(sizes, orientations), 1)
+        grids = largest_grid(sides, patch_shape, max_patches, tf.experimental.numpy)
+        new, sides = grids * np.array(patch_shape, "float64"), tf.cast(sides, tf.float64)
+        pixels = tf.reduce_max([tf.reduce_prod(sides, -1), *tf.unstack(sides * new[..., ::-1], axis=-1)], axis=0)
+        return tf.where(tf.reduce_all(sizes > 0, axis=-1), pixels, 0), tf.cast(grids, tf.int32)
+
+    return _batch_decoder(decoder_of, shape, plan, max_pixels)
+
+
+def _batch_decoder(decoder_of, shape, plan, max_pixels):
+    """Makes the functions of `batch_decoder` and `naflex_decoder`.
+
+    Args:
+        decoder_of: Function that receives one that decodes a file, and returns the decoder of an image.
+        shape: Shape of a decoded image.
+        plan: Function of the sizes (B, 2) and orientations (B,) of images. It returns the largest number of pixels of
+            each image, and further arguments of the decoder. The latter are returned with the images.
+        max_pixels: As in `batch_decoder`.
+    """
+    max_pixels = check_positive_integer("max_pixels", max_pixels)
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
 
-    def decode_some(read, are_chosen, image_bytes, orientations):
+    def decode_some(read, are_chosen, *rows):
         """Returns the index and pixels of each chosen image that can be decoded, and of a black image with index B."""
-        decode = tf.function(_row_decoder(read, preprocessing, size, channels), signature, autograph=False)
+        signature = [tf.TensorSpec(row.shape[1:], row.dtype) for row in rows]
+        decode = tf.function(decoder_of(read), signature, autograph=False)
         chosen = tf.where(are_chosen)[:, 0]
-        images = tf.gather(image_bytes, chosen), tf.gather(orientations, chosen)
         # Inside a graph, only a data set can continue after an operation fails. The data set leaves out damaged images.
-        data = tf.data.Dataset.from_tensor_slices((chosen, *images))
-        data = data.map(lambda index, *image: (index, decode(*image)), tf.data.AUTOTUNE, deterministic=False)
-        batch_size = tf.size(image_bytes, tf.int64)
+        data = tf.data.Dataset.from_tensor_slices((chosen, *(tf.gather(row, chosen) for row in rows)))
+        data = data.map(lambda index, *row: (index, decode(*row)), tf.data.AUTOTUNE, deterministic=False)
+        batch_size = tf.size(rows[0], tf.int64)
         data = data.ignore_errors().concatenate(tf.data.Dataset.from_tensors((batch_size, tf.zeros(shape, tf.uint8))))
         return data.batch(batch_size + 1).with_options(options).get_single_element()
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def decode_batch(image_bytes):
         sizes, orientations = headers.read_header(image_bytes)
-        most = _most_pixels(sizes, preprocessing.resize)
+        most, *further = plan(sizes, orientations)
         are_safe = (
             (most > 0) & (most <= max_pixels) & ~headers.has_too_many_scans(image_bytes, _most_scans(sizes, max_pixels))
         )
-        are_common = _is_common(image_bytes)
-        common = decode_some(_decode_common, are_safe & are_common, image_bytes, orientations)
+        are_common, rows = _is_common(image_bytes), (image_bytes, orientations, *further)
+        common = decode_some(_decode_common, are_safe & are_common, *rows)
         are_other = are_safe & ~are_common
         decode_others = headers.as_operation(lambda *inputs: decode_some(_decode_other, *inputs))
 
         def with_others():
-            others = decode_others(are_other, image_bytes, orientations)
+            others = decode_others(are_other, *rows)
             return tuple(tf.concat(parts, axis=0) for parts in zip(common, others, strict=True))
 
         # The data set for other formats takes time in each call, so it is only made if the batch has such images.
@@ -117,7 +174,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
         zeros = tf.size(indices) - 1
         rows = tf.fill(tf.shape(image_bytes) + 1, zeros)
         rows = tf.tensor_scatter_nd_update(rows, indices[:, None], tf.range(zeros + 1))[:-1]
-        return tf.gather(pixels, rows), rows < zeros
+        return tf.gather(pixels, rows), rows < zeros, *further
 
     return decode_batch
 
@@ -211,8 +268,11 @@ def upright_size(image_bytes):
 
     They are read from the headers.
     """
-    size, orientation = headers.read_header(image_bytes)
-    return tf.where(orientation[..., None] > 4, size[..., ::-1], size)
+    return _upright(*headers.read_header(image_bytes))
+
+
+def _upright(sizes, orientations):
+    return tf.where(orientations[..., None] > 4, sizes[..., ::-1], sizes)
 
 
 def decode_upright(image_bytes, channels):

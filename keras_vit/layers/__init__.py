@@ -56,6 +56,8 @@ from keras_vit.layers.transformer.layer_normalization import LayerNormalization 
 from keras_vit.layers.transformer.layer_scale import LayerScale as LayerScale
 from keras_vit.layers.transformer.merging_encoder_block import MergingEncoderBlock as MergingEncoderBlock
 from keras_vit.layers.transformer.mlp_block import MlpBlock as MlpBlock
+from keras_vit.layers.transformer.naflex_mask import NaFlexMask as NaFlexMask
+from keras_vit.layers.transformer.naflex_patches import NaFlexPatches as NaFlexPatches
 from keras_vit.layers.transformer.patch_embedding import PatchEmbedding as PatchEmbedding
 from keras_vit.layers.transformer.register_tokens import RegisterTokens as RegisterTokens
 from keras_vit.layers.transformer.token_merging import TokenMerging as TokenMerging

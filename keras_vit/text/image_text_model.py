@@ -6,6 +6,7 @@ import functools
 import os
 import pathlib
 import typing
+import weakref
 
 import keras
 import numpy as np
@@ -20,6 +21,7 @@ from keras_vit.inference import predictor
 from keras_vit.layers import Similarity
 from keras_vit.models import KINDS
 from keras_vit.models.building import SharedArguments
+from keras_vit.models.naflex import naflex_inputs, naflex_model
 from keras_vit.models.text_encoder import build_text_encoder, text_config
 from keras_vit.outputs import Output
 from keras_vit.pretrained import from_pretrained
@@ -181,14 +183,25 @@ class ImageTextModel(keras.Model):
         loss, num_replicas = loss_over_replicas(image, text, self.activation)
         return sum(self.losses, loss / num_replicas)  # Keras sums the gradients of replicas.
 
-    def image_embeddings(self, images: ArrayLike, batch_size: int = 32) -> np.ndarray:
+    def image_embeddings(
+        self,
+        images: ArrayLike | collections.abc.Sequence[ArrayLike],
+        batch_size: int = 32,
+        max_patches: int | None = None,
+    ) -> np.ndarray:
         """Returns the embeddings of images, unit vectors, float32 (B, E).
 
         Args:
             images: (B, H, W, C), as the image encoder expects them: pixels in [0, 255] if it has
-                `include_preprocessing`, and otherwise the result of `keras_vit.preprocess_input(images, model)`.
+                `include_preprocessing`, and otherwise the result of `keras_vit.preprocess_input(images, model)`. With
+                `max_patches`: list of images (H, W, C) of any sizes, pixels in [0, 255].
             batch_size: Number of images that are computed together.
+            max_patches: For encoders that were trained with images of any proportions (NaFlex), the largest number of
+                patches of an image, as in `keras_vit.naflex_model`. `None`: all images have the size of the encoder.
         """
+        if max_patches is not None:
+            naflex = _naflex_model(self.image_encoder, max_patches)
+            return _units(lambda rows: naflex.predict_on_batch(naflex_inputs(rows, naflex)), images, batch_size)
         return _units(predictor(self.image_encoder), np.asarray(images), batch_size)
 
     def text_embeddings(self, texts: str | ArrayLike, batch_size: int = 256) -> np.ndarray:
@@ -359,6 +372,18 @@ class ImageTextModel(keras.Model):
         path = pathlib.Path(dir_path, "vocabulary")
         if path.is_file():
             self.tokenizer = Tokenizer(vocabulary=path.read_bytes(), **self._tokenizer_config)
+
+
+def _naflex_model(encoder, max_patches):
+    """The `naflex_model` of an encoder. It is built once, so that it is compiled once."""
+    built = _NAFLEX_MODELS.setdefault(encoder, {})
+    if max_patches not in built:
+        built[max_patches] = naflex_model(encoder, max_patches)
+    return built[max_patches]
+
+
+_NAFLEX_MODELS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+"""{image encoder: {max_patches: model}}"""
 
 
 def _assign(assign, weights, layers):

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 import keras_vit
 from benchmarks.support_matrix_transformers import patches
 from tests.peers.torch_models import random_images, randomize, run
+from tests.pictures import picture
 from tests.test_case import assert_close, compute, slow_except
 
 RECTANGLE = (32, 48)
@@ -255,6 +256,26 @@ def test_siglip_2_naflex_at_fixed_sizes(size, tmp_path):
     model = keras_vit.from_pretrained(tmp_path, input_shape=(*size, 3))
     assert_close(compute(model, [images]), expected.numpy())
     assert np.ptp(expected.numpy(), axis=0).max() > 0.01
+
+
+def test_siglip_2_naflex_with_images_of_different_sizes(tmp_path):
+    """From photographs to the pooled vectors of a batch, with the owners' processor."""
+    theirs = transformers.Siglip2VisionModel(transformers.Siglip2VisionConfig(**TINY, num_patches=16)).eval()
+    randomize(theirs)
+    theirs.save_pretrained(tmp_path)
+    photographs = [np.array(picture(*size)) for size in ((40, 90), (200, 30), (64, 64), (8, 200))]
+    processor = transformers.Siglip2ImageProcessor(patch_size=8, max_num_patches=20)
+    inputs = processor(photographs, return_tensors="pt")
+    with torch.no_grad():
+        expected = theirs(**inputs).pooler_output.numpy()
+    naflex = keras_vit.naflex_model(keras_vit.from_pretrained(tmp_path), 20)
+    ours = keras_vit.naflex_inputs(photographs, naflex)
+    np.testing.assert_array_equal(ours["grid"], inputs["spatial_shapes"])
+    pixels = (inputs["pixel_values"].numpy() * 0.5 + 0.5).reshape(ours["patches"].shape) * 255
+    is_patch = inputs["pixel_attention_mask"].numpy()[..., None, None, None]
+    assert abs((ours["patches"] - pixels) * is_patch).max() < 1.01  # They round once, Pillow after each axis.
+    assert_close(naflex.predict_on_batch({**ours, "patches": pixels}), expected)
+    assert np.ptp(expected, axis=0).max() > 0.01
 
 
 @pytest.mark.parametrize("name", REFUSED)

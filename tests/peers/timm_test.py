@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import timm
+import torch
 
 import keras_vit
 from tests.peers.torch_models import random_images, randomize, run
@@ -127,3 +128,36 @@ def test_save_weights_of_own_models(name, tmp_path):
     found = compute(ours, [images])
     assert_close(found, run(theirs, images).numpy())
     assert_close(compute(keras_vit.from_pretrained(tmp_path, classifier_activation=None), [images]), found)
+
+
+@pytest.mark.parametrize("pool", ["gap", "map", "par_gap"])
+def test_naflexvit_with_images_of_different_sizes(pool, tmp_path):
+    """Register tokens, LayerScale and the norm after the mean; attention pooling; positions that keep proportions."""
+    name = f"naflexvit_base_patch16_{pool}"
+    sizes = {
+        "patch_size": 8,
+        "embed_dim": 24,
+        "depth": 2,
+        "num_heads": 3,
+        "mlp_ratio": 1.5,
+        "pos_embed_grid_size": (4, 4),
+    }
+    theirs = timm.create_model(name, num_classes=7, **sizes).eval()
+    randomize(theirs)
+    timm.models.save_for_hf(theirs, tmp_path, model_args=sizes)
+    grids, rng = np.array([(3, 6), (5, 2), (4, 4), (1, 9)]), np.random.default_rng(0)
+    patches = rng.uniform(0, 255, (4, 20, 8, 8, 3)).astype("float32")
+    index, columns = np.arange(20), grids[:, 1:]
+    valid = index < grids.prod(1, keepdims=True)
+    coordinates = np.stack([index // columns, index % columns], axis=-1) * valid[..., None]
+    inputs = {
+        "patches": torch.from_numpy((patches / 255 - 0.5) / 0.5).reshape(4, 20, -1),
+        "patch_coord": torch.from_numpy(coordinates),
+        "patch_valid": torch.from_numpy(valid),
+    }
+    with torch.no_grad():
+        expected = theirs(inputs).numpy()
+    model = keras_vit.from_pretrained(tmp_path, classifier_activation=None)
+    outputs = keras_vit.naflex_model(model, 20).predict_on_batch({"patches": patches, "grid": grids})
+    assert_close(outputs, expected)
+    assert np.ptp(expected, axis=0).max() > 0.01

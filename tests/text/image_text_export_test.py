@@ -78,6 +78,23 @@ def test_lower_precision_and_no_tokenizer(tmp_path):
 
 
 @pytest.mark.slow
+def test_images_of_different_sizes(tmp_path):
+    import tensorflow as tf
+
+    model = random_model("sigmoid", include_preprocessing=True)
+    folder = keras_vit.export_image_text_model(model, tmp_path / "naflex", max_patches=9)
+    facts = json.loads((folder / "keras_vit.json").read_text())
+    assert facts["options"]["max_patches"] == 9
+    pictures = [picture(30, 20), picture(7, 50), picture(40, 40)]
+    files = [b"no image", *(encoded(each, "PNG") for each in pictures)]
+    image = tf.saved_model.load(str(folder)).signatures["image"](image_bytes=tf.constant(files))
+    assert image["valid"].numpy().tolist() == [False, True, True, True]
+    expected = model.image_embeddings([np.array(each) for each in pictures], max_patches=9)
+    np.testing.assert_allclose(image["embedding"][1:], expected, atol=1e-3)  # Pixels may differ by one level.
+    assert np.ptp(expected, axis=0).max() > 0.02
+
+
+@pytest.mark.slow
 def test_a_model_of_mixed_precision(tmp_path):
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:

@@ -16,9 +16,10 @@ from keras_vit.export.precision import PRECISIONS
 from keras_vit.export.saved_model import new_version, write_facts
 from keras_vit.export.server_files import check_name, default_name, write_operator_files
 from keras_vit.graph import to_array
+from keras_vit.models.naflex import naflex_model
 from keras_vit.preprocessing import input_preprocessing, preprocess_input
 from keras_vit.pretrained import describe
-from keras_vit.text.image_text_model import ImageTextModel
+from keras_vit.text.image_text_model import ImageTextModel, divided_by_length
 
 
 def export_image_text_model(
@@ -29,6 +30,7 @@ def export_image_text_model(
     precision: str = "float32",
     tolerance: float = 1e-4,
     image_size: tuple[int, int] | None = None,
+    max_patches: int | None = None,
     batch_sizes: collections.abc.Sequence[int] = (1, 8, 32),
     max_image_pixels: int = MAX_PIXELS,
     name: str | None = None,
@@ -62,6 +64,8 @@ def export_image_text_model(
         tolerance: Maximum length of the difference of two embeddings, and maximum difference of two cosines, for
             float32 weights. Embeddings of lower precision must have a cosine of at least 0.99 with the model's.
         image_size: (height, width) of decoded images, for an image encoder that takes images of any size.
+        max_patches: For encoders that were trained with images of any proportions (NaFlex), the largest number of
+            patches of an image, as in `keras_vit.naflex_model`. `None`: all images are resized to the encoder's size.
         batch_sizes: Expected batch sizes, with which the server is warmed up. Batches above the largest size are split.
         max_image_pixels: Maximum height times width of an image. Larger images are not decoded and not valid.
         name: Name of the model for clients. By default the name of the folder `path`.
@@ -89,11 +93,15 @@ def export_image_text_model(
         )
     path = pathlib.Path(path)
     folder = new_version(path, version, overwrite)
-    input_preprocessing(model.image_encoder, image_size)
+    if max_patches is None:
+        input_preprocessing(model.image_encoder, image_size)
+    else:
+        naflex_model(model.image_encoder, max_patches)
     check_limits(tolerance, 1.0)
     options = {
         "precision": check_choice("precision", precision, PRECISIONS),
         "image_size": None if image_size is None else [int(side) for side in image_size],
+        "max_patches": max_patches,
         "max_image_pixels": check_positive_integer("max_image_pixels", max_image_pixels),
         "batch_sizes": sorted({check_positive_integer("batch_sizes", size) for size in batch_sizes}),
     }
@@ -108,7 +116,7 @@ def export_image_text_model(
         write(model_name=name, **options)
         with np.load(file) as answers:
             exact = precision == "float32" and all(map(computes_in_float32, (model.image_encoder, model.text_encoder)))
-            differences = _compare(model, answers, exact, tolerance)
+            differences = _compare(model, max_patches, answers, exact, tolerance)
         write_facts(saved, name, version, model, _facts(model, options, differences))
     write_operator_files(path, name, version, options["batch_sizes"], jit_compile=False)
     return folder
@@ -121,13 +129,15 @@ def _write(model, **arguments):
     write_image_text_model(model, **arguments)
 
 
-def _compare(model, answers, exact, tolerance):
+def _compare(model, max_patches, answers, exact, tolerance):
     """The differences between the answers of a SavedModel and the model, {signature: difference}."""
-    pixels, token_ids = answers["pixels"], answers["token_ids"]
-    expected = {
-        "image": model.image_embeddings(preprocess_input(pixels.astype("float32"), model.image_encoder)),
-        "text": model.text_embeddings(token_ids),
-    }
+    if max_patches is None:
+        pixels = answers["pixels"].astype("float32")
+        image = model.image_embeddings(preprocess_input(pixels, model.image_encoder))
+    else:
+        inputs = {name: answers[name] for name in ("patches", "grid")}
+        image = divided_by_length(np.asarray(naflex_model(model.image_encoder, max_patches).predict_on_batch(inputs)))
+    expected = {"image": image, "text": model.text_embeddings(answers["token_ids"])}
     if (equal := [name for name, rows in expected.items() if np.ptp(rows, axis=0).max() <= tolerance]) and exact:
         raise ValueError(
             f"The embeddings of all {equal[0]}s are equal, so the export cannot be checked. Nothing was exported. Load "

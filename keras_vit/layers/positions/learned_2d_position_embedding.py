@@ -24,6 +24,7 @@ class Learned2DPositionEmbedding(LearnedPositionEmbedding):
     Call arguments:
         tokens: (B, T, D), with the patch tokens last. D is even.
         patches: As in `LearnedPositionEmbedding`.
+        grids: Not accepted. Images of different sizes need a `LearnedPositionEmbedding`.
 
     Returns:
         (B, T, D)
@@ -41,7 +42,7 @@ class Learned2DPositionEmbedding(LearnedPositionEmbedding):
     [(1, 8), (3, 4), (2, 4)]
     """
 
-    def build(self, tokens_shape, patches_shape=None):
+    def build(self, tokens_shape, patches_shape=None, grids_shape=None):
         hidden_dim = tokens_shape[-1]
         if hidden_dim % 2:
             raise ValueError(
@@ -53,6 +54,9 @@ class Learned2DPositionEmbedding(LearnedPositionEmbedding):
             self.prefix = self._add_table("prefix", self.num_prefix_rows, hidden_dim)
         self.columns = self._add_table("columns", width, hidden_dim // 2)
         self.rows = self._add_table("rows", height, hidden_dim // 2)
+
+    def _add_to_each(self, tokens, patches, grids):
+        raise ValueError("Images of different sizes need a LearnedPositionEmbedding. Received: tables of two axes.")
 
     def _rows(self, grid):
         height, width = grid

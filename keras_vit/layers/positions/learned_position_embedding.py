@@ -34,6 +34,9 @@ class LearnedPositionEmbedding(BaseLayer):
         tokens: (B, T, D), with the patch tokens last.
         patches: (B, h, w, D), the map of patch tokens. Only its size is used. Required if the image's grid differs from
             `grid_size`, or if there are tokens without a row.
+        grids: Integers (B, 2), the rows and columns of the grid of each image, for images of different sizes
+            (`keras_vit.naflex_model`). The first patch tokens of an image are those of its grid, row by row. The others
+            are padding.
 
     Returns:
         (B, T, D)
@@ -65,7 +68,7 @@ class LearnedPositionEmbedding(BaseLayer):
         self.num_prefix_rows = check_count("num_prefix_rows", num_prefix_rows)
         self.interpolation = interpolation
 
-    def build(self, tokens_shape, patches_shape=None):
+    def build(self, tokens_shape, patches_shape=None, grids_shape=None):
         num_rows = self.num_prefix_rows + math.prod(self.grid_size)
         self.embedding = self._add_table("embedding", num_rows, tokens_shape[-1])
 
@@ -73,7 +76,9 @@ class LearnedPositionEmbedding(BaseLayer):
         initializer = keras.initializers.RandomNormal(stddev=0.02)
         return self.add_weight(name=name, shape=(num_rows, width), initializer=initializer)
 
-    def call(self, tokens, patches=None):
+    def call(self, tokens, patches=None, grids=None):
+        if grids is not None:
+            return self._add_to_each(tokens, patches, grids)
         grid = self.grid_size if patches is None else tuple(ops.shape(patches)[1:3])
         rows = self._rows(grid)  # (p + N, D)
         num_tokens = tokens.shape[1]
@@ -92,6 +97,23 @@ class LearnedPositionEmbedding(BaseLayer):
         prefix = [tokens[:, :num_prefix] + rows[:num_prefix]] if num_prefix else []
         unchanged, patch_tokens = tokens[:, num_prefix:first_patch], tokens[:, first_patch:]
         return ops.concatenate([*prefix, unchanged, patch_tokens + rows[num_prefix:]], axis=1)
+
+    def _add_to_each(self, tokens, patches, grids):
+        """Adds other rows to the tokens of each image."""
+        num_patches, num_prefix = math.prod(patches.shape[1:3]), self.num_prefix_rows
+        heights, widths = (ops.cast(sides, "float32")[:, None] for sides in ops.unstack(grids, axis=1))
+        index = ops.arange(num_patches, dtype="float32")
+        index = ops.where(index < heights * widths, index, 0.0)  # Padding gets the row of the first patch.
+        positions = ops.floor(index / widths), index % widths  # (B, N)
+        of_rows, of_columns = resampling.grid_weights(
+            positions, self.grid_size, (heights, widths), self.interpolation, ops
+        )
+        pairs = ops.reshape(of_rows[..., None] * of_columns[..., None, :], (-1, num_patches, math.prod(self.grid_size)))
+        rows = ops.convert_to_tensor(self.embedding)
+        table = ops.cast(ops.matmul(pairs, ops.cast(rows[num_prefix:], "float32")), tokens.dtype)  # (B, N, D)
+        prefix = ops.cast(rows[:num_prefix], tokens.dtype)
+        unchanged, patch_tokens = tokens[:, num_prefix:-num_patches], tokens[:, -num_patches:]
+        return ops.concatenate([tokens[:, :num_prefix] + prefix, unchanged, patch_tokens + table], axis=1)
 
     def _rows(self, grid):
         rows = ops.convert_to_tensor(self.embedding)

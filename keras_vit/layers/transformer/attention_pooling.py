@@ -29,6 +29,7 @@ class AttentionPooling(BaseLayer):
 
     Call arguments:
         tokens: (B, T, D)
+        attention_mask: Booleans (B, 1, T), whether the probe attends to each token. `None`: it attends to all.
         training: Whether the call is part of a training step.
 
     Returns:
@@ -61,10 +62,10 @@ class AttentionPooling(BaseLayer):
         self.norm = LayerNormalization(epsilon=layer_norm_epsilon, **self.part_arguments("norm"))
         self.mlp_block = MlpBlock(mlp_dim, mlp, **self.part_arguments("mlp"))
 
-    def build(self, input_shape):
-        self.probe = self.add_weight(name="probe", shape=(1, 1, input_shape[-1]), initializer="glorot_uniform")
-        self.attention.build(input_shape)
-        pooled_shape = (input_shape[0], 1, input_shape[-1])
+    def build(self, tokens_shape, attention_mask_shape=None):
+        self.probe = self.add_weight(name="probe", shape=(1, 1, tokens_shape[-1]), initializer="glorot_uniform")
+        self.attention.build(tokens_shape)
+        pooled_shape = (tokens_shape[0], 1, tokens_shape[-1])
         self.norm.build(pooled_shape)
         self.mlp_block.build(pooled_shape)
 
@@ -84,14 +85,18 @@ class AttentionPooling(BaseLayer):
     def _probe_for(self, tokens):
         return ops.repeat(ops.cast(self.probe, tokens.dtype), ops.shape(tokens)[0], axis=0)  # (B, 1, D)
 
-    def call(self, tokens, training=None):
-        pooled_tokens = tokens[:, self.num_prefix_tokens :]
-        pooled = attend(self.attention, pooled_tokens, self._probe_for(tokens), training=training)  # (B, 1, D)
+    def call(self, tokens, attention_mask=None, training=None):
+        pooled_tokens, probe = tokens[:, self.num_prefix_tokens :], self._probe_for(tokens)
+        if attention_mask is None:
+            pooled = attend(self.attention, pooled_tokens, probe, training=training)  # (B, 1, D)
+        else:
+            mask = attention_mask[..., self.num_prefix_tokens :]
+            pooled = self.attention(pooled_tokens, probe, attention_mask=mask, training=training)
         pooled = pooled + self.mlp_block(self.norm(pooled), training=training)
         return ops.squeeze(pooled, axis=1)
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], input_shape[-1])
+    def compute_output_shape(self, tokens_shape, attention_mask_shape=None):
+        return (tokens_shape[0], tokens_shape[-1])
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D)."""

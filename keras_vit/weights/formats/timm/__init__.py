@@ -65,7 +65,8 @@ def describe(file, hints, settings=None):
     image_size = read_image_size(settings)
     if is_naflex:
         image_size = tuple(count * step for count, step in zip(grid, fields["patch_size"], strict=True))
-        fields["position_interpolation"] = f"{arguments['pos_embed_interp_mode']}_antialias"
+        kept = "_square" if arguments.get("pos_embed_ar_preserving") else ""
+        fields["position_interpolation"] = f"{arguments['pos_embed_interp_mode']}_antialias{kept}"
     config, grid_size, image_size = vit_config(fields, hints, num_rows, choices, image_size)
     classes = shapes["head.weight"][0] if "head.weight" in shapes else None
     is_classifier = has_classifier(settings, classes) and (is_described or hints.family != "eva_clip")
