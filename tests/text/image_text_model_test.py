@@ -1,5 +1,6 @@
 """Image-text models have the outputs of their owners' code. See tests/golden/README.md."""
 
+import collections
 import json
 import pathlib
 import shutil
@@ -7,6 +8,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import keras_vit
 from keras_vit.text.tokenizers import Tokenizer
@@ -51,6 +53,64 @@ def test_perception_encoder(tmp_path):
     (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": {"text_cfg": {"heads": 2}}}))
     model = keras_vit.ImageTextModel.from_pretrained(folder, family="pe", num_heads=2, grid_size=(4, 4))
     assert_close(model.text_embeddings(arrays["ids"]), arrays["text"])
+
+
+def big_vision_text(arrays, num_heads, is_stacked):
+    """The text encoder of SigLIP in transformers' layout, with big_vision's names.
+
+    The names are those that transformers' conversion script reads.
+    """
+    layers = "text_model.encoder.layers."
+    count = 1 + max(int(name.removeprefix(layers).partition(".")[0]) for name in arrays if name.startswith(layers))
+    width = arrays["text_model.embeddings.token_embedding.weight"].shape[1]
+    heads = (num_heads, width // num_heads)
+    found = {
+        "Embed_0/embedding": arrays["text_model.embeddings.token_embedding.weight"],
+        "pos_embedding": arrays["text_model.embeddings.position_embedding.weight"][None],
+        "Encoder_0/encoder_norm/scale": arrays["text_model.final_layer_norm.weight"],
+        "Encoder_0/encoder_norm/bias": arrays["text_model.final_layer_norm.bias"],
+        "head/kernel": arrays["text_model.head.weight"].T,
+        "head/bias": arrays["text_model.head.bias"],
+    }
+    blocks = collections.defaultdict(list)
+    for i in range(count):
+        block = {name.removeprefix(f"{layers}{i}."): array for name, array in arrays.items()}
+        for j in (0, 1):
+            blocks[f"LayerNorm_{j}/scale"].append(block[f"layer_norm{j + 1}.weight"])
+            blocks[f"LayerNorm_{j}/bias"].append(block[f"layer_norm{j + 1}.bias"])
+            blocks[f"MlpBlock_0/Dense_{j}/kernel"].append(block[f"mlp.fc{j + 1}.weight"].T)
+            blocks[f"MlpBlock_0/Dense_{j}/bias"].append(block[f"mlp.fc{j + 1}.bias"])
+        for part in ("query", "key", "value"):
+            name = f"MultiHeadDotProductAttention_0/{part}"
+            blocks[f"{name}/kernel"].append(block[f"self_attn.{part[0]}_proj.weight"].T.reshape(width, *heads))
+            blocks[f"{name}/bias"].append(block[f"self_attn.{part[0]}_proj.bias"].reshape(heads))
+        name = "MultiHeadDotProductAttention_0/out"
+        blocks[f"{name}/kernel"].append(block["self_attn.out_proj.weight"].T.reshape(*heads, width))
+        blocks[f"{name}/bias"].append(block["self_attn.out_proj.bias"])
+    for name, rows in blocks.items():
+        if is_stacked:
+            found[f"Encoder_0/encoderblock/{name}"] = np.stack(rows)
+        else:
+            found |= {f"Encoder_0/encoderblock_{i}/{name}": row for i, row in enumerate(rows)}
+    return {f"params/txt/{name}": array for name, array in found.items()}
+
+
+@pytest.mark.parametrize("is_stacked", rest_slow([True, False]))
+@pytest.mark.skipif(not TENSORFLOW, reason="files do not depend on the backend")
+def test_big_vision(is_stacked, tmp_path):
+    """The owners' outputs, from the same weights in the layout of big_vision, with stacked blocks or without."""
+    arrays, expected = load_file(GOLDEN / "siglip_hf" / "model.safetensors"), np.load(GOLDEN / "siglip_hf" / "io.npz")
+    image = keras_vit.from_pretrained(GOLDEN / "siglip_hf")
+    keras_vit.save_weights(image, tmp_path / "image.npz", "google")
+    files = {
+        f"params/img/{name.removeprefix('img/')}": array for name, array in np.load(tmp_path / "image.npz").items()
+    }
+    files |= big_vision_text(arrays, 2, is_stacked)
+    files |= {"params/t": arrays["logit_scale"], "params/b": arrays["logit_bias"]}
+    np.savez(tmp_path / "siglip.npz", **files)
+    model = keras_vit.ImageTextModel.from_pretrained(tmp_path / "siglip.npz", family="siglip", grid_size=(4, 4))
+    assert_close(model.text_embeddings(expected["ids"]), expected["text"])
+    assert_close(model.similarity(expected["images"], expected["ids"], logits=True), expected["logits_per_image"])
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="files do not depend on the backend")
