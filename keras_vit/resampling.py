@@ -11,7 +11,7 @@ import numpy as np
 
 METHODS = (
     *("align_corners", "bilinear", "bilinear_antialias", "bicubic", "bicubic_antialias", "bicubic_offset"),
-    "bicubic_antialias_square",
+    *("bilinear_square", "bicubic_antialias_square"),
 )
 """Methods to resize:
 
@@ -22,8 +22,8 @@ METHODS = (
 * `"bicubic_antialias"`: cubic with a = -0.5 and a wider kernel for downsampling, as in PyTorch's
   `interpolate(antialias=True)`. Used by timm.
 * `"bicubic_offset"`: `"bicubic"` at the scale (new size + 0.1) / size. Used by DINO, DINOv2.
-* `"bicubic_antialias_square"`: `"bicubic_antialias"` to a square with the longer side of the new grid. Only the first
-  rows and columns are kept. Used by timm's NaFlexViTs that keep the proportions of positions (`par`).
+* `"bilinear_square"`, `"bicubic_antialias_square"`: the same to a square with the longer side of the new grid. Only the
+  first rows and columns are kept. Used by timm's NaFlexViTs that keep the proportions of positions (`par`).
 """
 
 

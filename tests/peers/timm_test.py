@@ -130,9 +130,9 @@ def test_save_weights_of_own_models(name, tmp_path):
     assert_close(compute(keras_vit.from_pretrained(tmp_path, classifier_activation=None), [images]), found)
 
 
-@pytest.mark.parametrize("pool", ["gap", "map", "par_gap"])
+@pytest.mark.parametrize("pool", ["gap", "map", "par_gap", "parfac_gap"])
 def test_naflexvit_with_images_of_different_sizes(pool, tmp_path):
-    """Register tokens, LayerScale and the norm after the mean; attention pooling; positions that keep proportions."""
+    """Registers, LayerScale and a norm after the mean; attention pooling; positions that keep proportions."""
     name = f"naflexvit_base_patch16_{pool}"
     sizes = {
         "patch_size": 8,

@@ -65,8 +65,10 @@ def describe(file, hints, settings=None):
     image_size = read_image_size(settings)
     if is_naflex:
         image_size = tuple(count * step for count, step in zip(grid, fields["patch_size"], strict=True))
-        kept = "_square" if arguments.get("pos_embed_ar_preserving") else ""
-        fields["position_interpolation"] = f"{arguments['pos_embed_interp_mode']}_antialias{kept}"
+        method = f"{arguments['pos_embed_interp_mode']}_antialias"
+        if arguments.get("pos_embed") == "factorized":
+            method = "bilinear"
+        fields["position_interpolation"] = method + "_square" * arguments.get("pos_embed_ar_preserving", False)
     config, grid_size, image_size = vit_config(fields, hints, num_rows, choices, image_size)
     classes = shapes["head.weight"][0] if "head.weight" in shapes else None
     is_classifier = has_classifier(settings, classes) and (is_described or hints.family != "eva_clip")
@@ -85,14 +87,22 @@ def describe(file, hints, settings=None):
 
 def _with_images(file):
     """The arrays of a NaFlexViT, whose inputs are patches, as those of a model of images, and its grid of positions."""
-    file = Renamed(
-        file, {name.replace("embeds.proj.", "patch_embed.proj.").removeprefix("embeds."): name for name in file}
-    )
-    _, *grid, dim = file.shapes["pos_embed"]
+    names = {name.replace("embeds.proj.", "patch_embed.proj.").removeprefix("embeds."): name for name in file}
+    of_columns = names.pop("pos_embed_x", None)
+    if of_columns is None:
+        _, *grid, dim = file.shapes[names["pos_embed"]]
+    else:  # Positions are sums of a row and a column.
+        names["pos_embed"] = names.pop("pos_embed_y")
+        (_, height, dim), (_, width, _) = file.shapes[names["pos_embed"]], file.shapes[of_columns]
+        grid = [height, width]
+
+    def positions(array):
+        return (array if of_columns is None else array[:, :, None] + file[of_columns][:, None]).reshape(rows)
+
     rows = (1, math.prod(grid), dim)
-    positions = rows, lambda array: array.reshape(rows)
-    changes = {_PATCH_KERNEL: as_patch_kernel(file.shapes[_PATCH_KERNEL]), "pos_embed": positions}
-    return Reshaped(file, changes), tuple(grid)
+    named = Renamed(file, names)
+    changes = {_PATCH_KERNEL: as_patch_kernel(named.shapes[_PATCH_KERNEL]), "pos_embed": (rows, positions)}
+    return Reshaped(named, changes), tuple(grid)
 
 
 def _fields(shapes, settings, arguments, hints):

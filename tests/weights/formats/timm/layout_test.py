@@ -205,13 +205,12 @@ def test_frequencies_of_another_number_of_blocks_are_refused(saved, copy_of):
         keras_vit.from_pretrained(path)
 
 
-def test_a_naflexvit_with_factorized_positions_is_refused(token):
+def test_a_naflexvit_of_radio_is_refused(token):
     _, path = token
-    config = json.loads((path / "config.json").read_text()) | {"architecture": "naflexvit_base_patch16_parfac_gap"}
+    config = json.loads((path / "config.json").read_text()) | {"architecture": "naflexvit_base_patch16_radio_v3"}
     (path / "config.json").write_text(json.dumps(config))
     edit(path / "model.safetensors", lambda arrays: {"embeds.proj.weight": arrays["blocks.0.attn.proj.weight"]})
-    message = "naflexvit_base_patch16_parfac_gap has positions that are sums of a row and a column, which this"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="naflexvit_base_patch16_radio_v3 has the positions of C-RADIO, which this"):
         open_checkpoint(path)
 
 
