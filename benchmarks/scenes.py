@@ -49,6 +49,7 @@ from training.runs.folder import load_model
 from training.tasks import TASKS
 
 METRICS = {"semantic": "mean_iou", "depth": "abs_rel", "objects": "mask_ap50"}
+BEST = {"semantic": max, "depth": min, "objects": max}
 SETTINGS = ("task", "contender", "seed", "rate", "steps")
 RECIPES = {"semantic": "scenes_semantic", "depth": "scenes_depth", "objects": "scenes_eomt"}
 SHAPE = (96, 96, 3)
@@ -196,7 +197,7 @@ def measure(options):
 
 
 def chosen(rows):
-    """The rows of the learning rate whose validation images have the highest metric."""
+    """The rows of the learning rate whose validation images have the best metric."""
     by_rate = collections.defaultdict(list)
     for row in rows:
         by_rate[row["rate"]].append(row)
@@ -208,7 +209,7 @@ def chosen(rows):
     def validation(rate):
         return statistics.mean(row["validation"][metric] for row in by_rate[rate] if row["seed"] in seeds)
 
-    return by_rate[max(by_rate, key=validation)]
+    return by_rate[BEST[rows[0]["task"]](by_rate, key=validation)]
 
 
 def table(rows):

@@ -181,8 +181,10 @@ class ClassMap(Pixels):
         if to is not None and len(self.columns) > MAX_CLASSES:
             raise InputError(f"Masks of more than {MAX_CLASSES} classes cannot be drawn. Leave --to out.")
         super().__init__(folder, output, top, to, threshold)
-        if to is not None:
-            class_legend(self.columns).save(to / "legend.png")
+
+    def finish(self):
+        if len(self.written) > 1:  # Besides the legend.
+            class_legend(self.columns).save(self.to / "legend.png")
 
     def _shares(self, mask):
         return np.bincount(mask.ravel(), minlength=len(self.columns)) / mask.size
