@@ -187,6 +187,7 @@ def test_files_are_decoded_to_the_same_patches():
     assert not patches[1].numpy().any()
 
 
+@pytest.mark.slow
 def test_embeddings_of_images_of_different_sizes():
     model = random_model("sigmoid")
     images = images_of([(30, 20), (7, 50), (40, 40)])
