@@ -47,12 +47,15 @@ def naflex_model(model: keras.Model, max_patches: int = 256, name: str | None = 
     >>> naflex.predict(keras_vit.naflex_inputs(photos, naflex), verbose=0).shape
     (2, 10)
     """
-    if len(model.inputs) != 1:
-        raise ValueError(f"A model with one input, the images, is needed. Received: {model.name!r}")
-    vit, config = vision_model(model), read_architecture(preprocessing_layer(model).architecture)
+    if vision_model(model) is not model or len(model.inputs) != 1:
+        raise ValueError(
+            f"A model of this package with one input, the images, is needed. Received: {model.name!r}. If it contains "
+            f"such a model, pass that model."
+        )
+    config = read_architecture(preprocessing_layer(model).architecture)
     max_patches = check_positive_integer("max_patches", max_patches)
     _check(config)
-    shape = (*config.patch_shape, vit.input_shape[-1])
+    shape = (*config.patch_shape, model.input_shape[-1])
     inputs = {
         "patches": keras.Input((max_patches, *shape), name="patches"),
         "grid": keras.Input((2,), dtype="int32", name="grid"),
@@ -73,7 +76,7 @@ def naflex_model(model: keras.Model, max_patches: int = 256, name: str | None = 
 
     # One column of patches is an image with the same patches.
     column = keras.layers.Reshape((max_patches * shape[0], *shape[1:]), name="column")(inputs["patches"])
-    return keras.Model(inputs, run_operations(vit, [column], call_of), name=name or f"naflex_{vit.name}")
+    return keras.Model(inputs, run_operations(model, [column], call_of), name=name or f"naflex_{model.name}")
 
 
 def naflex_inputs(images: collections.abc.Sequence[ArrayLike], model: keras.Model) -> dict[str, np.ndarray]:

@@ -164,8 +164,9 @@ def test_what_else_is_refused(tmp_path):
         keras_vit.naflex_inputs([np.zeros((5, 7))], naflex)
     with pytest.raises(ValueError, match="has 2 inputs"):
         keras_vit.export_saved_model(naflex, tmp_path)
-    with pytest.raises(ValueError, match="A model with one input"):
-        keras_vit.naflex_model(naflex)
+    for other in (naflex, keras.Sequential([model, keras.layers.Dense(2)])):
+        with pytest.raises(ValueError, match="with one input, the images, is needed"):
+            keras_vit.naflex_model(other)
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="decoding uses TensorFlow")
