@@ -201,8 +201,12 @@ class ImageTextModel(keras.Model):
         """
         if max_patches is not None:
             naflex = _naflex_model(self.image_encoder, max_patches)
-            return _units(lambda rows: naflex.predict_on_batch(naflex_inputs(rows, naflex)), images, batch_size)
-        return _units(predictor(self.image_encoder), np.asarray(images), batch_size)
+
+            def compute(rows):
+                return naflex.predict_on_batch(naflex_inputs(rows, naflex))
+
+            return _units(naflex, compute, images, batch_size)
+        return _units(self.image_encoder, predictor(self.image_encoder), np.asarray(images), batch_size)
 
     def text_embeddings(self, texts: str | ArrayLike, batch_size: int = 256) -> np.ndarray:
         """Returns the embeddings of texts, unit vectors, float32 (N, E).
@@ -211,7 +215,8 @@ class ImageTextModel(keras.Model):
             texts: A text, a list of N texts, or token ids (N, T).
             batch_size: Number of texts that are computed together.
         """
-        return _units(predictor(self.text_encoder), self._shortened(self._token_ids(texts)), batch_size)
+        token_ids = self._shortened(self._token_ids(texts))
+        return _units(self.text_encoder, predictor(self.text_encoder), token_ids, batch_size)
 
     def similarity(self, images: ArrayLike, texts: str | ArrayLike, logits: bool = False) -> np.ndarray:
         """Returns how well each text describes each image, float32 (B, N).
@@ -392,10 +397,11 @@ def _assign(assign, weights, layers):
     assign(weights, variables)
 
 
-def _units(compute, rows, batch_size):
-    """Unit vectors of the outputs for all rows."""
+def _units(encoder, compute, rows, batch_size):
+    """Unit vectors of the outputs of an encoder for all rows. `compute` returns those of a batch."""
     batches: collections.abc.Iterable = (rows[first : first + batch_size] for first in range(0, len(rows), batch_size))
-    return divided_by_length(np.concatenate([np.asarray(compute(batch), "float32") for batch in batches]))
+    none = np.zeros((0, encoder.output_shape[-1]), "float32")  # The result if there are no rows.
+    return divided_by_length(np.concatenate([none, *(np.asarray(compute(batch), "float32") for batch in batches)]))
 
 
 def divided_by_length(found):

@@ -212,6 +212,13 @@ def test_classes_have_several_names_and_sentences(model, tmp_path, monkeypatch):
     model.classifier(names, ["the {}", "{}!"], none_of_these=["thing"])
 
 
+def test_no_images_and_no_texts(model):
+    width = model.text_config.embedding_dim
+    assert model.image_embeddings(np.zeros((0, *SHAPE))).shape == (0, width)
+    assert model.image_embeddings([], max_patches=9).shape == (0, width)
+    assert model.text_embeddings([]).shape == (0, width)
+
+
 def test_what_is_refused(model):
     for call, message in (
         (lambda: model.classifier([]), "At least one name"),
