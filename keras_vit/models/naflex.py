@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from keras_vit import layers
 from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_positive_integer, shown
 from keras_vit.graph import run_operations
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
 
@@ -109,7 +109,10 @@ def naflex_inputs(images: collections.abc.Sequence[ArrayLike], model: keras.Mode
     patches, grids = [np.zeros(shape, "float32")], [np.zeros((0, 2), "int32")]
     for image in images:
         if np.ndim(image) != 3 or np.shape(image)[2] != channels:
-            raise ValueError(f"Images must be (H, W, {channels}). Received: an image of shape {np.shape(image)}")
+            raise ValueError(
+                f"Images must be arrays (H, W, {channels}), such as np.array(keras.utils.load_img(path)). Received: "
+                f"{shown(image) if np.ndim(image) == 0 else f'an image of shape {np.shape(image)}'}"
+            )
         found = layer(np.asarray(image)[None])
         patches.append(keras.ops.convert_to_numpy(found["patches"]))
         grids.append(keras.ops.convert_to_numpy(found["grid"]))

@@ -198,6 +198,9 @@ class ImageTextModel(keras.Model):
             batch_size: Number of images that are computed together.
             max_patches: For encoders that were trained with images of any proportions (NaFlex), the largest number of
                 patches of an image, as in `keras_vit.naflex_model`. `None`: all images have the size of the encoder.
+
+        Raises:
+            ValueError: If the images have other shapes.
         """
         if max_patches is not None:
             naflex = _naflex_model(self.image_encoder, max_patches)
@@ -206,6 +209,13 @@ class ImageTextModel(keras.Model):
                 return naflex.predict_on_batch(naflex_inputs(rows, naflex))
 
             return _units(naflex, compute, images, batch_size)
+        shapes = {np.shape(image) for image in images} if isinstance(images, (list, tuple)) else ()
+        if len(shapes) > 1:
+            raise ValueError(
+                f"All images must have the size of the encoder. Received: images of the shapes "
+                f"{', '.join(map(str, sorted(shapes)))}. Resize them, or pass max_patches for an encoder that was "
+                f"trained with images of any proportions."
+            )
         return _units(self.image_encoder, predictor(self.image_encoder), np.asarray(images), batch_size)
 
     def text_embeddings(self, texts: str | ArrayLike, batch_size: int = 256) -> np.ndarray:

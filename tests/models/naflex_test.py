@@ -160,8 +160,12 @@ def test_what_else_is_refused(tmp_path):
     naflex = keras_vit.naflex_model(model, 6)
     with pytest.raises(ValueError, match=r"model from keras_vit\.naflex_model is needed"):
         keras_vit.naflex_inputs([], model)
-    with pytest.raises(ValueError, match=r"must be \(H, W, 3\).* \(5, 7\)"):
+    with pytest.raises(ValueError, match=r"must be arrays \(H, W, 3\).* \(5, 7\)"):
         keras_vit.naflex_inputs([np.zeros((5, 7))], naflex)
+    with pytest.raises(ValueError, match=r"load_img\(path\)\)\. Received: 'photo.jpg'"):
+        keras_vit.naflex_inputs(["photo.jpg"], naflex)
+    with pytest.raises(ValueError, match=r"shapes \(5, 5, 3\), \(5, 7, 3\)\. Resize them, or pass max_patches"):
+        random_model().image_embeddings([np.zeros((5, 7, 3)), np.zeros((5, 5, 3))])
     with pytest.raises(ValueError, match="has 2 inputs"):
         keras_vit.export_saved_model(naflex, tmp_path)
     for other in (naflex, keras.Sequential([model, keras.layers.Dense(2)])):
