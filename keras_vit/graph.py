@@ -1,7 +1,10 @@
 """Runs a functional model layer by layer, so that each output can be read or replaced. Shapes: B batch, H W C image."""
 
 import keras
+import numpy as np
 from keras import ops
+
+from keras_vit.checks import shown
 
 
 def layer_names(model):
@@ -159,6 +162,38 @@ def fits(shape, expected):
     return len(shape) == len(expected) and all(None in pair or pair[0] == pair[1] for pair in sizes)
 
 
+def check_images(images, expected):
+    """Returns images as an array, or the tensor that was given.
+
+    Args:
+        images: Array or tensor (B, H, W, C), or list of arrays.
+        expected: Shape of the model's input.
+
+    Raises:
+        ValueError: If `images` are no numbers, or have another shape.
+    """
+    given = images
+    if not hasattr(images, "shape"):
+        try:
+            images = np.asarray(images)
+        except ValueError as error:
+            shapes = ", ".join(map(str, sorted({np.shape(image) for image in images})))
+            raise ValueError(
+                f"All images must have the size of the model. Received: images of the shapes {shapes}. Resize them."
+            ) from error
+    if isinstance(images, np.ndarray) and images.dtype.kind in "OSU":
+        raise ValueError(
+            f"Images must be arrays of pixels, such as np.array(keras.utils.load_img(path)). Received: {shown(given)}"
+        )
+    if not fits(images.shape, expected):
+        one = " For one image, pass image[None]." if fits((1, *images.shape), expected) else ""
+        raise ValueError(
+            f"The model takes images of shape {tuple(expected)}, where None means any size. Received: images of shape "
+            f"{tuple(images.shape)}.{one}"
+        )
+    return images
+
+
 def _check_images(function, images):
     if len(function.inputs) != 1:
         raise ValueError(
@@ -166,10 +201,4 @@ def _check_images(function, images):
             f"the model of keras_vit that is inside it."
         )
     [expected] = function.inputs
-    images = ops.convert_to_tensor(images, expected.dtype)
-    if not fits(images.shape, expected.shape):
-        raise ValueError(
-            f"The model takes images of shape {tuple(expected.shape)}, where None means any size. Received: images of "
-            f"shape {tuple(images.shape)}"
-        )
-    return images
+    return ops.convert_to_tensor(check_images(images, expected.shape), expected.dtype)

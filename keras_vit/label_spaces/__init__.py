@@ -101,7 +101,7 @@ def _label_space(shape, label_space):
             "ImageNet-21k also exists with 21,841 or 21,842 classes. Those class lists are different and not supported."
         )
     else:
-        hint = "For other classes, index your own list of names."
+        hint = "For the classes of another model, pass output=keras_vit.describe(model).outputs['predictions']."
     accepted = [f"(B, {NUM_CLASSES[space]}) for {space}" for space in ([label_space] if label_space else NUM_CLASSES)]
     raise ValueError(
         f"decode_predictions needs scores of shape {' or '.join(accepted)}. Received: shape {tuple(shape)}. {hint}"

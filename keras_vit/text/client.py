@@ -28,6 +28,8 @@ class Client:
 
     Raises:
         FileNotFoundError: If the folder contains no `keras_vit.json`, or no tokenizer.
+        ConnectionError: By the methods, if the server cannot be reached.
+        ValueError: By the methods, if the server refuses a request, or if there are no images or texts.
 
     Example:
 
@@ -46,15 +48,21 @@ class Client:
 
     def text(self, texts: str | Sequence[str]) -> dict[str, np.ndarray]:
         """Returns `embedding`, unit vectors (N, E), and `valid` (N,), of N texts."""
-        return self._request("text", token_ids=self.tokenizer(texts).tolist())
+        return self._request("text", token_ids=self._token_ids(texts))
 
     def similarity(self, files: Sequence[bytes], texts: str | Sequence[str]) -> dict[str, np.ndarray]:
         """Returns `logits` and `probabilities` (B, N), and `valid` (B,), of B image files and N texts.
 
         The server computes the texts for each image. For many images, compare the embeddings of `image` and `text`.
         """
-        ids = self.tokenizer(texts).tolist()
+        ids = self._token_ids(texts)
         return self._request("similarity", image_bytes=_encoded(files), token_ids=[ids] * len(files))
+
+    def _token_ids(self, texts):
+        ids = self.tokenizer(texts).tolist()
+        if not ids:
+            raise ValueError("Pass at least one text. Received: none")
+        return ids
 
     def _request(self, signature, **inputs):
         body = json.dumps({"signature_name": signature, "inputs": inputs}).encode()
@@ -63,12 +71,16 @@ class Client:
                 outputs = json.load(response)["outputs"]
         except urllib.error.HTTPError as error:
             raise ValueError(f"{self.address} answers with status {error.code}: {error.read().decode()}") from error
+        except urllib.error.URLError as error:
+            raise ConnectionError(f"{self.address} cannot be reached: {error.reason}. Does the server run?") from error
         return {name: np.asarray(rows, bool if name == "valid" else "float32") for name, rows in outputs.items()}
 
 
 def _encoded(files):
     if isinstance(files, bytes) or not all(isinstance(file, bytes) for file in files):
         raise TypeError("Pass a list with the contents of image files, as bytes.")
+    if not files:
+        raise ValueError("Pass at least one image. Received: none")
     return [{"b64": base64.b64encode(file).decode()} for file in files]
 
 

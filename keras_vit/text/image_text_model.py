@@ -6,6 +6,7 @@ import functools
 import os
 import pathlib
 import typing
+import warnings
 import weakref
 
 import keras
@@ -16,7 +17,7 @@ from keras_vit.analysis.features import patch_tokens
 from keras_vit.architectures import read_architecture
 from keras_vit.architectures.text import TextConfig
 from keras_vit.checks import check_choice, shown
-from keras_vit.graph import to_array
+from keras_vit.graph import check_images, to_array
 from keras_vit.inference import predictor
 from keras_vit.layers import Similarity
 from keras_vit.models import KINDS
@@ -78,7 +79,8 @@ class ImageTextModel(keras.Model):
         text_encoder: The text encoder, a functional `keras.Model`.
 
     Raises:
-        ValueError: If the embeddings differ in width, or an argument is invalid.
+        ValueError: If the embeddings differ in width, if the tokenizer has more tokens than the text encoder reads, or
+            if an argument is invalid.
 
     Example:
 
@@ -106,6 +108,12 @@ class ImageTextModel(keras.Model):
             raise ValueError(
                 f"Images and texts need embeddings of the same width. Received: {image_encoder.output_shape} of images "
                 f"and {text_encoder.output_shape} of texts. TextConfig(projection_dim={widths[0]}) projects texts"
+            )
+        vocabulary_size = text_encoder.get_layer("token_embedding").vocabulary_size
+        if tokenizer is not None and tokenizer.vocabulary_size > vocabulary_size:
+            raise ValueError(
+                f"The tokenizer has {tokenizer.vocabulary_size:,} tokens, but the text encoder reads only "
+                f"{vocabulary_size:,}. Pass the tokenizer that was published with the weights."
             )
         images, token_ids = image_encoder.input, text_encoder.input
         inputs = {
@@ -163,6 +171,12 @@ class ImageTextModel(keras.Model):
         _assign(assign, similarity, [model.similarity_layer])
         return model
 
+    def fit(self, x=None, *arguments, **options):
+        token_ids = x.get("token_ids") if isinstance(x, dict) else None
+        if isinstance(token_ids, (list, tuple, np.ndarray)) and np.asarray(token_ids).dtype.kind not in "iu":
+            raise ValueError(f"token_ids must be integers, model.tokenizer(texts). Received: {shown(token_ids)}")
+        return super().fit(x, *arguments, **options)
+
     def call(self, inputs, training=None, mask=None):
         return super().call(inputs, training=training, mask=mask)
 
@@ -209,14 +223,9 @@ class ImageTextModel(keras.Model):
                 return naflex.predict_on_batch(naflex_inputs(rows, naflex))
 
             return _units(naflex, compute, images, batch_size)
-        shapes = {np.shape(image) for image in images} if isinstance(images, (list, tuple)) else ()
-        if len(shapes) > 1:
-            raise ValueError(
-                f"All images must have the size of the encoder. Received: images of the shapes "
-                f"{', '.join(map(str, sorted(shapes)))}. Resize them, or pass max_patches for an encoder that was "
-                f"trained with images of any proportions."
-            )
-        return _units(self.image_encoder, predictor(self.image_encoder), np.asarray(images), batch_size)
+        if not isinstance(images, (list, tuple)) or images:
+            images = check_images(images, self.image_encoder.input_shape)
+        return _units(self.image_encoder, predictor(self.image_encoder), images, batch_size)
 
     def text_embeddings(self, texts: str | ArrayLike, batch_size: int = 256) -> np.ndarray:
         """Returns the embeddings of texts, unit vectors, float32 (N, E).
@@ -237,8 +246,7 @@ class ImageTextModel(keras.Model):
             logits: Whether logits are returned in place of probabilities: those of a softmax over the texts, or of a
                 sigmoid for each pair, as the model's owners define it.
         """
-        images = np.asarray(images)
-        image = images if images.ndim == 2 else self.image_embeddings(images)
+        image = images if getattr(images, "ndim", 4) == 2 else self.image_embeddings(images)
         layer = self.similarity_layer
         found = np.exp(to_array(layer.log_scale)) * image @ self._text_rows(texts).T
         if layer.use_bias:
@@ -265,8 +273,10 @@ class ImageTextModel(keras.Model):
         num_skipped = getattr(self.image_encoder.get_layer("pooling"), "num_prefix_tokens", 0)
         rows = keras.ops.reshape(tokens, (-1, 1, tokens.shape[-1]))
         rows = keras.ops.repeat(rows, 1 + num_skipped, axis=1)  # The pooling leaves the first ones out.
-        for layer in self.image_encoder.layers[names.index("pooling") :]:
-            rows = layer(rows)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "You are using a softmax over axis")  # of a single token
+            for layer in self.image_encoder.layers[names.index("pooling") :]:
+                rows = layer(rows)
         patches = divided_by_length(to_array(rows)).reshape(*tokens.shape[:3], -1)
         return np.einsum("bhwe,ne->bnhw", patches, self._text_rows(texts))
 

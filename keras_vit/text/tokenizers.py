@@ -69,7 +69,7 @@ class _Rules:
 _RULES = {
     "clip": _Rules(_clip, "<|startoftext|>", "<|endoftext|>"),
     "siglip": _Rules(_canonical, end=1, padding=1),
-    "siglip2": _Rules(str.lower, end=1),
+    "siglip2": _Rules(str.lower, end="<eos>"),
     "tipsv2": _Rules(str.lower),
     "words": _Rules(str.lower, end="</s>"),
 }
@@ -181,7 +181,11 @@ class Tokenizer:
         Raises:
             TypeError: If something else than texts is given.
         """
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        if isinstance(texts, str):
+            texts = [texts]
+        if isinstance(texts, bytes) or not isinstance(texts, collections.abc.Iterable):
+            raise TypeError(f"Texts must be a string or a list of strings. Received: {shown(texts)}")
+        texts = list(texts)
         ids = np.full((len(texts), self.context_length), self.padding_id, "int32")
         for row, text in zip(ids, texts, strict=True):
             if not isinstance(text, str):

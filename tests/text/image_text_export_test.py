@@ -40,6 +40,11 @@ def test_client_of_a_served_export(activation, tmp_path):
             Client(f"http://localhost:{rest}/v1/models/dogs/labels/stable", model.tokenizer).text("cat")
         with pytest.raises(TypeError, match="Pass a list with the contents of image files"):
             client.image(file)
+        for call in (lambda: client.image([]), lambda: client.similarity([file], [])):
+            with pytest.raises(ValueError, match="Pass at least one"):
+                call()
+    with pytest.raises(ConnectionError, match=r"cannot be reached.*Does the server run"):
+        client.text("cat")
     with pytest.raises(FileNotFoundError, match="not the folder of an exported version"):
         Client("http://localhost", folder.parent)
     assert_close(image["embedding"][1:], expected["image"])

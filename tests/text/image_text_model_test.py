@@ -8,6 +8,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tokenizers
 from safetensors.numpy import load_file
 
 import keras_vit
@@ -128,7 +129,9 @@ def test_files_contain_the_tokenizer(tmp_path):
 def test_saved_weights_are_read_again(case, tmp_path):
     name, format = case
     model = keras_vit.ImageTextModel.from_pretrained(GOLDEN / name)
-    model.tokenizer = Tokenizer.from_file("clip", GOLDEN / "tokenizers" / "clip", model.text_config.context_length)
+    words = {word: number for number, word in enumerate(("<|startoftext|>", "<|endoftext|>", "cat"))}
+    vocabulary = tokenizers.Tokenizer(tokenizers.models.WordLevel(words)).to_str().encode()
+    model.tokenizer = Tokenizer("clip", vocabulary, model.text_config.context_length)
     keras_vit.save_weights(model, tmp_path / "saved", format)
     again = keras_vit.ImageTextModel.from_pretrained(tmp_path / "saved")
     assert (again.text_config, again.tokenizer("cat").tolist()) == (model.text_config, model.tokenizer("cat").tolist())
@@ -236,6 +239,20 @@ def test_what_is_refused(model):
         ),
         (lambda: keras_vit.ImageTextModel.from_pretrained(GOLDEN / "eomt_hf"), "no text encoder that can be read"),
         (lambda: keras_vit.ImageTextModel.from_pretrained(GOLDEN / "clip_hf").text_embeddings("cat"), "no tokenizer"),
+        (
+            lambda: keras_vit.ImageTextModel(
+                model.image_encoder, model.text_config.replace(vocabulary_size=500), tokenizer=model.tokenizer
+            ),
+            "has 573 tokens, but the text encoder reads only 500",
+        ),
+        (lambda: model.fit({"images": np.zeros((1, *SHAPE)), "token_ids": ["cat"]}), r"tokenizer\(texts\).*'cat'"),
+        (lambda: model.image_embeddings(np.zeros((1, 24, 16, 3))), r"\(None, 16, 24, 3\).*\(1, 24, 16, 3\)\.$"),
+        (
+            lambda: model.text_maps(np.zeros(SHAPE), "cat"),
+            r"of shape \(16, 24, 3\)\. For one image, pass image\[None\]",
+        ),
+        (lambda: model.similarity(["cat.jpg"], "cat"), r"must be arrays of pixels.*Received: \['cat.jpg'\]"),
+        (lambda: model.similarity(None, "cat"), "must be arrays of pixels.*Received: None"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
@@ -243,6 +260,9 @@ def test_what_is_refused(model):
         keras_vit.ImageTextModel.from_pretrained(GOLDEN / "clip_hf", tokenizer=GOLDEN / "clip_hf")
     with pytest.raises(TypeError, match=r"Texts must be strings\. Received: None"):
         model.text_embeddings(["cat", None])
+    for texts in (None, b"cat"):
+        with pytest.raises(TypeError, match="must be a string or a list of strings"):
+            model.text_embeddings(texts)
     wide = keras_vit.TextConfig(573, CONTEXT, 12, num_layers=1, num_heads=3, mlp_dim=16)
     with pytest.raises(ValueError, match=r"same width.*TextConfig\(projection_dim=20\)"):
         keras_vit.ImageTextModel(model.image_encoder, wide)

@@ -77,6 +77,8 @@ def test_wrong_files_are_refused(tmp_path):
             Tokenizer("clip", content, 8)
     with pytest.raises(ValueError, match=r"has no '<\|startoftext\|>', so it is not of kind='clip'"):
         Tokenizer.from_file("clip", GOLDEN / FOLDERS["siglip2"], 8)
+    with pytest.raises(ValueError, match=r"has no '<eos>', so it is not of kind='siglip2'"):
+        Tokenizer.from_file("siglip2", GOLDEN / FOLDERS["clip"], 8)
 
 
 def test_template_sets():

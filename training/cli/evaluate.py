@@ -1,6 +1,7 @@
 """Measures the accuracy of a model."""
 
 from training.cli.arguments import add_source_arguments
+from training.errors import InputError
 
 
 def add_to(subparsers):
@@ -22,7 +23,6 @@ def add_to(subparsers):
     )
     parser.add_argument(
         "--templates",
-        default="clip_best",
         metavar="NAME",
         help="with --names: sentences about the classes: name, photo, clip_best (default), clip, or a sentence with {}",
     )
@@ -32,4 +32,7 @@ def add_to(subparsers):
 def run(options):
     from training.inspection.evaluate import evaluate_source
 
-    print(evaluate_source(options.source, options.assignments, options.split, options.names, options.templates))
+    if options.templates and not options.names:
+        raise InputError(f"--templates={options.templates} are sentences about the names of classes. Add --names FILE.")
+    templates = options.templates or "clip_best"
+    print(evaluate_source(options.source, options.assignments, options.split, options.names, templates))

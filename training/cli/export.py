@@ -33,6 +33,7 @@ def add_to(subparsers):
     add("--batch-sizes", type=positive, nargs="+", metavar="N", help="batch sizes for the warm-up (default: 1 8 32)")
     add("--signatures", nargs="+", metavar="NAME", help="signatures to write (default: all that the model has)")
     add_image_size(parser)
+    add("--max-patches", type=positive, metavar="N", help="patches of an image, for NaFlex models of images and texts")
     add("--max-image-pixels", type=positive, metavar="N", help="maximum pixels of a decoded image (default: 89478485)")
     parser.set_defaults(command=run)
 

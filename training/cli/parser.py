@@ -27,8 +27,9 @@ def parse(arguments):
         check_name(argument)
     options, rest = parser.parse_known_args(arguments)
     assignments = [argument for argument in rest if is_assignment(argument)]
-    if rest != assignments or (rest and not hasattr(options, "assignments")):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    unknown = [argument for argument in rest if not is_assignment(argument) or not hasattr(options, "assignments")]
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if assignments:  # argparse does not accept assignments after an option.
         options.assignments = [*options.assignments, *assignments]
     if is_assignment(getattr(options, "recipe", None) or ""):  # The recipe was left out.

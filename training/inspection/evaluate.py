@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import pathlib
 
+from keras_vit.checks import did_you_mean
 from keras_vit.label_spaces import imagenet1k_classes
 from training.data.sets.objectnet import is_objectnet, shared_part
 from training.data.subsets import with_names
@@ -83,7 +84,9 @@ def evaluate_source(source, assignments=(), split="test", names=None, templates=
             f"{len(shared.dataset.class_names)} shared classes; {shared.num_left_out:,} images of other classes are "
             f"left out.\n{classification_text(evaluation)}"
         )
-    if words is not None and sorted(dataset.class_names) == sorted(words):  # In the order of the data.
+    if words is not None:
+        _check_named(dataset.class_names, words)
+    if words is not None and len(dataset.class_names) == len(words):  # In the order of the data.
         opened = open_source(source, {label: words[label] for label in dataset.class_names}, templates)
     if task.annotation == "labels" and set(dataset.class_names) <= set(opened.class_names):
         dataset = with_names("labels", dataset, opened.class_names, are_known=False)
@@ -93,6 +96,16 @@ def evaluate_source(source, assignments=(), split="test", names=None, templates=
             f"{shortened_names(dataset.class_names)}. Choose data with the same {task.predicted}."
         )
     return f"{title}\n{task.evaluation_text(task.evaluate(opened.model, dataset, splits))}"
+
+
+def _check_named(class_names, words):
+    if unnamed := [name for name in class_names if name not in words]:
+        others = [label for label in words if label not in class_names]
+        raise InputError(
+            f"--names has no line for these classes of the data: {shortened_names(unnamed)}."
+            f"{did_you_mean(unnamed[0], others)} Lines of no class of the data: {shortened_names(others) or 'none'}. "
+            f"Write a line for each class: its label in the data, or LABEL=name, other name."
+        )
 
 
 def read_names(path):

@@ -82,6 +82,10 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
     subject, *compared = _subjects([source, *compare], image_size, bool(texts))
     if texts and subject.pair is None:
         raise InputError(f"--texts needs an image-text model, such as CLIP. {source} is none.")
+    if texts and subject.pair.tokenizer is None:
+        raise InputError(f"--texts needs a tokenizer, but {source} has none. Put its file beside the weights.")
+    if not all(text.strip() for text in texts):
+        raise InputError(f"--texts must not be empty. Received: {', '.join(map(repr, texts))}")
     if compared and _has_tokens(subject):
         raise InputError(
             "--compare works with Vision Transformers only. A VT-ResNet has only figures of filters, tokens and "

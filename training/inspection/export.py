@@ -17,6 +17,9 @@ from training.runs.opening import load_data
 from training.tasks import TASKS
 
 _COMMON_OPTIONS = {"precision", "tolerance", "min_agreement", "overwrite", "card"}
+_OPTIONS_OF_IMAGE_TEXT_MODELS = {
+    *("name", "precision", "tolerance", "overwrite", "batch_sizes", "image_size", "max_patches", "max_image_pixels")
+}
 _NUM_CALIBRATING, _SEED = 300, 0
 """Number of training images that calibrate and check an int8 file, and the seed that selects them."""
 
@@ -52,6 +55,12 @@ def export(source, path=None, format="saved_model", name=None, images=None, card
     path = path or (run.export / format if format == "openvino" else run.export)
     info = read_run_info(run.recipe) if run.recipe.is_file() else {"recipe": {}}
     name = name or info["recipe"].get("name") or source.stem
+    if isinstance(model, keras_vit.ImageTextModel):
+        given = {"card": card, "images": images}
+        given = {name: value for name, value in given.items() if value}
+        return _export_image_text_model(model, path, format, name=name, **given, **options)
+    if "max_patches" in options:
+        raise InputError("--max-patches requires a model of images and texts, such as a run of task=contrastive.")
     if card:
         options["card"] = (file.resolve() == run.model.resolve() and _evaluation(info)) or True
     is_calibrated = options.get("precision") == "int8" and format != "saved_model"
@@ -121,6 +130,24 @@ def _export_saved_model(model, path, run, labels=None, version=None, **options):
     num_classes = len(parity["predicted_classes"])
     agreement = parity["top_1_agreement"]
     return folder, _sentence(info["bytes"]["weights"], parity["images"], difference, agreement, num_classes)
+
+
+def _export_image_text_model(model, path, format, version=None, **options):
+    if format != "saved_model":
+        raise InputError(f"Images and texts require --format=saved_model. Received: --format={format}")
+    if unsuitable := options.keys() - _OPTIONS_OF_IMAGE_TEXT_MODELS:
+        flags = ", ".join(f"--{option.replace('_', '-')}" for option in sorted(unsuitable))
+        raise InputError(f"The model of images and texts has no classes. Leave out {flags}.")
+    version = _next_version(path) if version is None else version
+    try:
+        folder = keras_vit.export_image_text_model(model, path, version, **options)
+    except (ValueError, OSError, ImportError) as error:
+        raise InputError(str(error).replace("overwrite=True", "--overwrite")) from None
+    differences = json.loads((folder / "keras_vit.json").read_text())["parity"]["max_difference"]
+    return folder, (
+        f"Signatures: image, text and similarity. Compared with the model on photographs and random texts: largest "
+        f"difference of an embedding {max(differences['image'], differences['text']):.1e}."
+    )
 
 
 def _next_version(path):

@@ -51,6 +51,12 @@ def predict(source, images, top=5, to=None, batch_size=32, threshold=0.5):
     folder = find_saved_model(source)
     model = tf.saved_model.load(str(folder))  # Must stay referenced, because the signature needs the model's variables.
     serve = model.signatures.get("serving_default")
+    if "text" in model.signatures:
+        raise InputError(
+            f"{folder} compares images with texts and predicts no classes. Make a classifier of the names of classes "
+            f"(keras_vit.ImageTextModel.classifier) and export it, or send images and texts to a server "
+            f"(keras_vit.text.client.Client)."
+        )
     if serve is None or "image_bytes" not in serve.structured_input_signature[1]:
         raise InputError(f"{folder} does not take encoded images. Export the model with: python -m training export")
     is_table = to is not None and to.suffix.lower() in inference.TABLES

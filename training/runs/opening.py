@@ -57,7 +57,7 @@ def open_source(source, names=None, templates="clip_best"):
 
     Args:
         source: Folder of a run, `.keras` file, or weights as in `keras_vit.from_pretrained`, including names from
-            the catalogue. With `names`, weights or a `.keras` file of an image-text model.
+            the catalogue. With `names`, all of these are image-text models.
         names: {label of a class: its names}, for an image-text model.
         templates: As in `keras_vit.ImageTextModel.classifier`.
 
@@ -70,7 +70,8 @@ def open_source(source, names=None, templates="clip_best"):
     path = pathlib.Path(source)
     run = Run(path.parent if path.suffix == ".keras" else path)
     if names is not None:
-        return Opened(without_queries(str(source)), _classifier(source, names, templates), run, None, list(names))
+        file = run.model if run.folder == path and run.recipe.is_file() else source
+        return Opened(without_queries(str(source)), _classifier(file, names, templates), run, None, list(names))
     if run.folder == path and run.recipe.is_file():
         return Opened(str(source), load_model(run.model), run, recipes.load(str(run.recipe)), read_class_names(run))
     if path.suffix == ".keras":

@@ -158,7 +158,7 @@ class Task(task.Task):
         return self.results(evaluation)
 
     def next_commands(self, folder, samples):
-        return [f"evaluate {folder}", f'explain {folder} --texts "a text"']
+        return [f"evaluate {folder}", f'explain {folder} --texts "a text"', f"export {folder}"]
 
 
 class ContrastiveObjective:

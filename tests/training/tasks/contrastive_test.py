@@ -22,6 +22,8 @@ from training.engine.models import build_model
 from training.errors import InputError
 from training.evaluation import retrieval
 from training.inspection.evaluate import evaluate_source
+from training.inspection.export import export
+from training.inspection.predict import predict
 from training.recipe.assignments import override
 from training.recipe.config import Data
 from training.reports.text import retrieval_text
@@ -242,6 +244,21 @@ def test_a_run_from_published_weights(pairs, published, frozen, tmp_path):
         assert all(same) if name == frozen else not any(same[:2])
     assert trained.similarity(np.zeros((1, *trained.image_encoder.input_shape[1:])), ["a", "b"]).shape == (1, 2)
     assert f"{evaluation.of_texts[1]:.2%}" in evaluate_source(run.folder)
+    if frozen == "none":
+        exported, sentence = export(run.folder, batch_sizes=[1])
+        assert exported == run.export / "1"
+        assert "Signatures: image, text and similarity" in sentence
+        with pytest.raises(InputError, match="compares images with texts and predicts no classes"):
+            predict(run.folder, run.samples.glob("*"))
+        (tmp_path / "names.txt").write_text("0\ntwo")
+        with pytest.raises(InputError, match=r"no line for these classes.*: 1, 2, 3.*no class of the data: two\."):
+            evaluate_source(run.folder, ["data.dataset=digits"], names=tmp_path / "names.txt")
+        for options, message in (
+            ({"top_k": 1, "card": True}, "Leave out --card, --top-k"),
+            ({"format": "onnx"}, "require"),
+        ):
+            with pytest.raises(InputError, match=message):
+                export(run.folder, **options)
 
 
 @pytest.mark.slow
