@@ -99,7 +99,7 @@ def big_vision_text(arrays, num_heads, is_stacked):
 @pytest.mark.parametrize("is_stacked", rest_slow([True, False]))
 @pytest.mark.skipif(not TENSORFLOW, reason="files do not depend on the backend")
 def test_big_vision(is_stacked, tmp_path):
-    """The owners' outputs, from the same weights in the layout of big_vision, with stacked blocks or without."""
+    """The owners' outputs, from the same weights in the layouts of big_vision: stacked blocks or not, NaFlex or not."""
     arrays, expected = load_file(GOLDEN / "siglip_hf" / "model.safetensors"), np.load(GOLDEN / "siglip_hf" / "io.npz")
     image = keras_vit.from_pretrained(GOLDEN / "siglip_hf")
     keras_vit.save_weights(image, tmp_path / "image.npz", "google")
@@ -109,9 +109,15 @@ def test_big_vision(is_stacked, tmp_path):
     files |= big_vision_text(arrays, 2, is_stacked)
     files |= {"params/t": arrays["logit_scale"], "params/b": arrays["logit_bias"]}
     np.savez(tmp_path / "siglip.npz", **files)
-    model = keras_vit.ImageTextModel.from_pretrained(tmp_path / "siglip.npz", family="siglip", grid_size=(4, 4))
-    assert_close(model.text_embeddings(expected["ids"]), expected["text"])
-    assert_close(model.similarity(expected["images"], expected["ids"], logits=True), expected["logits_per_image"])
+    kernel, positions = (f"params/img/{name}" for name in ("embedding/kernel", "pos_embedding"))
+    files[kernel] = files[kernel].reshape(-1, files[kernel].shape[-1])
+    files[positions] = files[positions].reshape(4, 4, -1)
+    np.savez(tmp_path / "naflex.npz", **files)
+    for name, method in (("siglip", "align_corners"), ("naflex", "bilinear_antialias")):
+        model = keras_vit.ImageTextModel.from_pretrained(tmp_path / f"{name}.npz", family="siglip", grid_size=(4, 4))
+        assert keras_vit.describe(model.image_encoder).config.position_interpolation == method
+        assert_close(model.text_embeddings(expected["ids"]), expected["text"])
+        assert_close(model.similarity(expected["images"], expected["ids"], logits=True), expected["logits_per_image"])
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="files do not depend on the backend")

@@ -6,13 +6,14 @@ some files of big_vision, the arrays of all blocks are stacked.
 """
 
 import logging
+import math
 import re
 
 from keras_vit.architectures.stem import StemConfig
 from keras_vit.outputs import Output
 from keras_vit.weights.catalogue.families import FAMILIES, preprocessing_of
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.containers.files import Renamed
+from keras_vit.weights.containers.files import Renamed, Reshaped
 from keras_vit.weights.formats.describing import check_depth, count_blocks, stage_depths_of, vit_config
 from keras_vit.weights.formats.expressible import check_expressible
 from keras_vit.weights.formats.format import CardFormat, Format
@@ -28,6 +29,8 @@ NAMES = Names(read_rules("google_names.txt"))
 _PREFIXES = ("", "opt/target/", "params/", "params/img/", "img/")
 _TABLES = ("Transformer/posembed_input/pos_embedding", "pos_embedding")
 """Names of the position table in vision_transformer and in big_vision"""
+_NUM_CHANNELS = 3
+"""Channels of the images of NaFlex models, whose patches are vectors"""
 # (name in Flax's first generation, name in linen)
 _PRE_LINEN = (
     ("LayerNorm_2", "LayerNorm_1"),
@@ -39,12 +42,15 @@ _PRE_LINEN = (
 def _describe(file, hints):
     prefix = _prefix(file)
     file = _renamed(file, prefix)
+    left_out = file.left_out
+    is_naflex = len(file.shapes["embedding/kernel"]) == 2 and len(set(file.shapes.get(_TABLES[1], ())[:2])) == 1
+    if is_naflex:
+        file = _with_images(file)
     shapes = file.shapes
     kernel = shapes["embedding/kernel"]
     if len(kernel) != 4:
         raise ValueError(
-            f"embedding/kernel must be a patch projection (height, width, channels, D), but has the shape {kernel}. "
-            f"NaFlex models, whose inputs are patches instead of images, are not supported."
+            f"embedding/kernel must be a patch projection (height, width, channels, D), but has the shape {kernel}."
         )
     has_class_token, table = "cls" in shapes, next((name for name in _TABLES if name in shapes), None)
     if "MAPHead_0/probe" in shapes and "head/kernel" not in shapes:
@@ -71,6 +77,8 @@ def _describe(file, hints):
         "representation_dim": shapes["pre_logits/kernel"][1] if "pre_logits/kernel" in shapes else None,
         **FAMILIES[family].config_fields,
     }
+    if is_naflex:
+        fields["position_interpolation"] = "bilinear_antialias"
     # vision_transformer inserts the class token, then adds positions. big_vision adds positions before it inserts the
     # class token, except in the oldest files.
     choices = [has_class_token] if table == _TABLES[0] else range(has_class_token + 1)
@@ -84,7 +92,7 @@ def _describe(file, hints):
         channels=shapes["embedding/kernel" if stem is None else "conv_root/kernel"][2],
         preprocessing=preprocessing_of(family, image_size),
         read=lambda: NAMES.decode(file, num_heads),
-        skipped=file.left_out,
+        skipped=left_out,
         output=Output("embedding") if prefix.endswith("img/") else output_of_problem({}, classes),
     )
 
@@ -113,6 +121,18 @@ def _renamed(file, prefix):
         for pre_linen, linen in _PRE_LINEN:
             names = {new.replace(f"/{pre_linen}/", f"/{linen}/"): old for new, old in names.items()}
     return Renamed(file, names)
+
+
+def _with_images(file):
+    """The arrays of a NaFlex model, whose inputs are patches, as those of a model of images."""
+    (inputs, dim), (side, _, _) = (file.shapes[name] for name in ("embedding/kernel", _TABLES[1]))
+    patch = math.isqrt(inputs // _NUM_CHANNELS)
+    if patch**2 * _NUM_CHANNELS != inputs:
+        raise ValueError(
+            f"Patches must be square, with {_NUM_CHANNELS} channels. Received: {inputs} numbers of a patch"
+        )
+    new = {"embedding/kernel": (patch, patch, _NUM_CHANNELS, dim), _TABLES[1]: (1, side * side, dim)}
+    return Reshaped(file, {name: (shape, lambda array, s=shape: array.reshape(s)) for name, shape in new.items()})
 
 
 def _renumbered(name, offset):
