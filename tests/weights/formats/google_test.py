@@ -275,7 +275,10 @@ def test_refuses_two_places_of_positions(tmp_path):
 def test_refuses_patches_instead_of_images(tmp_path):
     arrays = _golden("bv_map_learn")
     arrays["embedding/kernel"] = arrays["embedding/kernel"].reshape(48, 24)
-    with pytest.raises(ValueError, match=r"embedding/kernel must be .* the shape \(48, 24\).* NaFlex"):
+    with pytest.raises(ValueError, match=r"embedding/kernel must be .* the shape \(48, 24\)"):
+        _load(arrays, tmp_path)
+    arrays |= {"embedding/kernel": np.zeros((50, 24), "float32"), "pos_embedding": np.zeros((4, 4, 24), "float32")}
+    with pytest.raises(ValueError, match="square, with 3 channels. Received: 50 numbers"):  # Of a NaFlex model.
         _load(arrays, tmp_path)
 
 
