@@ -278,7 +278,7 @@ def test_refuses_patches_instead_of_images(tmp_path):
     with pytest.raises(ValueError, match=r"embedding/kernel must be .* the shape \(48, 24\)"):
         _load(arrays, tmp_path)
     arrays |= {"embedding/kernel": np.zeros((50, 24), "float32"), "pos_embedding": np.zeros((4, 4, 24), "float32")}
-    with pytest.raises(ValueError, match="square, with 3 channels. Received: 50 numbers"):  # Of a NaFlex model.
+    with pytest.raises(ValueError, match=r"square, with 3 channels. Received: 50 numbers"):  # Of a NaFlex model.
         _load(arrays, tmp_path)
 
 
