@@ -177,11 +177,11 @@ def check_images(images, expected):
         try:
             images = np.asarray(images)
         except ValueError as error:
-            shapes = ", ".join(map(str, sorted({np.shape(image) for image in images})))
+            shapes = ", ".join(map(str, sorted({getattr(image, "shape", "unknown") for image in images}, key=str)))
             raise ValueError(
                 f"All images must have the size of the model. Received: images of the shapes {shapes}. Resize them."
             ) from error
-    if isinstance(images, np.ndarray) and images.dtype.kind in "OSU":
+    if isinstance(images, np.ndarray) and images.dtype.kind in "OSUc":
         raise ValueError(
             f"Images must be arrays of pixels, such as np.array(keras.utils.load_img(path)). Received: {shown(given)}"
         )

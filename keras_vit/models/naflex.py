@@ -55,6 +55,8 @@ def naflex_model(model: keras.Model, max_patches: int = 256, name: str | None = 
     config = read_architecture(preprocessing_layer(model).architecture)
     max_patches = check_positive_integer("max_patches", max_patches)
     _check(config)
+    if len(model.output_shape) != 2:
+        raise ValueError(f"The model must pool its tokens. Received: outputs of shape {model.output_shape}")
     shape = (*config.patch_shape, model.input_shape[-1])
     inputs = {
         "patches": keras.Input((max_patches, *shape), name="patches"),

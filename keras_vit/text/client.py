@@ -71,8 +71,9 @@ class Client:
                 outputs = json.load(response)["outputs"]
         except urllib.error.HTTPError as error:
             raise ValueError(f"{self.address} answers with status {error.code}: {error.read().decode()}") from error
-        except urllib.error.URLError as error:
-            raise ConnectionError(f"{self.address} cannot be reached: {error.reason}. Does the server run?") from error
+        except (urllib.error.URLError, TimeoutError) as error:
+            reason = getattr(error, "reason", error)
+            raise ConnectionError(f"{self.address} cannot be reached: {reason}. Does the server run?") from error
         return {name: np.asarray(rows, bool if name == "valid" else "float32") for name, rows in outputs.items()}
 
 

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.analysis.features import patch_tokens
-from keras_vit.architectures import read_architecture
 from keras_vit.architectures.text import TextConfig
-from keras_vit.checks import check_choice, shown
-from keras_vit.graph import check_images, to_array
+from keras_vit.checks import check_choice, check_positive_integer, shown
+from keras_vit.graph import all_layers, check_images, to_array
 from keras_vit.inference import predictor
 from keras_vit.layers import Similarity
 from keras_vit.models import KINDS
@@ -25,6 +24,7 @@ from keras_vit.models.building import SharedArguments
 from keras_vit.models.naflex import naflex_inputs, naflex_model
 from keras_vit.models.text_encoder import build_text_encoder, text_config
 from keras_vit.outputs import Output
+from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.pretrained import from_pretrained
 from keras_vit.text.contrastive import loss_over_replicas
 from keras_vit.text.prompts import check_names, check_templates, class_embeddings
@@ -109,12 +109,8 @@ class ImageTextModel(keras.Model):
                 f"Images and texts need embeddings of the same width. Received: {image_encoder.output_shape} of images "
                 f"and {text_encoder.output_shape} of texts. TextConfig(projection_dim={widths[0]}) projects texts"
             )
-        vocabulary_size = text_encoder.get_layer("token_embedding").vocabulary_size
-        if tokenizer is not None and tokenizer.vocabulary_size > vocabulary_size:
-            raise ValueError(
-                f"The tokenizer has {tokenizer.vocabulary_size:,} tokens, but the text encoder reads only "
-                f"{vocabulary_size:,}. Pass the tokenizer that was published with the weights."
-            )
+        if tokenizer is not None:
+            _check_tokenizer(tokenizer, text_encoder)
         images, token_ids = image_encoder.input, text_encoder.input
         inputs = {
             "images": keras.Input(images.shape[1:], dtype=images.dtype, name="images"),
@@ -173,8 +169,8 @@ class ImageTextModel(keras.Model):
 
     def fit(self, x=None, *arguments, **options):
         token_ids = x.get("token_ids") if isinstance(x, dict) else None
-        if isinstance(token_ids, (list, tuple, np.ndarray)) and np.asarray(token_ids).dtype.kind not in "iu":
-            raise ValueError(f"token_ids must be integers, model.tokenizer(texts). Received: {shown(token_ids)}")
+        if isinstance(token_ids, (list, tuple, np.ndarray)):  # Those of data sets and generators are read later.
+            self._checked_ids(token_ids)
         return super().fit(x, *arguments, **options)
 
     def call(self, inputs, training=None, mask=None):
@@ -195,7 +191,7 @@ class ImageTextModel(keras.Model):
                 f"{'no' if sample_weight is None else 'some'} sample weights."
             )
         loss, num_replicas = loss_over_replicas(image, text, self.activation)
-        return sum(self.losses, loss / num_replicas)  # Keras sums the gradients of replicas.
+        return sum(self.losses, loss) / num_replicas  # Keras sums the gradients of replicas.
 
     def image_embeddings(
         self,
@@ -246,7 +242,8 @@ class ImageTextModel(keras.Model):
             logits: Whether logits are returned in place of probabilities: those of a softmax over the texts, or of a
                 sigmoid for each pair, as the model's owners define it.
         """
-        image = images if getattr(images, "ndim", 4) == 2 else self.image_embeddings(images)
+        image = self._given(images)
+        image = self.image_embeddings(images) if image is None else image
         layer = self.similarity_layer
         found = np.exp(to_array(layer.log_scale)) * image @ self._text_rows(texts).T
         if layer.use_bias:
@@ -337,28 +334,63 @@ class ImageTextModel(keras.Model):
         )
         return build_with_weights(build, dataclasses.replace(checkpoint, read=read, **facts))
 
+    def _given(self, rows):
+        """Unit vectors, if `rows` are embeddings: floats (N, E). Otherwise `None`."""
+        if len(getattr(rows, "shape", ())) != 2:
+            return None
+        rows, width = np.asarray(rows), self.text_encoder.output_shape[-1]
+        if rows.dtype.kind in "iu":  # Token ids.
+            return None
+        if rows.shape[1] != width:
+            raise ValueError(f"Embeddings must be (N, {width}). Received: an array of shape {rows.shape}")
+        return divided_by_length(rows.astype("float32"))
+
     def _text_rows(self, texts):
         """The embeddings of texts, which may be given."""
-        rows = np.asarray(texts)
-        return rows if rows.dtype.kind == "f" else self.text_embeddings(texts)
+        rows = self._given(texts)
+        return self.text_embeddings(texts) if rows is None else rows
 
     def _token_ids(self, texts):
-        ids = np.asarray(texts)
-        if ids.dtype.kind in "iu":
-            length = self.text_encoder.get_layer("position_embedding").context_length
-            if ids.ndim != 2 or ids.shape[1] > length:
-                raise ValueError(f"Token ids must be (N, T), with at most {length} tokens. Received: {ids.shape}")
-            return ids.astype("int32")
+        first = (
+            texts
+            if isinstance(texts, (str, bytes)) or not isinstance(texts, collections.abc.Sequence)
+            else next(iter(texts), "")
+        )
+        if not isinstance(first, (str, bytes)):
+            return self._checked_ids(texts)
         if self.tokenizer is None:
             raise ValueError(f"{_NO_TOKENIZER} Or pass token ids. Received: {shown(texts)}")
         return self.tokenizer(texts)
+
+    def _checked_ids(self, token_ids):
+        """Token ids as int32 (N, T)."""
+        try:
+            ids = np.asarray(token_ids)
+        except ValueError:  # The lists have different lengths.
+            ids = np.empty(0, object)
+        length = self.text_encoder.get_layer("position_embedding").context_length
+        count = self.text_encoder.get_layer("token_embedding").vocabulary_size
+        if ids.dtype.kind not in "iu":
+            raise TypeError(
+                f"Texts must be a string, a list of strings, or token ids, integers (N, T), such as "
+                f"model.tokenizer(texts). Received: {shown(token_ids)}"
+            )
+        is_fixed = self.text_encoder.input_shape[1] is not None
+        if ids.ndim != 2 or ids.shape[1] > length or (is_fixed and ids.shape[1] < length):
+            raise ValueError(
+                f"Token ids must be (N, T), with {'' if is_fixed else 'at most '}{length} tokens. Received: {ids.shape}"
+            )
+        if ids.size and not 0 <= ids.min() <= ids.max() < count:
+            raise ValueError(f"Token ids must be from 0 to {count - 1}. Received: {ids.min()} to {ids.max()}")
+        return ids.astype("int32")
 
     def _shortened(self, token_ids):
         """Token ids without columns that consist of padding, if the text encoder does not read them."""
         if self.text_encoder.input_shape[1] is not None:
             return token_ids
         padding = self.text_encoder.get_layer("pooling").padding_id
-        length = np.flatnonzero((token_ids != padding).any(axis=0)).max(initial=0) + 1
+        # The end token of some models is the padding. Therefore one column of padding is kept.
+        length = np.flatnonzero((token_ids != padding).any(axis=0)).max(initial=0) + 2
         return token_ids[:, : -(-length // _LENGTH_STEP) * _LENGTH_STEP]
 
     @property
@@ -373,7 +405,7 @@ class ImageTextModel(keras.Model):
         }
         return {
             "image_encoder": keras.saving.serialize_keras_object(self.image_encoder),
-            "text_encoder": self.text_config.to_dict(),
+            "text_encoder": keras.saving.serialize_keras_object(self.text_encoder),
             "activation": self.activation,
             "tokenizer": tokenizer,
             "name": self.name,
@@ -381,10 +413,8 @@ class ImageTextModel(keras.Model):
 
     @classmethod
     def from_config(cls, config):
-        encoders = {
-            "image_encoder": keras.saving.deserialize_keras_object(config["image_encoder"]),
-            "text_encoder": read_architecture(config["text_encoder"]),
-        }
+        names = ("image_encoder", "text_encoder")
+        encoders = {name: keras.saving.deserialize_keras_object(config[name]) for name in names}
         model = cls(**config | encoders | {"tokenizer": None})
         model._tokenizer_config = config["tokenizer"]
         return model
@@ -402,13 +432,31 @@ class ImageTextModel(keras.Model):
 def _naflex_model(encoder, max_patches):
     """The `naflex_model` of an encoder. It is built once, so that it is compiled once."""
     built = _NAFLEX_MODELS.setdefault(encoder, {})
-    if max_patches not in built:
-        built[max_patches] = naflex_model(encoder, max_patches)
-    return built[max_patches]
+    pixels = preprocessing_layer(encoder).pixel_settings
+    state = max_patches, repr(pixels), *(layer.quantization_mode for layer in all_layers(encoder))
+    if state not in built:
+        built[state] = naflex_model(encoder, max_patches)
+    return built[state]
 
 
 _NAFLEX_MODELS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-"""{image encoder: {max_patches: model}}"""
+"""{image encoder: {what a model was built for: model}}"""
+
+
+def _check_tokenizer(tokenizer, text_encoder):
+    count = text_encoder.get_layer("token_embedding").vocabulary_size
+    if tokenizer.vocabulary_size > count:
+        raise ValueError(
+            f"The tokenizer has {tokenizer.vocabulary_size:,} tokens, but the text encoder reads only {count:,}. Pass "
+            f"the tokenizer that was published with the weights."
+        )
+    length = text_encoder.get_layer("position_embedding").context_length
+    is_fixed = text_encoder.input_shape[1] is not None  # Its attention sees padding.
+    if tokenizer.context_length > length or (is_fixed and tokenizer.context_length < length):
+        raise ValueError(
+            f"The text encoder reads {'' if is_fixed else 'at most '}{length} tokens. Received: a tokenizer with "
+            f"context_length={tokenizer.context_length}"
+        )
 
 
 def _assign(assign, weights, layers):
@@ -419,6 +467,7 @@ def _assign(assign, weights, layers):
 
 def _units(encoder, compute, rows, batch_size):
     """Unit vectors of the outputs of an encoder for all rows. `compute` returns those of a batch."""
+    check_positive_integer("batch_size", batch_size)
     batches: collections.abc.Iterable = (rows[first : first + batch_size] for first in range(0, len(rows), batch_size))
     none = np.zeros((0, encoder.output_shape[-1]), "float32")  # The result if there are no rows.
     return divided_by_length(np.concatenate([none, *(np.asarray(compute(batch), "float32") for batch in batches)]))

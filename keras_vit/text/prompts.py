@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit.atomic_files import replace_file_atomically
 from keras_vit.checks import did_you_mean, shown
 from keras_vit.weights.assign import checksum
+from keras_vit.weights.sources.download import writing
 from keras_vit.weights.sources.fetch import cache_folder
 
 _PICTURES = (
@@ -91,7 +92,7 @@ def class_embeddings(model, classes, templates):
 
     The embedding of a class is the mean of the embeddings of all its texts, the names in all templates, divided by its
     length (CLIP, section 3.1.4). Embeddings are kept in the folder of downloaded weights, under a name that depends on
-    the texts, the tokenizer and the weights.
+    the texts, the tokenizer, the weights and the precision.
 
     Args:
         model: `keras_vit.ImageTextModel`
@@ -102,6 +103,8 @@ def class_embeddings(model, classes, templates):
     path = cache_folder() / "text_embeddings" / f"{_fingerprint(model, texts)}.npy"
     if path.is_file():
         return np.load(path)
+    with writing(path):  # A folder that cannot be made is reported before the texts are computed.
+        path.parent.mkdir(parents=True, exist_ok=True)
     flat, began = [text for each in texts for text in each], time.monotonic()
     found: list[np.ndarray] = []
     printed = began
@@ -115,17 +118,16 @@ def class_embeddings(model, classes, templates):
     parts = np.split(np.concatenate(found), np.cumsum([len(each) for each in texts])[:-1])
     means = np.stack([part.mean(axis=0) for part in parts])
     embeddings = (means / np.linalg.norm(means, axis=-1, keepdims=True)).astype("float32")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file_atomically(path) as unfinished, open(unfinished, "wb") as file:
+    with writing(path), replace_file_atomically(path) as unfinished, open(unfinished, "wb") as file:
         np.save(file, embeddings)
     return embeddings
 
 
 def _fingerprint(model, texts):
     weights = {str(index): weight for index, weight in enumerate(model.text_encoder.get_weights())}
-    digest = hashlib.sha256(
-        repr((model.tokenizer.kind, model.tokenizer.context_length, texts)).encode("utf-8", "replace")
-    )
+    dtypes = [layer.compute_dtype for layer in model.text_encoder.layers]
+    settings = model.text_config, dtypes, model.tokenizer.kind, model.tokenizer.context_length, texts
+    digest = hashlib.sha256(repr(settings).encode("utf-8", "replace"))
     digest.update(model.tokenizer.vocabulary)
     digest.update(str(checksum(weights)).encode())
     return digest.hexdigest()[:32]

@@ -12,7 +12,7 @@ import typing
 
 import numpy as np
 
-from keras_vit.checks import check_choice, check_size, shown
+from keras_vit.checks import check_choice, check_positive_integer, check_size, shown
 
 FILES = {
     "clip": "tokenizer.json",
@@ -148,11 +148,20 @@ class Tokenizer:
             texts: The texts.
             context_length: As in `Tokenizer`.
             most_words: Maximum number of words. Less frequent words share an id.
+
+        Raises:
+            ImportError: If the extra `text` is not installed.
+            TypeError: If `texts` is not a list of strings.
+            ValueError: If a number is not positive.
         """
         try:
             import tokenizers
         except ImportError as error:
             raise ImportError(_MISSING.format(error.name)) from error
+        check_positive_integer("most_words", most_words)
+        texts = [] if isinstance(texts, (str, bytes)) else list(texts)
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"texts must be a list of at least one string. Received: {shown(texts)}")
         splitter = tokenizers.pre_tokenizers.Whitespace()
         cleaned = (_valid(text[:_MAX_CHARACTERS]).lower() for text in texts)
         counts = collections.Counter(word for text in cleaned for word, _ in splitter.pre_tokenize_str(text))

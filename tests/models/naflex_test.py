@@ -201,3 +201,5 @@ def test_embeddings_of_images_of_different_sizes():
     expected = naflex.predict_on_batch(keras_vit.naflex_inputs(images, naflex))
     assert_close(rows, expected / np.linalg.norm(expected, axis=1, keepdims=True))
     assert_close(model.image_embeddings(images, 1, max_patches=9), rows)
+    model.image_encoder.layers[1].set_preprocessing(mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    assert abs(model.image_embeddings(images, max_patches=9) - rows).max() > 0.01

@@ -125,8 +125,11 @@ def test_files_contain_the_tokenizer(tmp_path):
     model, images = random_model("sigmoid"), np.random.default_rng(0).normal(size=(2, *SHAPE)).astype("float32")
     texts = ["a photo of a cat", "it's a toy"]
     expected = model.similarity(images, texts)
+    model.text_encoder.trainable = False
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.image_encoder.trainable_weights
+    assert not loaded.text_encoder.trainable_weights
     np.testing.assert_array_equal(loaded.similarity(images, texts), expected)
     assert keras_vit.describe(loaded).config == keras_vit.describe(model.image_encoder).config
 
@@ -219,6 +222,9 @@ def test_classes_have_several_names_and_sentences(model, tmp_path, monkeypatch):
     assert_close(kernel / np.linalg.norm(kernel, axis=0), units.T)
     monkeypatch.setattr(model, "text_embeddings", None)
     model.classifier(names, ["the {}", "{}!"], none_of_these=["thing"])
+    monkeypatch.setattr(model.text_encoder.get_layer("encoder_block_0").mlp_block, "activation", "relu")
+    with pytest.raises(TypeError, match="NoneType"):  # The embeddings of another architecture are computed.
+        model.classifier(names, ["the {}", "{}!"], none_of_these=["thing"])
 
 
 def test_no_images_and_no_texts(model):
@@ -251,7 +257,6 @@ def test_what_is_refused(model):
             ),
             "has 573 tokens, but the text encoder reads only 500",
         ),
-        (lambda: model.fit({"images": np.zeros((1, *SHAPE)), "token_ids": ["cat"]}), r"tokenizer\(texts\).*'cat'"),
         (lambda: model.image_embeddings(np.zeros((1, 24, 16, 3))), r"\(None, 16, 24, 3\).*\(1, 24, 16, 3\)\.$"),
         (
             lambda: model.text_maps(np.zeros(SHAPE), "cat"),
@@ -259,16 +264,28 @@ def test_what_is_refused(model):
         ),
         (lambda: model.similarity(["cat.jpg"], "cat"), r"must be arrays of pixels.*Received: \['cat.jpg'\]"),
         (lambda: model.similarity(None, "cat"), "must be arrays of pixels.*Received: None"),
+        (lambda: model.text_embeddings([[1, 573]]), "must be from 0 to 572. Received: 1 to 573"),
+        (lambda: model.similarity(np.ones((2, 19)), "cat"), r"must be \(N, 20\).*\(2, 19\)"),
+        (lambda: model.text_embeddings("cat", -1), "batch_size must be a positive integer"),
+        (
+            lambda: keras_vit.ImageTextModel(
+                model.image_encoder,
+                model.text_config.replace(attention="all"),
+                tokenizer=Tokenizer("clip", model.tokenizer.vocabulary, CONTEXT - 1),
+            ),
+            "reads 24 tokens. Received: a tokenizer with context_length=23",
+        ),
+        (lambda: random_model(attention="all").text_embeddings([[1] * 23]), r"with 24 tokens\. Received: \(1, 23\)"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
     with pytest.raises(FileNotFoundError, match=r"has no tokenizer\. Needed: tokenizer\.json"):
         keras_vit.ImageTextModel.from_pretrained(GOLDEN / "clip_hf", tokenizer=GOLDEN / "clip_hf")
-    with pytest.raises(TypeError, match=r"Texts must be strings\. Received: None"):
-        model.text_embeddings(["cat", None])
-    for texts in (None, b"cat"):
-        with pytest.raises(TypeError, match="must be a string or a list of strings"):
+    for texts in (None, b"cat", ["cat", None], [None], [[1, 2], [1]]):
+        with pytest.raises(TypeError, match="Texts must be"):
             model.text_embeddings(texts)
+    with pytest.raises(TypeError, match=r"tokenizer\(texts\).*'cat'"):
+        model.fit({"images": np.zeros((1, *SHAPE)), "token_ids": ["cat"]})
     wide = keras_vit.TextConfig(573, CONTEXT, 12, num_layers=1, num_heads=3, mlp_dim=16)
     with pytest.raises(ValueError, match=r"same width.*TextConfig\(projection_dim=20\)"):
         keras_vit.ImageTextModel(model.image_encoder, wide)

@@ -106,7 +106,7 @@ def _signatures(model, image_encoder, decode, precision, batch_sizes):
         if model.text_encoder.input_shape[1] is None:  # It does not read padding, so the end of all texts is left out.
             is_used = tf.reduce_any(token_ids != config.padding_id, axis=0)
             length = tf.reduce_max(tf.where(is_used, tf.range(1, config.context_length + 1), 1))
-            token_ids = token_ids[:, :length]
+            token_ids = token_ids[:, : length + 1]  # The end token of some models is the padding.
         return {"embedding": where_valid(valid, text_encoder(token_ids)), "valid": valid}
 
     # A server does not check shapes, so it would accept inputs of other shapes with as many numbers.

@@ -104,6 +104,9 @@ def test_a_vocabulary_of_words():
     ids = tokenizer(["a disc", "A  disc blue unicorn", "a a a a a a a", ""])
     assert ids.tolist() == [[3, 4, 1, 0, 0, 0], [3, 4, 2, 2, 1, 0], [3, 3, 3, 3, 3, 1], [1, 0, 0, 0, 0, 0]]
     assert tokenizer.vocabulary_size == 6  # Padding, end, unknown, "a", "disc", and "." before "blue".
+    for texts in ("a cat", [], ["a", 3]):
+        with pytest.raises(TypeError, match="list of at least one string"):
+            Tokenizer.from_texts(texts, 6)
 
 
 def test_loss_and_metric_of_a_batch():
