@@ -122,7 +122,12 @@ def weighted_median(depths):
     return np.take_along_axis(ordered, (weights < weights[-1] / 2).sum(axis=0, keepdims=True), axis=0)[0]
 
 
-def train_torch(recipe, folder):
+def report(step, loss):
+    if step % 50 == 0:
+        print(f"step {step}: loss {loss:.3f}", flush=True)
+
+
+def train_torch(recipe, folder, on_step=report):
     """Trains transformers' model. The update is that of `training.engine.optimizers`."""
     model = transformers.EomtForUniversalSegmentation.from_pretrained(folder / "initial").train()
     ours, task = keras_vit.from_pretrained(folder / "initial", input_shape=SHAPE), TASKS[recipe.task](recipe)
@@ -160,8 +165,7 @@ def train_torch(recipe, folder):
         for group in optimizer.param_groups:
             group["lr"] = float(schedule(step))
         optimizer.step()
-        if step % 50 == 0:
-            print(f"step {step}: loss {loss.item():.3f}", flush=True)
+        on_step(step, loss.item())
     model.attn_mask_probs.zero_()
     model.save_pretrained(folder / "trained")
     return keras_vit.from_pretrained(folder / "trained", input_shape=SHAPE, include_preprocessing=True)
