@@ -111,6 +111,8 @@ def _stem_features(images, config):
 
 def add_prefix_tokens(tokens, config):
     """Prepends the config's prefix tokens to the patch tokens (B, N, D). Returns (B, T, D)."""
+    if config.num_detection_tokens:
+        tokens = layers.RegisterTokens(config.num_detection_tokens, 0.02, name="detection_tokens")(tokens)
     if config.num_register_tokens:
         tokens = layers.RegisterTokens(config.num_register_tokens, name="register_tokens")(tokens)
     if config.distillation_token:

@@ -22,11 +22,13 @@ ACTIVATIONS = {
     "boxes": None,
     "embedding": None,
     "objects": "softmax",
+    "object_labels": "sigmoid",
 }
 """{kind of an output: the activation that makes its scores probabilities, or `None` if it has no scores}"""
 _WITH_UNITS = ("values", "depth")
 _RANKS = dict.fromkeys(("class_map", "masks", "depth", "normals"), 4) | {
     "objects": 3,
+    "object_labels": 3,
     "classes": 2,
     "labels": 2,
     "values": 2,
@@ -42,9 +44,10 @@ class Output:
         kind: `"classes"`: scores of classes that exclude each other, (B, classes). `"labels"`: scores of labels of
             which an image can have several, (B, labels). `"values"`: numbers, (B, values). `"class_map"`: scores of the
             classes of each pixel, (B, H, W, classes). `"masks"`: scores of the pixels of N masks, (B, H, W, N).
-            `"objects"`: scores of the classes of N masks, (B, N, classes + 1); the last means that there is no object.
-            `"depth"`: distances, (B, H, W, 1). `"normals"`: unit vectors, (B, H, W, 3). `"boxes"`: corners of N boxes,
-            (B, N, 4). `"embedding"`: features, (B, ..., D).
+            `"objects"`: scores of the classes of N masks or boxes, (B, N, classes + 1); the last means that there is no
+            object. `"object_labels"`: scores of the labels of N boxes, (B, N, labels). `"depth"`: distances, (B, H, W,
+            1). `"normals"`: unit vectors, (B, H, W, 3). `"boxes"`: centre x, centre y, width and height of N boxes as
+            shares of the image, (B, N, 4). `"embedding"`: features, (B, ..., D).
         activation: Name of the activation of the last layer, or `None` if there is none. Scores without an activation
             are logits.
         names: Names of the classes, labels or values, or `None` if they are unknown.
@@ -107,12 +110,13 @@ def outputs_of(model: keras.Model) -> dict[str, Output]:
 def output_of(model):
     """The `Output` of a model with one output. Raises a ValueError if it has several.
 
-    Masks and the classes of their objects count as one output: masks with the names of these classes.
+    Masks or boxes and the classes of their objects count as one output: masks or boxes with the names of these classes.
     """
     described = outputs_of(model)
     kinds = {output.kind: output for output in described.values()}
-    if len(described) == 2 and set(kinds) == {"masks", "objects"}:
-        return dataclasses.replace(kinds["masks"], names=kinds["objects"].names, is_thing=kinds["objects"].is_thing)
+    shapes, objects = kinds.get("masks") or kinds.get("boxes"), kinds.get("objects") or kinds.get("object_labels")
+    if len(described) == 2 and shapes and objects:
+        return dataclasses.replace(shapes, names=objects.names, is_thing=objects.is_thing)
     if len(described) > 1:
         raise ValueError(f"{model.name!r} has several outputs: {', '.join(described)}. A model with one is needed.")
     return next(iter(described.values()))

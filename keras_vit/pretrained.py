@@ -60,7 +60,8 @@ def from_pretrained(
             file's whole head. If `norm_placement="after_pooling"` is passed too, `"reset"` also replaces the file's
             LayerNorm before the pooling by a new LayerNorm after the pooling. By default, the head is kept unless
             `classes` differs from the number of classes in the file.
-        output: Kind of output, `"class_map"`, `"depth"` or `"normals"`, if the file has heads for several.
+        output: Kind of output, `"class_map"`, `"depth"` or `"normals"`, if the file has heads for several. `"boxes"`:
+            the detector in a file of OWL-ViT or OWLv2, which needs `classes`. Without it, the image encoder is built.
         max_depth: Largest depth in metres, for the owners' files of metric depth estimators: heads of DINOv2, and Depth
             Anything V2.
         encoder: Weights of the encoder, like `source`, if the file contains the head only (DINOv2), or differences from

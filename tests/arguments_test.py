@@ -28,7 +28,9 @@ BLOCK = {"attention": layers.MultiHeadSelfAttention(3), "mlp": layers.MlpBlock(7
 REQUIRED = {
     **BLOCK,
     **dict.fromkeys(("row", "column"), layers.EncoderBlock(**BLOCK)),
-    **dict.fromkeys(("num_heads", "patch_size", "num_layers", "num_tokens", "kernel_size", "num_nodes", "scale"), 3),
+    **dict.fromkeys(
+        ("num_heads", "patch_size", "num_layers", "num_tokens", "kernel_size", "num_nodes", "scale", "labels"), 3
+    ),
     **dict.fromkeys(
         ("hidden_dim", "mlp_dim", "filters", "features", "num_features", "num_states", "num_attentions"), 12
     ),

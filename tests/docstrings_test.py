@@ -14,7 +14,7 @@ from keras_vit.analysis import plots
 PUBLIC = {name: getattr(room, name) for room in (keras_vit, keras_vit.baselines) for name in room.__all__}
 GENERIC_FUNCTIONS = {
     *("AxialResNet", "AxialViT", "BiTResNet", "PanopticFPN", "ResNet", "SelfAttentionNetwork", "VTFPN", "VTResNet"),
-    *("DepthEstimator", "Segmenter", "ViT"),
+    *("DepthEstimator", "Detector", "Segmenter", "ViT"),
 }
 # Templates write these docstrings, which refer to the general functions for the arguments.
 VARIANT_FUNCTIONS = {*keras_vit.models.FACTORIES, *keras_vit.baselines.__all__} - GENERIC_FUNCTIONS

@@ -1,4 +1,4 @@
-"""The configs of models that predict something for each pixel: a plain Vision Transformer and a head on its blocks."""
+"""The configs of models that predict pixels or objects: a plain Vision Transformer and a head on its blocks."""
 
 import dataclasses
 import typing
@@ -17,9 +17,14 @@ class DenseConfig(ViTConfig):
     Args:
         head: Name of the head (a key of `keras_vit.heads.HEADS`) as `name`, and its arguments.
 
+    Class attributes:
+        HEADS: Names of the heads that this kind of model can have.
+
     Raises:
         ValueError: If a value is invalid.
     """
+
+    HEADS: typing.ClassVar[tuple[str, ...]] = ("linear", "dpt")
 
     head: dict[str, typing.Any] | None = setting(check_later, None, in_files=False)
 
@@ -49,6 +54,7 @@ class SegmenterConfig(DenseConfig):
     title = "segmenter"
     output = "class_map"
     loads = ("segmenter", "vit")
+    HEADS = ("linear", "dpt", "eomt")
 
     @property
     def has_queries(self):
@@ -129,3 +135,32 @@ class NormalEstimatorConfig(DenseConfig):
     title = "estimator of surface normals"
     output = "normals"
     loads = ("normal_estimator", "vit")
+
+
+@dataclasses.dataclass(frozen=True)
+class DetectorConfig(DenseConfig):
+    """A detector. A box head predicts a box of each patch, and detection tokens one box each."""
+
+    kind = "detector"
+    title = "detector"
+    output = "objects"
+    loads = ("detector", "vit")
+    HEADS = ("box", "detection_tokens")
+
+    @property
+    def num_detection_tokens(self):
+        return (self.head or {})["num_tokens"] if self.has_detection_tokens else 0
+
+    @property
+    def has_detection_tokens(self):
+        """Whether the boxes are those of detection tokens, and not those of patches."""
+        return self.head is not None and self.head["name"] == "detection_tokens"
+
+    @property
+    def num_extra_classes(self):
+        return int(self.has_detection_tokens)  # The last output means "no object".
+
+    def output_kind(self, name):
+        if name == "boxes":
+            return name
+        return "objects" if self.has_detection_tokens else "object_labels"

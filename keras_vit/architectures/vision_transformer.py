@@ -173,7 +173,9 @@ class ViTConfig(Architecture):
         timm=("learned_1d", "none"),
         dinov3=("none",),
     )
-    position_placement: str = setting(("stem", "every_layer", "every_layer_shared"), "stem")
+    position_placement: str = setting(
+        ("stem", "every_layer", "every_layer_shared"), "stem", yolos=("stem", "every_layer")
+    )
     position_interpolation: str = setting(METHODS, "align_corners", in_files=False)
     num_position_prefix_rows: int | None = setting(
         check_later, None, google=ANY, timm=ANY, keras_hub=ANY, huggingface=ANY
@@ -262,9 +264,14 @@ class ViTConfig(Architecture):
         return int(self.has_class_token) + int(self.has_class_token and self.distillation_token)
 
     @property
+    def num_detection_tokens(self):
+        """Number of tokens that predict an object each (YOLOS, arXiv 2106.00666)."""
+        return 0
+
+    @property
     def num_prefix_tokens(self):
-        """Number of tokens before the patch tokens: class, distillation, registers."""
-        return self.num_class_tokens + self.num_register_tokens
+        """Number of tokens before the patch tokens: class, distillation, registers, detection tokens."""
+        return self.num_class_tokens + self.num_register_tokens + self.num_detection_tokens
 
     @property
     def has_encoder_norm(self):

@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_vit.checks import check_flag
 from keras_vit.layers.base import BaseLayer
+from keras_vit.layers.ops.activations import activate
 
 
 class DenseHead(BaseLayer):
@@ -84,3 +85,10 @@ def with_class_token(tokens, patches):
     maps = patch_map(tokens, patches)
     class_token = ops.broadcast_to(tokens[:, :1, None], (*ops.shape(maps)[:3], maps.shape[-1]))
     return ops.concatenate([maps, class_token], axis=-1)
+
+
+def hidden_values(layers, x, activation, training=None):
+    """The values (..., D) behind the hidden layers of an MLP, for values x (..., D)."""
+    for layer in layers:
+        x = activate(activation, layer(x), training)
+    return x

@@ -28,6 +28,8 @@ from keras_vit.layers.convolutional.self_attention_unit import SelfAttentionUnit
 from keras_vit.layers.convolutional.squeeze_excitation import SqueezeExcitation as SqueezeExcitation
 from keras_vit.layers.convolutional.std_conv2d import StdConv2D as StdConv2D
 from keras_vit.layers.convolutional.upsample_like import UpsampleLike as UpsampleLike
+from keras_vit.layers.detection.label_similarity import LabelSimilarity as LabelSimilarity
+from keras_vit.layers.detection.patch_boxes import PatchBoxes as PatchBoxes
 from keras_vit.layers.positions.learned_2d_position_embedding import (
     Learned2DPositionEmbedding as Learned2DPositionEmbedding,
 )

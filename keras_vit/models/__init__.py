@@ -6,7 +6,7 @@ import functools
 
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
 from keras_vit.architectures.base import Architecture
-from keras_vit.architectures.dense import DepthEstimatorConfig, NormalEstimatorConfig, SegmenterConfig
+from keras_vit.architectures.dense import DepthEstimatorConfig, DetectorConfig, NormalEstimatorConfig, SegmenterConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.models import axial, axial_resnet, bit_resnet, dense, hybrid, resnet, visual_transformer, vit, vt_fpn
 from keras_vit.models.building import build_on_trunk
@@ -46,6 +46,7 @@ KINDS = {
         Kind(BiTResNetConfig, "BiTResNet", functools.partial(_on_trunk, bit_resnet.trunk)),
         Kind(SegmenterConfig, "Segmenter", dense.build_model),
         Kind(DepthEstimatorConfig, "DepthEstimator", dense.build_model),
+        Kind(DetectorConfig, "Detector", dense.build_model),
         Kind(NormalEstimatorConfig, "from_pretrained", dense.build_model),
         Kind(ResNetConfig, "ResNet", functools.partial(_on_trunk, resnet.trunk)),
     )

@@ -1,4 +1,4 @@
-"""Models that predict something for each pixel: a plain Vision Transformer as encoder, and a head on its blocks."""
+"""Models that predict pixels or objects: a plain Vision Transformer as encoder, and a head on its blocks."""
 
 import collections.abc
 import functools
@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.architectures.dense import DepthEstimatorConfig, SegmenterConfig
+from keras_vit.architectures.dense import DepthEstimatorConfig, DetectorConfig, SegmenterConfig
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
 from keras_vit.checks import check_choice, check_positive_integer
 from keras_vit.encoder import embed_patches, encode_patches, encoder_norm
@@ -118,6 +118,53 @@ def DepthEstimator(
     return _on_encoder(encoder, head, DepthEstimatorConfig, config_changes, shared, name)
 
 
+def Detector(
+    encoder: str | os.PathLike | ViTConfig | keras.Model = "B/16",
+    head: str | DenseHead = "box",
+    classes: int = 80,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    include_preprocessing: bool = False,
+    name: str | None = None,
+) -> keras.Model:
+    """Builds a model that predicts boxes and the classes of what they contain, as a functional `keras.Model`.
+
+    The layers of the encoder are named as in `keras_vit.ViT`. Then come the layers `head`, `predictions`, `head_boxes`
+    and `boxes`.
+
+    Args:
+        encoder: As in `keras_vit.Segmenter`.
+        head: `"box"`: a box of each patch (OWL-ViT). `"detection_tokens"`: boxes of learned tokens (YOLOS). Or a layer
+            of `keras_vit.heads` with other arguments.
+        classes: Number of classes.
+        input_tensor, input_shape, include_preprocessing, name: As in `keras_vit.Segmenter`.
+
+    Returns:
+        A `keras.Model`. Input (B, height, width, channels). Output: a dictionary.
+
+        * `boxes`, float32 (B, N, 4): centre x, centre y, width and height of N boxes, as shares of the image.
+        * `objects`, float32 (B, N, classes): logits of classes, each of which may be present or not. With detection
+          tokens, (B, N, classes + 1): logits of classes that exclude each other. The last one means that there is no
+          object.
+
+    Raises:
+        TypeError: If `encoder` has another type.
+        ValueError: If a value is invalid or not available, or if weights do not fit.
+
+    Example:
+
+    >>> import keras_vit
+    >>> head = keras_vit.heads.DetectionTokens(num_tokens=20)
+    >>> model = keras_vit.Detector("Ti/16", head, classes=5, input_shape=(64, 96, 3))
+    >>> {name: tensor.shape for name, tensor in model.output.items()}
+    {'boxes': (None, 20, 4), 'objects': (None, 20, 6)}
+    """
+    shared = SharedArguments(
+        True, None, input_tensor, input_shape, None, classes, None, include_preprocessing=include_preprocessing
+    )
+    return _on_encoder(encoder, head, DetectorConfig, {}, shared, name)
+
+
 def _on_encoder(encoder, head, config_class, fields, shared, name):
     """Builds a model with a new head on an encoder, which is new or has weights."""
     shared = SharedArguments(**checked_arguments(vars(shared)))
@@ -145,12 +192,15 @@ def _on_encoder(encoder, head, config_class, fields, shared, name):
 
 
 def _checked_head(head, config_class):
+    accepted = {name: HEADS[name] for name in config_class.HEADS}
     if isinstance(head, str):
-        head = HEADS[check_choice("head", head, HEADS)]()
-    if not isinstance(head, DenseHead):
-        raise ValueError(f"head must be one of {', '.join(HEADS)}, or a layer of keras_vit.heads. Received: {head!r}")
-    if config_class is not SegmenterConfig and isinstance(head, HEADS["eomt"]):
-        raise ValueError("An EoMTHead predicts masks. Pass head='dpt' or head='linear' for a depth estimator.")
+        return accepted[check_choice(f"head of a {config_class.title}", head, accepted)]()
+    if type(head) not in accepted.values():
+        classes = ", ".join(each.__name__ for each in accepted.values())
+        raise ValueError(
+            f"The head of a {config_class.title} must be one of {', '.join(map(repr, accepted))}, or one of these "
+            f"layers of keras_vit.heads: {classes}. Received: {head!r}"
+        )
     return head
 
 
@@ -174,8 +224,8 @@ def build_model(config, shared, name=None, grid_size=None):
     if head.use_norm:
         taps = list(map(encoder_norm(config), taps))
     features = head(patches, taps, images)
-    finish = {"class_map": _classify, "depth": _estimate_depth, "normals": _estimate_normals}[config.output]
-    return functional_model(inputs, finish(features, images, config, shared), name or config.kind, FunctionalViT)
+    outputs = _FINISH[config.output](features, patches, images, config, shared)
+    return functional_model(inputs, outputs, name or config.kind, FunctionalViT)
 
 
 def encoder_and_head(model):
@@ -199,7 +249,7 @@ def encoder_and_head(model):
     return encoder, keras.Model(inputs, outputs)
 
 
-def _classify(features, images, config, shared):
+def _classify(features, patches, images, config, shared):
     classes = check_positive_integer("classes", shared.classes)
     if config.has_queries:
         masks, queries = features
@@ -210,7 +260,7 @@ def _classify(features, images, config, shared):
     return keras.layers.Activation(shared.classifier_activation, dtype="float32", name="probabilities")(logits)
 
 
-def _estimate_depth(features, images, config, shared):
+def _estimate_depth(features, patches, images, config, shared):
     outputs = _last_layers(features, config, "", config.num_bins)
     if config.upsampling > 1:
         enlarge = layers.ResizeLike(config.upsampling, dtype="float32", name="output_upsampling")
@@ -236,10 +286,30 @@ def _last_layers(features, config, prefix, num_outputs):
     )(features)
 
 
-def _estimate_normals(features, images, config, shared):
+def _estimate_normals(features, patches, images, config, shared):
     normals = keras.layers.Dense(3, dtype="float32", name="predictions")(features)
     normals = keras.layers.UnitNormalization(dtype="float32", name="unit")(normals)
     return layers.ResizeLike(dtype="float32", name="upsampling")(normals, images)
 
 
-__all__ = ["DepthEstimator", "Segmenter"]
+def _detect(features, patches, images, config, shared):
+    if shared.classes is None:
+        raise ValueError(
+            "The classes of this detector are texts. Call ImageTextModel.from_pretrained(source).detector(names), or "
+            "pass classes= for a detector with new classes."
+        )
+    classes = check_positive_integer("classes", shared.classes)
+    if config.has_detection_tokens:
+        class_features, box_features = features
+        logits = keras.layers.Dense(4, dtype="float32", name="head_boxes")(box_features)
+        boxes = keras.layers.Activation("sigmoid", dtype="float32", name="boxes")(logits)
+        return {"boxes": boxes, "objects": classifier("predictions", classes + 1, None)(class_features)}
+    embeddings, scores, box_features, *_ = features
+    logits = keras.layers.Dense(4, kernel_initializer="zeros", dtype="float32", name="head_boxes")(box_features)
+    boxes = layers.PatchBoxes(name="boxes")(logits, patches)
+    return {"boxes": boxes, "objects": layers.LabelSimilarity(classes, name="predictions")(embeddings, scores)}
+
+
+_FINISH = {"class_map": _classify, "depth": _estimate_depth, "normals": _estimate_normals, "objects": _detect}
+"""{kind of output of a config: function that adds the last layers}"""
+__all__ = ["DepthEstimator", "Detector", "Segmenter"]

@@ -27,6 +27,7 @@ from keras_vit.outputs import Output
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.pretrained import from_pretrained
 from keras_vit.text.contrastive import loss_over_replicas
+from keras_vit.text.detection import build_detector, embed_queries
 from keras_vit.text.prompts import check_names, check_templates, class_embeddings
 from keras_vit.text.tokenizers import Tokenizer
 from keras_vit.weights.assign import assign, check, in_place_of_initial_values, variables_of
@@ -121,6 +122,7 @@ class ImageTextModel(keras.Model):
         super().__init__(inputs, {"image": image, "text": text}, name=name)
         self.image_encoder, self.text_encoder, self.similarity_layer = image_encoder, text_encoder, similarity
         self.activation, self.tokenizer = activation, tokenizer
+        self._source: typing.Any = None
 
     @classmethod
     def from_pretrained(
@@ -165,6 +167,7 @@ class ImageTextModel(keras.Model):
         image_encoder = from_pretrained(source, **{"classifier_activation": None} | arguments)
         model = cls(image_encoder, text_encoder, checkpoint.activation, tokenizer)
         _assign(assign, similarity, [model.similarity_layer])
+        model._source = source, arguments
         return model
 
     def fit(self, x=None, *arguments, **options):
@@ -333,6 +336,63 @@ class ImageTextModel(keras.Model):
             KINDS[config.kind].build, config, SharedArguments(**arguments), name, checkpoint.grid_size
         )
         return build_with_weights(build, dataclasses.replace(checkpoint, read=read, **facts))
+
+    def detector(
+        self,
+        names: collections.abc.Sequence[str] | collections.abc.Mapping[str, str | collections.abc.Sequence[str]],
+        templates: str | collections.abc.Sequence[str] = "clip_best",
+        embeddings: ArrayLike | None = None,
+    ) -> keras.Model:
+        """Builds a detector of objects whose classes are words, without training, from a file of OWL-ViT or OWLv2.
+
+        The detector is an ordinary `keras_vit.Detector`: the weights of its last layer are the embeddings of the
+        classes. Its encoder and its head have the weights of the file, also if this model was trained.
+
+        Args:
+            names: Names of the classes, or {label: list of names} if classes have several names.
+            templates: As in `classifier`.
+            embeddings: Embeddings of the classes, (C, E), in place of those of their names: those of images from
+                `image_queries`, or of other texts.
+
+        Returns:
+            A `keras.Model`, as built by `keras_vit.Detector`.
+
+        Raises:
+            ValueError: If the model was not read from a file of OWL-ViT or OWLv2, or as in `classifier`.
+        """
+        classes = check_names(names)
+        if embeddings is None:
+            if self.tokenizer is None:
+                raise ValueError(_NO_TOKENIZER)
+            embeddings = class_embeddings(self, classes, check_templates(templates))
+        if np.shape(embeddings) != (expected := (len(classes), self.text_encoder.output_shape[-1])):
+            raise ValueError(f"embeddings must be of shape {expected}. Received: {np.shape(embeddings)}")
+        return self._build_detector(list(classes), embeddings)
+
+    def image_queries(self, images: ArrayLike, batch_size: int = 8) -> np.ndarray:
+        """Returns embeddings of the main object in each image, for `detector`: it finds objects that look like these.
+
+        Args:
+            images: (B, H, W, C), as the detector expects them.
+            batch_size: Number of images that are computed together.
+
+        Returns:
+            float32 (B, E)
+
+        Raises:
+            ValueError: If the model was not read from a file of OWL-ViT or OWLv2, or the images have another shape.
+        """
+        unused = np.ones((1, self.text_encoder.output_shape[-1]))
+        return embed_queries(self._build_detector(["object"], unused), images, batch_size)
+
+    def _build_detector(self, labels, embeddings):
+        if self._source is None:
+            raise ValueError(
+                "The weights of the detector are in a file of OWL-ViT or OWLv2, and this model was not read from one. "
+                "Call ImageTextModel.from_pretrained."
+            )
+        source, arguments = self._source
+        return build_detector(source, arguments, labels, embeddings)
 
     def _given(self, rows):
         """Unit vectors, if `rows` are embeddings: floats (N, E). Otherwise `None`."""

@@ -5,6 +5,7 @@ The functions take and return arrays, not models. Shapes: C channels, D hidden s
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 
@@ -13,9 +14,10 @@ from keras_vit.architectures.dense import DenseConfig
 from keras_vit.architectures.stem import FIRST_KERNELS, ConvStemConfig, StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.resampling import resize_grid, resize_patches
-from keras_vit.weights.paths import HEAD, TRUNK, layer_of
+from keras_vit.weights.paths import DENSE_HEAD, HEAD, TRUNK, layer_of
 
-_POSITIONS = "position_embedding/embedding"
+_POSITIONS = re.compile(r"position_embedding(_\d+)?/embedding")
+"""Paths of the position table, or of those of all blocks"""
 _ADAPTED = {
     *("patch_size", "stem", "crop_to_patches", "token_merging", "representation_dim", "final_norm"),
     *("class_token", "distillation_token", "pooling_num_heads", "pooling_mlp_dim", "pool_prefix_tokens"),
@@ -58,7 +60,7 @@ class Target:
     @property
     def classes(self):
         """Number of classes of the head, or `None` without a classifier."""
-        if "predictions/kernel" not in self.shapes or self.config.output not in ("classes", "class_map"):
+        if "predictions/kernel" not in self.shapes or self.config.output not in ("classes", "class_map", "objects"):
             return None
         return self.shapes["predictions/kernel"][1] - self.config.num_extra_classes
 
@@ -174,7 +176,7 @@ def _adapt_dense(adaptation, config, target):
     adaptation.skip(tuple(path for path in unused if path not in target.shapes), "not used by the head")
     if type(config) is not type(target.config):
         missing = [path for path in target.shapes if path not in adaptation.weights]
-        new = [path for path in missing if path.startswith(("head", "encoder_norm/"))]
+        new = [path for path in missing if path.startswith((*DENSE_HEAD, "encoder_norm/"))]
         is_whole = not any(path.startswith("head/") for path in adaptation.weights)
         adaptation.initialized.extend(dict.fromkeys(layer_of(path) if is_whole else path for path in new))
 
@@ -201,13 +203,18 @@ def _adapt_pooling(adaptation, config, target):
 
 
 def _adapt_positions(adaptation, checkpoint, target):
-    table = adaptation.weights.get(_POSITIONS)
-    if table is None:
+    paths = [path for path in adaptation.weights if _POSITIONS.fullmatch(path)]
+    if not paths:
         _compare_fields(adaptation, ["position_embedding"], checkpoint.config, target.config)
-        return
-    if target.config.position_embedding != "learned_1d":
-        adaptation.leave_out(_POSITIONS, f"the model's positions are {target.config.position_embedding!r}")
-        return
+    for path in paths:
+        if target.config.position_embedding == "learned_1d":
+            _adapt_table(adaptation, path, checkpoint, target)
+        else:
+            adaptation.leave_out(path, f"the model's positions are {target.config.position_embedding!r}")
+
+
+def _adapt_table(adaptation, path, checkpoint, target):
+    table = adaptation.weights[path]
     num_prefix_rows = len(table) - math.prod(checkpoint.grid_size)
     prefix, grid = table[:num_prefix_rows], table[num_prefix_rows:]
     changes = []
@@ -219,8 +226,8 @@ def _adapt_positions(adaptation, checkpoint, target):
         grid = resize_grid(grid, checkpoint.grid_size, target.grid_size, method)
         changes.append(f"{_by(checkpoint.grid_size)} positions resampled to {_by(target.grid_size)} ({method})")
     if changes:
-        adaptation.weights[_POSITIONS] = np.concatenate([prefix, grid])
-        adaptation.adapted[_POSITIONS] = ", ".join(changes)
+        adaptation.weights[path] = np.concatenate([prefix, grid])
+        adaptation.adapted[path] = ", ".join(changes)
 
 
 def _adapt_patches(adaptation, target):

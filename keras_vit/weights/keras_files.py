@@ -37,14 +37,14 @@ def checkpoint_of(model, source="a model"):
     if target.config.kind not in target.config.loads:
         raise ValueError(
             f"{source} contains a {target.config.title}. Only .keras files of Vision Transformers, segmenters, depth "
-            f"estimators, BiT-ResNets and ResNets are accepted. Load it with keras.saving.load_model."
+            f"estimators, detectors, BiT-ResNets and ResNets are accepted. Load it with keras.saving.load_model."
         )
     layer = preprocessing_layer(model)
     _, height, width, channels = model.input_shape
     arguments = {"input_shape": model.input_shape[1:], "include_preprocessing": layer.normalize, "name": model.name}
     if not hasattr(target.config, "pooling"):  # The config of a Vision Transformer contains the pooling.
         arguments["pooling"] = "avg" if "pooling" in [layer.name for layer in model.layers] else None
-    if target.classes is not None and target.config.output_kind("masks") != "masks":
+    if target.classes is not None and len(model.outputs) == 1:  # Masks and boxes have logits of their classes.
         arguments["classifier_activation"] = model.layers[-1].activation
     return Checkpoint(
         source=source,

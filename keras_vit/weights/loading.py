@@ -23,7 +23,7 @@ from keras_vit.weights.assign import (
 )
 from keras_vit.weights.formats.expressible import check_published
 from keras_vit.weights.opening import open_checkpoint
-from keras_vit.weights.paths import HEAD, layer_of
+from keras_vit.weights.paths import DENSE_HEAD, HEAD, layer_of
 
 logger = logging.getLogger("keras_vit")
 
@@ -232,8 +232,8 @@ def target_of(model):
         )
     shapes = {path: tuple(variable.shape) for path, variable in canonical_variables(model).items()}
     grid_size = None
-    if "position_embedding/embedding" in shapes:
-        grid_size = vision_model(model).get_layer("position_embedding").grid_size
+    if tables := [path for path in shapes if path.startswith("position_embedding") and path.endswith("/embedding")]:
+        grid_size = vision_model(model).get_layer(layer_of(tables[0])).grid_size
     has_variable_size = None in vision_model(model).input_shape[1:3]
     return Target(config, shapes, grid_size, has_variable_size)
 
@@ -301,5 +301,5 @@ def _record(model, preprocessing, report, origin):
     layer.set_preprocessing(**preprocessing)
     for name, change in layer.adaptations.items():
         # A new classifier was requested by the caller (`classes` or `head="reset"`), so there is no warning about it.
-        level = logging.INFO if name.startswith((*HEAD, "head")) else logging.WARNING
+        level = logging.INFO if name.startswith((*HEAD, *DENSE_HEAD)) else logging.WARNING
         logger.log(level, "%s: %s: %s", report.source, name, change)

@@ -74,6 +74,11 @@ def open_checkpoint(source, variant=None, **hints):
         raise ValueError(
             f"{checkpoint.source} has {num_heads or 'no'} attention heads. Received: num_heads={given['num_heads']}"
         )
+    if given.get("output", checkpoint.output.kind) != checkpoint.output.kind:
+        raise ValueError(
+            f"{checkpoint.source} has outputs of the kind {checkpoint.output.kind!r}. Received: "
+            f"output={given['output']!r}"
+        )
     facts = {}
     if "family" in given:
         facts["preprocessing"] = preprocessing_of(given["family"], checkpoint.image_size)

@@ -4,12 +4,14 @@ import re
 
 HEAD = ("predictions/", "distillation_predictions/")
 """Beginnings of the paths of a classifier"""
+DENSE_HEAD = ("head", "detection_tokens")
+"""Beginnings of the names of layers that belong to a head for pixels or objects, besides the classifier"""
 TRUNK = ("stem_", "stage_")
 """Beginnings of the paths of a ResNet's stem and stages"""
 UNIT = r"stage_(\d+)_unit_(\d+)/"
 """Pattern of the beginning of the paths of a ResNet's unit, with the indices of its stage and unit"""
 WITH_WEIGHTS = re.compile(
-    r"stem_.*|patch_embedding|class_token|distillation_token|register_tokens|position_embedding(?:_\d+)?"
+    r"stem_.*|patch_embedding|class_token|distillation_token|register_tokens|detection_tokens|position_embedding(?:_\d+)?"
     r"|pre_norm"
     r"|encoder_block_\d+|encoder_norm|pooling|pooled_norm|pre_logits|projection|predictions|distillation_predictions"
     r"|stage_\d+_(?:global_)?unit_\d+|final_norm|(?:tokenizer|token_relation|token_projector)_\d+"

@@ -1,4 +1,4 @@
-"""Segmenters and depth estimators: heads on encoders, and what every model of this package can do."""
+"""Segmenters, depth estimators and detectors: heads on encoders, and what every model of this package can do."""
 
 import keras
 import numpy as np
@@ -7,7 +7,7 @@ from keras import ops
 
 import keras_vit
 from benchmarks import models
-from keras_vit.heads import DPTHead, EoMTHead, LinearHead
+from keras_vit.heads import BoxHead, DetectionTokens, DPTHead, EoMTHead, LinearHead
 from keras_vit.models.dense import encoder_and_head
 from keras_vit.weights.catalogue import get_entry
 from tests.test_case import assert_close, canonical_weights, check_gradients, randomize, rest_slow, to_numpy
@@ -20,7 +20,10 @@ HEADS = {
     "linear": LinearHead(taps=(1, 3)),
     "dpt": DPTHead(features=6, widths=[3, 4, 5, 7]),
     "eomt": EoMTHead(num_queries=5, num_blocks=2, annealing_steps=10),
+    "box": BoxHead(embedding_dim=5),
+    "detection_tokens": DetectionTokens(num_tokens=4),
 }
+NO_OBJECT = ("eomt", "detection_tokens")
 
 
 def images(seed=0, shape=SHAPE):
@@ -31,23 +34,28 @@ def segmenter(head, encoder=CONFIG, **arguments):
     return keras_vit.Segmenter(encoder, HEADS[head], classes=3, **{"input_shape": SHAPE} | arguments)
 
 
+def with_head(head, encoder=CONFIG):
+    factory = keras_vit.Detector if head in ("box", "detection_tokens") else keras_vit.Segmenter
+    return factory(encoder, HEADS[head], classes=3, input_shape=SHAPE)
+
+
 def depth_estimator(**arguments):
     return keras_vit.DepthEstimator(CONFIG, input_shape=SHAPE, **arguments)
 
 
-each_head = pytest.mark.parametrize("head", rest_slow(["eomt", "dpt", "linear"]))
+each_head = pytest.mark.parametrize("head", rest_slow(["eomt", "dpt", "linear", "box", "detection_tokens"]))
 
 
 @each_head
 def test_saved_models_give_the_same_outputs(head, tmp_path):
-    model, path = randomize(segmenter(head)), tmp_path / "model.keras"
+    model, path = randomize(with_head(head)), tmp_path / "model.keras"
     model.save(path)
     for again in (keras.saving.load_model(path), keras_vit.from_pretrained(path)):
         keras.tree.map_structure(lambda x, y: assert_close(x, to_numpy(y)), again(images()), model(images()))
         assert keras_vit.describe(again).outputs.keys() == keras_vit.describe(model).outputs.keys()
     old, new = canonical_weights(model), canonical_weights(keras_vit.from_pretrained(path, classes=7))
-    assert not new["predictions/kernel"].any()
-    assert new["predictions/kernel"].shape[1] == 7 + (head == "eomt")
+    assert new["predictions/kernel"].any() == (head == "box")  # The length of a zero has no gradient.
+    assert new["predictions/kernel"].shape[1] == 7 + (head in NO_OBJECT)
     assert all((old[path] == new[path]).all() for path in old if not path.startswith("predictions"))
 
 
@@ -58,11 +66,11 @@ def test_an_encoder_with_weights(head, tmp_path):
     classifier.save(tmp_path / "classifier.keras")
     weights = canonical_weights(classifier)
     for encoder in (classifier, str(tmp_path / "classifier.keras")):
-        model = segmenter(head, encoder)
+        model = with_head(head, encoder)
         found = canonical_weights(model)
         for path in weights.keys() - {"predictions/kernel", "predictions/bias"}:
             np.testing.assert_array_equal(found.get(path, found.get(f"head/{path}")), weights[path], path)
-        assert not found["predictions/kernel"].any()
+        assert found["predictions/kernel"].any() == (head == "box")
         assert keras_vit.describe(model).config.head["name"] == head
         assert getattr(model.get_layer("head"), "annealing_steps", 10) == 10
 
@@ -82,12 +90,12 @@ class Weighted(keras.Layer):
 @each_head
 def test_every_weight_learns(head):
     cancelled = ["encoder_norm/beta"] if head == "linear" else []  # By the batch norm.
-    check_gradients(Weighted(randomize(segmenter(head))), [images()], cancelled)
+    check_gradients(Weighted(randomize(with_head(head))), [images()], cancelled)
 
 
 @each_head
 def test_encoder_and_head_are_the_model(head):
-    model = randomize(segmenter(head))
+    model = randomize(with_head(head))
     encoder, on_features = encoder_and_head(model)
     keras.tree.map_structure(lambda x, y: assert_close(x, to_numpy(y)), on_features(encoder(images())), model(images()))
     assert {*map(id, on_features.trainable_variables)} < {*map(id, model.variables)}
@@ -106,7 +114,7 @@ def test_mixed_precision():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         for head in HEADS:
-            outputs = keras.tree.flatten(randomize(segmenter(head))(images()))
+            outputs = keras.tree.flatten(randomize(with_head(head))(images()))
             assert {keras.backend.standardize_dtype(each.dtype) for each in outputs} == {"float32"}
             assert all(np.isfinite(to_numpy(each)).all() for each in outputs)
     finally:
@@ -154,12 +162,15 @@ def test_what_transformers_cannot_express(tmp_path):
 
 def test_wrong_arguments():
     for wrong, message in (
-        ({"head": "upernet"}, "head must be one of 'linear', 'dpt', 'eomt'"),
-        ({"head": 3}, "head must be one of linear, dpt, eomt, or a layer of keras_vit.heads"),
+        ({"head": "upernet"}, "head of a segmenter must be one of 'linear', 'dpt', 'eomt'"),
+        ({"head": 3}, "must be one of 'linear', 'dpt', 'eomt', or one of these layers of keras_vit.heads: LinearHead"),
         ({"head": LinearHead(taps=(1, 4))}, "taps must be from 0 to 3 for 4 blocks"),
         ({"head": EoMTHead(num_blocks=4)}, "num_blocks must be from 1 to 3"),
         ({"head": "linear", "classes": 0}, "classes"),
-        *[({"encoder": CONFIG.replace(token_merging=2), "head": head}, "token_merging") for head in HEADS],
+        *[
+            ({"encoder": CONFIG.replace(token_merging=2), "head": head}, "token_merging")
+            for head in ("linear", "dpt", "eomt")
+        ],
         ({"encoder": NO_CLASS_TOKEN, "head": LinearHead(use_class_token=True)}, "The encoder has no class token"),
         ({"encoder": NO_CLASS_TOKEN, "head": DPTHead(readout="gelu_exact")}, "The encoder has no class token"),
         ({"encoder": "S/16@no-such-weights", "head": "dpt"}, "is not the name of published weights"),
@@ -172,7 +183,7 @@ def test_wrong_arguments():
     for head, taps, message in (*wrong, (DPTHead, (1, 2), "four numbers")):
         with pytest.raises(ValueError, match=message):
             head(taps=taps)
-    with pytest.raises(ValueError, match="An EoMTHead predicts masks"):
+    with pytest.raises(ValueError, match="head of a depth estimator must be one of 'linear', 'dpt'"):
         depth_estimator(head="eomt")
     for smallest, message in ((None, "needs min_depth <"), (5.0, "needs min_depth <"), (1.0, "must be positive")):
         with pytest.raises(ValueError, match=message):

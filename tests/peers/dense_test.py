@@ -1,4 +1,4 @@
-"""EoMT and Depth Anything of transformers with random weights, read and written. The images have two sizes."""
+"""Models of transformers for pixels and boxes, with random weights, read and written. The images have two sizes."""
 
 import re
 
@@ -106,6 +106,47 @@ def test_depth_anything(max_depth, tmp_path):
             again, info = type(model).from_pretrained(tmp_path / "ours", output_loading_info=True)
             assert not any(info.values())
             assert_close(run(again.eval(), images).predicted_depth.numpy() / scale, expected / scale)
+
+
+@pytest.mark.parametrize("is_placed_in_all", [False, True])
+def test_yolos(is_placed_in_all, tmp_path):
+    tokens = {"num_detection_tokens": 6, "use_mid_position_embeddings": is_placed_in_all}
+    config = transformers.YolosConfig(**ENCODER, **tokens, intermediate_size=64, image_size=(24, 40), id2label=LABELS)
+    model = randomize(transformers.YolosForObjectDetection(config))
+    model.save_pretrained(tmp_path / "theirs")
+    for images in (images_of(24, 40), images_of(32, 32)):
+        expected = run(model, images)
+        ours = keras_vit.from_pretrained(tmp_path / "theirs", input_shape=images.shape[1:])
+        found = ours(images)
+        assert_close(found["objects"], expected.logits.numpy())
+        assert_close(found["boxes"], expected.pred_boxes.numpy())
+    keras_vit.save_weights(ours, tmp_path / "ours", "huggingface")
+    again, info = type(model).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(info.values())
+    assert again.config.id2label == LABELS
+    assert_close(run(again.eval(), images).pred_boxes.numpy(), expected.pred_boxes.numpy())
+
+
+@pytest.mark.parametrize("name", ["OwlViT", "Owlv2"])
+def test_owl(name, tmp_path):
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    text = {**sizes, "vocab_size": 60, "max_position_embeddings": 7, "eos_token_id": 59}
+    vision = {**sizes, "image_size": 32, "patch_size": 8}
+    config = getattr(transformers, f"{name}Config")(text_config=text, vision_config=vision, projection_dim=32)
+    model = randomize(getattr(transformers, f"{name}ForObjectDetection")(config))
+    model.save_pretrained(tmp_path)
+    ids = np.random.default_rng(0).integers(1, 59, (3, 7))
+    ids[:, [4, 5, 6]] = 59, 0, 0
+    texts = keras_vit.ImageTextModel.from_pretrained(tmp_path).text_embeddings(ids)
+    for images in (images_of(32, 32)[:1], images_of(24, 40)[:1]):
+        ours = keras_vit.from_pretrained(tmp_path, output="boxes", classes=3, input_shape=images.shape[1:])
+        ours.get_layer("predictions").kernel.assign(texts.T)
+        inputs = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(ids > 0)}
+        with torch.no_grad():
+            pixels = torch.tensor(images.transpose(0, 3, 1, 2))
+            expected = model(pixel_values=pixels, **inputs, interpolate_pos_encoding=True)
+        assert_close(ours(images)["objects"], expected.logits.numpy())
+        assert_close(ours(images)["boxes"], expected.pred_boxes.numpy())
 
 
 @pytest.mark.parametrize(("size", "is_resized"), [((32, 75), False), ((70, 41), True)])

@@ -5,7 +5,7 @@ import typing
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_positive, check_positive_integer
 from keras_vit.layers.base import BaseLayer
 
 
@@ -14,10 +14,11 @@ class RegisterTokens(BaseLayer):
     """Prepends learned tokens, which are the same for all images.
 
     The registers have no position embedding, and the head does not use them ("Vision Transformers Need Registers",
-    arXiv 2309.16588). They are initialised from N(0, 1e-6), as in DINOv2's code.
+    arXiv 2309.16588).
 
     Args:
         num_tokens: Number R of registers.
+        stddev: Standard deviation of their initial values. The default is that of DINOv2's code.
 
     Call arguments:
         tokens: (B, T, D)
@@ -32,12 +33,13 @@ class RegisterTokens(BaseLayer):
     (2, 10, 8)
     """
 
-    def __init__(self, num_tokens: int, **kwargs: typing.Any) -> None:
+    def __init__(self, num_tokens: int, stddev: float = 1e-6, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.num_tokens = check_positive_integer("num_tokens", num_tokens)
+        self.stddev = check_positive("stddev", stddev)
 
     def build(self, input_shape):
-        initializer = keras.initializers.RandomNormal(stddev=1e-6)
+        initializer = keras.initializers.RandomNormal(stddev=self.stddev)
         self.registers = self.add_weight((1, self.num_tokens, input_shape[-1]), initializer, name="tokens")
 
     def call(self, tokens):

@@ -7,7 +7,9 @@ from tests.test_case import built, canonical_weights, random_inputs, randomize, 
 
 @pytest.mark.each_backend
 def test_layer(tmp_path):
-    run_layer_test(RegisterTokens, {"num_tokens": 4}, [(6, 12)], (10, 12), {"tokens": (1, 4, 12)}, tmp_path)
+    run_layer_test(
+        RegisterTokens, {"num_tokens": 4, "stddev": 0.1}, [(6, 12)], (10, 12), {"tokens": (1, 4, 12)}, tmp_path
+    )
 
 
 def test_stand_before_the_other_tokens():

@@ -13,7 +13,9 @@ _IGNORED = (
     *(r"neck\.fusion_stage\.layers\.0\.residual_layer1\..*", r"attn_mask_probs", r"criterion\..*"),
     r".*num_batches_tracked",
 )
-NAMES = {section: Names(read_rules("dense/names.txt", section), _IGNORED) for section in ("dpt", "eomt")}
+NAMES = {
+    section: Names(read_rules("dense/names.txt", section), _IGNORED) for section in ("dpt", "eomt", "yolos", "owl")
+}
 """{section of `names.txt`: `Names`}"""
 
 

@@ -1,12 +1,12 @@
-"""transformers' layout, `.safetensors` with `config.json`: encoders, EoMT, Depth Anything, TIPSv2 and TIPSv2-DPT."""
+"""transformers' layout, `.safetensors` with `config.json`: encoders, EoMT, Depth Anything, YOLOS and TIPSv2."""
 
 import dataclasses
 import re
 
-from keras_vit.architectures.dense import DenseConfig
+from keras_vit.architectures.dense import DenseConfig, DetectorConfig
 from keras_vit.outputs import Output
 from keras_vit.weights.formats.format import OWN_FOLDER, CardFormat, Format
-from keras_vit.weights.formats.huggingface import dense, encoder, writing
+from keras_vit.weights.formats.huggingface import dense, detection, encoder, writing
 
 
 def _recognises(file):
@@ -26,8 +26,9 @@ def _describe(file, hints):
 
 
 def _write(weights, description):
-    is_dense = isinstance(description.config, DenseConfig)
-    return (dense if is_dense else writing).write(weights, description)
+    kinds = {DetectorConfig: detection, DenseConfig: dense}
+    module = next((module for kind, module in kinds.items() if isinstance(description.config, kind)), writing)
+    return module.write(weights, description)
 
 
 _CODE = """
@@ -43,5 +44,5 @@ FORMAT = Format(
     settings_files=("config.json", "preprocessor_config.json", "processor_config.json"),
     write=_write,
     card=lambda config: CardFormat("transformers", "transformers", _CODE, OWN_FOLDER),
-    outputs=("classes", "labels", "values", "masks", "depth"),
+    outputs=("classes", "labels", "values", "masks", "depth", "boxes"),
 )

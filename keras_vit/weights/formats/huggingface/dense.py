@@ -14,7 +14,7 @@ from keras_vit.outputs import Output
 from keras_vit.weights.formats import timm
 from keras_vit.weights.formats.dense import NAMES, dpt_head, part_of, with_head
 from keras_vit.weights.formats.expressible import refuse
-from keras_vit.weights.formats.huggingface import encoder, writing
+from keras_vit.weights.formats.huggingface import detection, encoder, writing
 from keras_vit.weights.formats.huggingface.config import read_class_names, write_class_names
 from keras_vit.weights.formats.huggingface.names import GELUS
 from keras_vit.weights.formats.settings import check_supported, pair, read_toml
@@ -35,9 +35,11 @@ _PIXELS = ("do_normalize", "image_mean", "image_std", "do_rescale", "rescale_fac
 
 
 def kind_of(file):
-    """`"eomt"`, `"depth_anything"` or `"tipsv2_dpt"`, or `None` for a file of another kind."""
+    """`"eomt"`, `"depth_anything"`, `"yolos"`, `"owl"` or `"tipsv2_dpt"`, or `None` for a file of another kind."""
     marks = {
         "eomt": ("query.weight", "class_predictor.weight", "mask_head.fc1.weight"),
+        "owl": ("class_head.dense0.weight", "box_head.dense0.weight"),
+        "yolos": ("vit.embeddings.detection_tokens",),
         "depth_anything": ("neck.convs.0.weight", "head.conv3.weight", "backbone.embeddings.cls_token"),
     }
     if any(f"{head}reassemble.resize_layers.0.weight" in file for head in _TASKS.values()):
@@ -54,7 +56,13 @@ def describe(file, hints):
             "The arrays do not show which blocks the head reads. Put the config.json of the model into the folder of "
             "the file."
         )
-    read = {"eomt": _describe_eomt, "depth_anything": _describe_depth_anything, "tipsv2_dpt": _describe_tipsv2}
+    read = {
+        "eomt": _describe_eomt,
+        "depth_anything": _describe_depth_anything,
+        "owl": detection.describe_owl,
+        "yolos": detection.describe,
+        "tipsv2_dpt": _describe_tipsv2,
+    }
     processor = hints.settings["preprocessor_config.json"]
     pixels = {name: value for name, value in processor.items() if name in _PIXELS}
     settings = hints.settings | {"preprocessor_config.json": pixels, "processor_config.json": {}}

@@ -35,11 +35,14 @@ _LAST_TOKEN = 2  # In old files of CLIP, `eos_token_id` is 2, and the largest id
 
 
 def read_huggingface(file, hints):
-    """The `TextCheckpoint` of a file of CLIP, SigLIP or TIPSv2 in transformers' layout, or `None` without one."""
+    """The `TextCheckpoint` of a file of transformers (CLIP, OWL-ViT, SigLIP, TIPSv2), or `None` without texts."""
     json = hints.settings["config.json"]
     settings = json.get("text_config") or {}
     if "text_encoder.token_embedding.weight" in file:
         return _tipsv2(file, json, settings)
+    owl = next((prefix for prefix in ("owlvit.", "owlv2.") if f"{prefix}logit_scale" in file), "")
+    if owl:
+        file = _part(file, owl)
     if "text_model.embeddings.token_embedding.weight" not in file:
         return None
     check_supported("text_config of config.json", settings, _SUPPORTED["huggingface"])
@@ -54,7 +57,7 @@ def read_huggingface(file, hints):
     }
     if is_siglip:
         facts |= {"attention": "all", "pooling": "last", "padding_id": settings.get("pad_token_id", 1)}
-    elif (end_id := settings.get("eos_token_id", _LAST_TOKEN)) != _LAST_TOKEN:
+    elif not owl and (end_id := settings.get("eos_token_id", _LAST_TOKEN)) != _LAST_TOKEN:
         facts |= {"pooling": "end", "end_id": end_id}
     return _checkpoint(file, layout, sizes | facts)
 
