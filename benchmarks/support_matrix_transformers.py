@@ -65,6 +65,7 @@ _TOKENS = {"include_top": False, "pooling": None}
 # (pattern of names of classes, output that is compared, arguments of `from_pretrained`). The first match is used.
 _OUTPUTS: tuple[tuple[str, typing.Callable, dict[str, typing.Any]], ...] = (
     (r".*ForImageClassification.*", lambda model, run: run(model).logits, {}),
+    (r".*ForObjectDetection", lambda model, run: run(model).logits, {}),
     (r".*WithProjection", lambda model, run: run(model).image_embeds, {}),
     (r".*Backbone", lambda model, run: run(model).feature_maps[-1].flatten(2).transpose(1, 2), _TOKENS),
     (r"(CLIP|MetaClip2|Siglip2?)VisionModel", lambda model, run: run(model).pooler_output, {}),
@@ -124,7 +125,8 @@ def _difference(model, output, folder, size, arguments):
     images = np.random.default_rng(0).normal(size=(2, *size, 3)).astype("float32")
     with torch.no_grad():
         expected = output(model, lambda part: _run(part, images)).numpy()
-    found = np.asarray(ours(images))
+    outputs = ours(images)
+    found = np.asarray(outputs["objects"] if isinstance(outputs, dict) else outputs)
     if expected.ndim == 3:
         found = found[:, -expected.shape[1] :]  # A backbone returns the patches only.
     return float(np.abs(found - expected).max() / np.abs(expected).max())
@@ -168,8 +170,8 @@ def markdown(rows):
         f"small model with random weights. It compares the outputs at {SIZE[0]} x {SIZE[1]} pixels, the size of the "
         f"model, and at {OTHER_SIZE[0]} x {OTHER_SIZE[1]} pixels. The difference is the largest one, divided by the "
         f"largest output. Of a model with a text encoder or a decoder, the image encoder is loaded. EoMT, Depth "
-        "Anything and TIPSv2-DPT can be loaded, too: tests/peers/dense_test.py and tests/models/golden_dense_test.py "
-        "compare them.\n",
+        "Anything, TIPSv2-DPT, OWL-ViT and OWLv2 can be loaded, too: tests/peers/dense_test.py and "
+        "tests/models/golden_dense_test.py compare them.\n",
         "| class | difference |\n|---|--:|",
         *(f"| {title} | {error:.0e} |" for title, error in read.items()),
         "\nThese classes cannot be loaded. If the reason is the classifier, the encoder can be loaded with "
