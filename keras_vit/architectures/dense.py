@@ -36,6 +36,11 @@ class DenseConfig(ViTConfig):
                 f"pooling={self.pooling!r}, head={self.head!r}"
             )
 
+    def encoder(self, **changes):
+        """The `ViTConfig` of the encoder alone, with some fields changed."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(ViTConfig)}
+        return ViTConfig(**values | changes)
+
     @classmethod
     def of_encoder(cls, encoder, **fields):
         """The config of a model with the encoder of a `ViTConfig`. Its final LayerNorm is not after a pooling."""
@@ -149,12 +154,12 @@ class DetectorConfig(DenseConfig):
 
     @property
     def num_detection_tokens(self):
-        return (self.head or {})["num_tokens"] if self.has_detection_tokens else 0
+        return (self.head or {}).get("num_tokens", 0)
 
     @property
     def has_detection_tokens(self):
         """Whether the boxes are those of detection tokens, and not those of patches."""
-        return self.head is not None and self.head["name"] == "detection_tokens"
+        return self.num_detection_tokens > 0
 
     @property
     def num_extra_classes(self):

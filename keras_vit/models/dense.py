@@ -159,9 +159,7 @@ def Detector(
     >>> {name: tensor.shape for name, tensor in model.output.items()}
     {'boxes': (None, 20, 4), 'objects': (None, 20, 6)}
     """
-    shared = SharedArguments(
-        True, None, input_tensor, input_shape, None, classes, None, include_preprocessing=include_preprocessing
-    )
+    shared = SharedArguments(True, None, input_tensor, input_shape, None, classes, None, include_preprocessing)
     return _on_encoder(encoder, head, DetectorConfig, {}, shared, name)
 
 

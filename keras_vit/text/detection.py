@@ -30,12 +30,13 @@ def build_detector(source, arguments, labels, embeddings):
     return model
 
 
-def embed_queries(detector, images, batch_size):
-    """The embeddings of the main objects of images, float32 (B, E), for a detector of `build_detector`.
+def embed_queries(source, arguments, images, batch_size):
+    """The embeddings of the main objects of images, float32 (B, E), for a file of OWL-ViT or OWLv2.
 
     OWLv2 takes the box of the highest objectness. OWL-ViT takes, of the boxes that cover nearly as much of the image as
     the best one, the one whose embedding is least similar to the mean embedding of all boxes.
     """
+    detector = from_pretrained(source, output="boxes", classes=1, **arguments)  # The class is not used.
     embeddings, _, _, *objectness = detector.get_layer("head").output
     outputs = [embeddings, *(objectness or [detector.get_layer("boxes").output])]
     compute = predictor(keras.Model(detector.input, outputs))

@@ -316,9 +316,7 @@ class ImageTextModel(keras.Model):
                 )
             classes |= check_names({NONE_OF_THESE: none_of_these})
         check_choice("activation", activation, ("softmax", "sigmoid"))
-        if self.tokenizer is None:
-            raise ValueError(_NO_TOKENIZER)
-        layer, embeddings = self.similarity_layer, class_embeddings(self, classes, check_templates(templates))
+        layer, embeddings = self.similarity_layer, self._class_embeddings(classes, templates)
         kernel = np.exp(to_array(layer.log_scale)) * embeddings.T
         bias = to_array(layer.bias) if layer.use_bias else 0.0
         checkpoint = checkpoint_of(self.image_encoder, self.name)
@@ -362,12 +360,10 @@ class ImageTextModel(keras.Model):
         """
         classes = check_names(names)
         if embeddings is None:
-            if self.tokenizer is None:
-                raise ValueError(_NO_TOKENIZER)
-            embeddings = class_embeddings(self, classes, check_templates(templates))
+            embeddings = self._class_embeddings(classes, templates)
         if np.shape(embeddings) != (expected := (len(classes), self.text_encoder.output_shape[-1])):
             raise ValueError(f"embeddings must be of shape {expected}. Received: {np.shape(embeddings)}")
-        return self._build_detector(list(classes), embeddings)
+        return build_detector(*self._source_of_detectors(), list(classes), embeddings)
 
     def image_queries(self, images: ArrayLike, batch_size: int = 8) -> np.ndarray:
         """Returns embeddings of the main object in each image, for `detector`: it finds objects that look like these.
@@ -382,17 +378,21 @@ class ImageTextModel(keras.Model):
         Raises:
             ValueError: If the model was not read from a file of OWL-ViT or OWLv2, or the images have another shape.
         """
-        unused = np.ones((1, self.text_encoder.output_shape[-1]))
-        return embed_queries(self._build_detector(["object"], unused), images, batch_size)
+        return embed_queries(*self._source_of_detectors(), images, batch_size)
 
-    def _build_detector(self, labels, embeddings):
+    def _class_embeddings(self, classes, templates):
+        if self.tokenizer is None:
+            raise ValueError(_NO_TOKENIZER)
+        return class_embeddings(self, classes, check_templates(templates))
+
+    def _source_of_detectors(self) -> tuple[typing.Any, dict[str, typing.Any]]:
+        """Source and arguments of `keras_vit.from_pretrained` for the file from which the model was read."""
         if self._source is None:
             raise ValueError(
                 "The weights of the detector are in a file of OWL-ViT or OWLv2, and this model was not read from one. "
                 "Call ImageTextModel.from_pretrained."
             )
-        source, arguments = self._source
-        return build_detector(source, arguments, labels, embeddings)
+        return self._source
 
     def _given(self, rows):
         """Unit vectors, if `rows` are embeddings: floats (N, E). Otherwise `None`."""

@@ -5,7 +5,6 @@ The functions take and return arrays, not models. Shapes: C channels, D hidden s
 
 import dataclasses
 import math
-import re
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from keras_vit.architectures.dense import DenseConfig
 from keras_vit.architectures.stem import FIRST_KERNELS, ConvStemConfig, StemConfig
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.resampling import resize_grid, resize_patches
-from keras_vit.weights.paths import DENSE_HEAD, HEAD, TRUNK, layer_of
+from keras_vit.weights.paths import DENSE_HEAD, HEAD, POSITIONS, TRUNK, layer_of
 
-_POSITIONS = re.compile(r"position_embedding(_\d+)?/embedding")
-"""Paths of the position table, or of those of all blocks"""
 _ADAPTED = {
     *("patch_size", "stem", "crop_to_patches", "token_merging", "representation_dim", "final_norm"),
     *("class_token", "distillation_token", "pooling_num_heads", "pooling_mlp_dim", "pool_prefix_tokens"),
@@ -203,7 +200,7 @@ def _adapt_pooling(adaptation, config, target):
 
 
 def _adapt_positions(adaptation, checkpoint, target):
-    paths = [path for path in adaptation.weights if _POSITIONS.fullmatch(path)]
+    paths = [path for path in adaptation.weights if POSITIONS.fullmatch(path)]
     if not paths:
         _compare_fields(adaptation, ["position_embedding"], checkpoint.config, target.config)
     for path in paths:

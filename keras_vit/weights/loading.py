@@ -23,7 +23,7 @@ from keras_vit.weights.assign import (
 )
 from keras_vit.weights.formats.expressible import check_published
 from keras_vit.weights.opening import open_checkpoint
-from keras_vit.weights.paths import DENSE_HEAD, HEAD, layer_of
+from keras_vit.weights.paths import DENSE_HEAD, HEAD, POSITIONS, layer_of
 
 logger = logging.getLogger("keras_vit")
 
@@ -232,7 +232,7 @@ def target_of(model):
         )
     shapes = {path: tuple(variable.shape) for path, variable in canonical_variables(model).items()}
     grid_size = None
-    if tables := [path for path in shapes if path.startswith("position_embedding") and path.endswith("/embedding")]:
+    if tables := [path for path in shapes if POSITIONS.fullmatch(path)]:
         grid_size = vision_model(model).get_layer(layer_of(tables[0])).grid_size
     has_variable_size = None in vision_model(model).input_shape[1:3]
     return Target(config, shapes, grid_size, has_variable_size)

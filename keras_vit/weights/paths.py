@@ -8,6 +8,8 @@ DENSE_HEAD = ("head", "detection_tokens")
 """Beginnings of the names of layers that belong to a head for pixels or objects, besides the classifier"""
 TRUNK = ("stem_", "stage_")
 """Beginnings of the paths of a ResNet's stem and stages"""
+POSITIONS = re.compile(r"position_embedding(_\d+)?/embedding")
+"""Pattern of the paths of the position table, or of those of all blocks"""
 UNIT = r"stage_(\d+)_unit_(\d+)/"
 """Pattern of the beginning of the paths of a ResNet's unit, with the indices of its stage and unit"""
 WITH_WEIGHTS = re.compile(
@@ -19,7 +21,8 @@ WITH_WEIGHTS = re.compile(
 )
 """Pattern of the names of our layers that have weights"""
 _WITHOUT_WEIGHTS = re.compile(
-    r"distillation_pooling|dropout|mean_logits|patch_dropout|probabilities|rotary_positions"  # Added by an argument.
+    # Added by an argument.
+    r"distillation_pooling|dropout|mean_logits|patch_dropout|probabilities|rotary_positions|unit_length"
 )
 
 

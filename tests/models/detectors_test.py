@@ -68,6 +68,7 @@ def test_what_transformers_cannot_express(tmp_path):
     for encoder, head, message in (
         (config, "box", "a BoxHead"),
         (config.replace(num_register_tokens=2), "detection_tokens", "registers"),
+        (config.replace(position_embedding="sincos_2d"), "detection_tokens", "position_embedding='sincos_2d'"),
         (config.replace(layer_scale=1.0), "detection_tokens", "an encoder of the kind dinov2"),
         (config.replace(position_placement="every_layer_shared"), "detection_tokens", "every_layer_shared"),
         (config.replace(class_token=False, pooling="avg"), "detection_tokens", "without a class token"),

@@ -26,9 +26,10 @@ def _describe(file, hints):
 
 
 def _write(weights, description):
-    kinds = {DetectorConfig: detection, DenseConfig: dense}
-    module = next((module for kind, module in kinds.items() if isinstance(description.config, kind)), writing)
-    return module.write(weights, description)
+    if isinstance(description.config, DetectorConfig):
+        return detection.write(weights, description)
+    is_dense = isinstance(description.config, DenseConfig)
+    return (dense if is_dense else writing).write(weights, description)
 
 
 _CODE = """

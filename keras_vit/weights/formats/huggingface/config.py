@@ -43,6 +43,20 @@ def check_kind(file, config, settings):
     return check_supported("config.json", settings, _TABLE["config"])
 
 
+def encoder_settings(config, section, model_type, epsilon):
+    """The settings of the encoder in the config.json of a model whose own settings stand beside them.
+
+    Args:
+        config: Contents of the config.json.
+        section: Section of `settings.toml` with the model's own settings.
+        model_type: Type of the encoder.
+        epsilon: Epsilon of its LayerNorms, if the config does not contain it.
+    """
+    own = (*_TABLE[section]["any_value"], "id2label", "label2id")
+    settings = {name: value for name, value in config.items() if name not in own}
+    return {"layer_norm_eps": epsilon, **settings, "model_type": model_type}
+
+
 def _unsupported_type(file):
     """The unsupported `model_type` of a file without config.json, or `None`."""
     patterns = _TABLE["unsupported_names"].items()

@@ -8,14 +8,13 @@ import typing
 import numpy as np
 
 from keras_vit.architectures.dense import DenseConfig, DepthEstimatorConfig, NormalEstimatorConfig, SegmenterConfig
-from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import shown
 from keras_vit.outputs import Output
 from keras_vit.weights.formats import timm
 from keras_vit.weights.formats.dense import NAMES, dpt_head, part_of, with_head
 from keras_vit.weights.formats.expressible import refuse
 from keras_vit.weights.formats.huggingface import detection, encoder, writing
-from keras_vit.weights.formats.huggingface.config import read_class_names, write_class_names
+from keras_vit.weights.formats.huggingface.config import encoder_settings, read_class_names, write_class_names
 from keras_vit.weights.formats.huggingface.names import GELUS
 from keras_vit.weights.formats.settings import check_supported, pair, read_toml
 
@@ -70,11 +69,8 @@ def describe(file, hints):
 
 
 def _describe_eomt(file, hints, json):
-    own = _TABLE["eomt"]["any_value"]
     is_dinov3 = "embeddings.patch_embeddings.weight" in file
-    settings = {name: value for name, value in json.items() if name not in (*own, "id2label", "label2id")}
-    settings |= {"model_type": "dinov3_vit" if is_dinov3 else "dinov2_with_registers"}
-    settings.setdefault("layer_norm_eps", 1e-6)
+    settings = encoder_settings(json, "eomt", "dinov3_vit" if is_dinov3 else "dinov2_with_registers", 1e-6)
     part = part_of(file, "", _ENCODER, "eomt_dinov3" if is_dinov3 else "eomt")
     base = encoder.describe(part, hints, settings, prefix_choices=(0,))
     head = part_of(file, "", ("query.", "mask_head.", "upscale_block.", "class_predictor."))
@@ -207,8 +203,7 @@ def write(weights, description):
     table = encoder_weights.get("position_embedding/embedding")
     if table is not None and config.position_prefix_rows == 0:  # The encoder's own format has a row of the class token.
         encoder_weights["position_embedding/embedding"] = np.pad(table, ((config.num_class_tokens, 0), (0, 0)))
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(ViTConfig)}
-    encoder_config = ViTConfig(**fields | {"num_position_prefix_rows": None})
+    encoder_config = config.encoder(num_position_prefix_rows=None)
     base = dataclasses.replace(description, config=encoder_config, classes=None, output=None)
     files = writing.write(encoder_weights, base)
     (_write_depth_anything if is_depth else _write_eomt)(files, head, description)

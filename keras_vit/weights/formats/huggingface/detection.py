@@ -2,22 +2,18 @@
 
 import dataclasses
 import functools
-import re
 
 import numpy as np
 
 from keras_vit.architectures.dense import DetectorConfig
-from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import check_choice
 from keras_vit.outputs import Output
 from keras_vit.weights.formats.dense import NAMES, part_of, with_head
 from keras_vit.weights.formats.expressible import refuse
 from keras_vit.weights.formats.huggingface import encoder, writing
-from keras_vit.weights.formats.huggingface.config import read_class_names, write_class_names
-from keras_vit.weights.formats.settings import read_toml
+from keras_vit.weights.formats.huggingface.config import encoder_settings, read_class_names, write_class_names
 from keras_vit.weights.paths import DENSE_HEAD, HEAD
 
-_TABLE = read_toml("huggingface/settings.toml")
 _TOKENS, _TABLES = "vit.embeddings.detection_tokens", "vit.encoder.mid_position_embeddings"
 _OWL_DEFAULTS = {"image_size": 768, "num_attention_heads": 12, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
 """Settings of the image encoder that published files do not contain"""
@@ -26,10 +22,7 @@ _HEADS = ("class_labels_classifier.", "bbox_predictor.")
 
 def describe(file, hints, json):
     """The `Checkpoint` of a file of YOLOS."""
-    own = _TABLE["yolos"]["any_value"]
-    settings = {name: value for name, value in json.items() if name not in (*own, "id2label", "label2id")}
-    settings |= {"model_type": "vit"}
-    settings.setdefault("layer_norm_eps", 1e-12)
+    settings = encoder_settings(json, "yolos", "vit", 1e-12)
     num_tokens = file.shapes[_TOKENS][1]
     # The detection tokens are described as registers, whose rows in the table of positions are counted, too.
     part = part_of(file, "vit.", ("embeddings.", "encoder.layer.", "layernorm."), "yolos")
@@ -45,7 +38,7 @@ def describe(file, hints, json):
         position_interpolation="bicubic",
         position_placement="every_layer" if _TABLES in file else "stem",
     )
-    base = dataclasses.replace(base, read=functools.partial(_read, base.read, file, num_tokens))
+    base = dataclasses.replace(base, read=functools.partial(_read, base.read, file, config))
     facts = {"classes": classes, "label_space": names, "ignored": {**base.ignored, **unusable}}
     return with_head(base, config, head, "yolos", output=Output("boxes"), **facts)
 
@@ -74,15 +67,20 @@ def describe_owl(file, hints, json):
     return with_head(dataclasses.replace(base, read=read), config, head, "owl", output=Output("boxes"))
 
 
-def _read(read, file, num_tokens):
+def _table_paths(config):
+    """Canonical paths of the position tables, in the order of the blocks."""
+    if config.position_placement == "stem":
+        return ["position_embedding/embedding"]
+    return [f"position_embedding_{i}/embedding" for i in range(config.num_layers)]
+
+
+def _read(read, file, config):
     """The weights of the encoder, {canonical path: array}. The table of each block becomes an array of its own."""
-    weights = read()
+    weights, num_tokens = read(), config.num_detection_tokens
     weights["detection_tokens/tokens"] = weights.pop("register_tokens/tokens")
-    first = _behind_class(weights.pop("position_embedding/embedding"), num_tokens)
-    if _TABLES not in file:
-        return weights | {"position_embedding/embedding": first}
-    tables = [first, *(_behind_class(table[0], num_tokens) for table in file[_TABLES])]
-    return weights | {f"position_embedding_{i}/embedding": table for i, table in enumerate(tables)}
+    tables = [weights.pop("position_embedding/embedding"), *(file[_TABLES][:, 0] if _TABLES in file else ())]
+    tables = [_behind_class(table, num_tokens) for table in tables]
+    return weights | dict(zip(_table_paths(config), tables, strict=True))
 
 
 def _behind_class(table, num_tokens):
@@ -96,18 +94,18 @@ def write(weights, description):
     problems = {
         "a BoxHead": not config.has_detection_tokens,
         "position_placement='every_layer_shared'": config.position_placement == "every_layer_shared",
+        f"position_embedding={config.position_embedding!r}": config.position_embedding != "learned_1d",
         "registers": config.num_register_tokens > 0,
         "an encoder without a class token": not config.has_class_token,
     }
     refuse("transformers 5", [problem for problem, is_present in problems.items() if is_present])
     head = {path: array for path, array in weights.items() if path.startswith((*DENSE_HEAD, *HEAD))}
     tokens = head.pop("detection_tokens/tokens")
-    tables = [path for path in weights if re.fullmatch(r"position_embedding(_\d+)?/embedding", path)]
-    rows = [_in_front_of_tokens(weights[path], tokens.shape[1], config) for path in sorted(tables, key=_number)]
+    tables = _table_paths(config)
+    rows = [_in_front_of_tokens(weights[path], config) for path in tables]
     encoder_weights = {path: array for path, array in weights.items() if path not in (*head, *tables)}
     del encoder_weights["detection_tokens/tokens"]
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(ViTConfig)}
-    encoder_config = ViTConfig(**fields | {"num_position_prefix_rows": None, "position_placement": "stem"})
+    encoder_config = config.encoder(num_position_prefix_rows=None, position_placement="stem")
     base = dataclasses.replace(description, config=encoder_config, classes=None, output=None)
     files = writing.write(encoder_weights | {"position_embedding/embedding": rows[0]}, base)
     if files["config.json"]["model_type"] != "vit":
@@ -121,7 +119,7 @@ def write(weights, description):
         "architectures": ["YolosForObjectDetection"],
         "model_type": "yolos",
         "image_size": list(description.image_size),
-        "num_detection_tokens": tokens.shape[1],
+        "num_detection_tokens": config.num_detection_tokens,
         "use_mid_position_embeddings": len(rows) > 1,
         **write_class_names(description),
     }
@@ -129,13 +127,11 @@ def write(weights, description):
     return files
 
 
-def _number(path):
-    return int(re.sub(r"\D", "", path) or 0)
-
-
-def _in_front_of_tokens(table, num_tokens, config):
+def _in_front_of_tokens(table, config):
     """The inverse of `_behind_class`. Detection tokens without rows get rows of zeros."""
     count = config.num_class_tokens
     prefix, patches = table[: config.position_prefix_rows], table[config.position_prefix_rows :]
-    own = prefix[count:] if len(prefix) > count else np.zeros((num_tokens, table.shape[1]), table.dtype)
+    own = (
+        prefix[count:] if len(prefix) > count else np.zeros((config.num_detection_tokens, table.shape[1]), table.dtype)
+    )
     return np.concatenate([prefix[:count], patches, own])
