@@ -11,7 +11,7 @@ import safetensors.numpy
 import keras_vit
 from keras_vit.heads import BoxHead, DetectionTokens
 from keras_vit.heads.boxes import overlaps, to_corners
-from tests.test_case import TENSORFLOW, assert_close, to_numpy, without_values
+from tests.test_case import TENSORFLOW, assert_close, rest_slow, to_numpy, without_values
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "modern"
 YOLOS, OWL = ("yolos_mid_hf", "yolos_hf"), ("owlv2_hf", "owlvit_hf")
@@ -23,7 +23,7 @@ def golden(name):
 
 
 @pytest.mark.each_backend
-@pytest.mark.parametrize("name", YOLOS)
+@pytest.mark.parametrize("name", rest_slow(YOLOS))
 @pytest.mark.parametrize("size", SIZES)
 def test_yolos(name, size):
     folder, arrays = golden(name)
@@ -39,7 +39,7 @@ def test_yolos(name, size):
     assert kinds == {"boxes": "boxes", "predictions": "objects"}
 
 
-@pytest.mark.parametrize("name", YOLOS)
+@pytest.mark.parametrize("name", rest_slow(YOLOS))
 def test_yolos_is_written(name, tmp_path):
     """The file and the settings are those of transformers, except for settings of its loss."""
     folder, _ = golden(name)
@@ -99,7 +99,7 @@ def test_parameters_of_yolos(size, image_size, is_placed_in_all, count):
 
 
 @pytest.mark.each_backend
-@pytest.mark.parametrize("name", OWL)
+@pytest.mark.parametrize("name", rest_slow(OWL))
 @pytest.mark.parametrize("size", SIZES)
 def test_owl(name, size):
     """The queries of the second image end with padding, whose logits transformers replaces."""
@@ -123,7 +123,7 @@ def test_owl(name, size):
     assert kinds == {"boxes": "boxes", "predictions": "object_labels"}
 
 
-@pytest.mark.parametrize("name", OWL)
+@pytest.mark.parametrize("name", rest_slow(OWL))
 def test_owl_with_texts_and_images(name):
     folder, arrays = golden(name)
     model = keras_vit.ImageTextModel.from_pretrained(folder)
